@@ -11,8 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import evaluators
+
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a Python that is started here and is to find these packages."""
+    root = str(Path(evaluators.__file__).parents[1])
+    path = filter(None, [root, os.environ.get("PYTHONPATH")])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def die_with(parent: int) -> None:

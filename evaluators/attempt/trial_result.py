@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.attempt.abandonment import abandoned_duration_s, write_abandoned
-from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.attempt.attempt import CANCELLED, LOG, Attempt, attempts_of
 from evaluators.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import write_result
+from evaluators.trial_files import log_tail, write_result
 
 PATIENCE_S = 120.0
 PAUSE_S = 1.0
@@ -79,16 +80,19 @@ def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> Trial
             log.exception("what a trial left could not be read")
             reason = f"what it left could not be read: {type(error).__name__}: {error}"
             status = TrialState.LOST if failing else TrialState.CRASHED
-            return without_run(attempt, status, reason)
+            return without_run(attempt.folder, status, reason)
 
 
-def without_run(attempt: Attempt, status: TrialState, error: str) -> TrialOutcome:
-    """Return the outcome of a trial whose last attempt did not run, or left nothing readable."""
+def without_run(folder: Path, status: TrialState, error: str, *, host: str = "") -> TrialOutcome:
+    """Return the outcome of a trial that did not run, or left nothing readable in this folder."""
+    log = folder / LOG
     return TrialOutcome(
         status=status,
         started_at=datetime.now(UTC),
         duration_s=0.0,
         simulated=False,
         error=error,
-        log_path=str(attempt.log) if attempt.log.exists() else None,
+        log_tail=log_tail(folder),
+        log_path=str(log) if log.exists() else None,
+        host=host,
     )

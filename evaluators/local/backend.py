@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,118 +11,81 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import evaluators
-from autotune.files import is_file_system_failure
-from evaluators.local.without_result import unwritten, without_result
+from evaluators import processes
+from evaluators.local.own_trials import (
+    OwnTrial,
+    OwnTrials,
+    unwritten,
+    without_result,
+)
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
 from evaluators.trainer.supervisor import HANG_LIMIT_S
-from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import read_result, request_as_dict
+from evaluators.trial import TrialOutcome, TrialRequest
+from evaluators.trial_files import request_as_dict
 
 WARM = "evaluators.local.warm"
 CLOSE_LIMIT_S = 10.0
 
 
-class LocalBackend:
-    """Real trials on this machine.
-
-    All that is running belongs to this object: when its process ends, in whatever way, every
-    process of every trial ends too. What is finished lies in the trials' directories.
+class LocalBackend(OwnTrials):
+    """Real trials on this machine by the bundled trainer.
 
     Attributes:
         hang_limit_s: a trial has hung when none of its ranks has worked for so long; it holds for
             trials that are submitted from now on.
     """
 
-    name = "local"
-    simulated = False
-
     def __init__(self, *, hang_limit_s: float = HANG_LIMIT_S) -> None:
+        super().__init__()
         self.hang_limit_s = hang_limit_s
-        self._running: dict[str, TrialRequest] = {}
-        self._unwritten: dict[str, TrialOutcome] = {}
         self._warm: _WarmClient | None = None
-
-    def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is running or has a result: then do nothing.
-
-        Raises:
-            OSError: the disk has no room for it; it may come later.
-        """
-        if request.token in self._running or read_result(request.directory):
-            return
-        self._unwritten.pop(request.token, None)
-        try:
-            request.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            if is_file_system_failure(error):
-                raise
-            reason = f"no directory for it: {error}"
-            self._unwritten[request.token] = without_result(request, reason)
-            return
-        self._running[request.token] = request
-        self._send({"run": request_as_dict(request), "hang_limit_s": self.hang_limit_s})
-
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return, by token, the outcome of each ended trial and the progress of each other one.
-
-        A trial that does not run and left no result is left out. One whose result could not be
-        written is `crashed`, or `lost` where the disk was full, as long as this object lives.
-        """
-        self._listen()
-        trials: dict[str, TrialOutcome | TrialProgress] = {}
-        for request in requests:
-            if request.token in self._running:
-                trials[request.token] = RUNNING
-            elif outcome := read_result(request.directory) or self._unwritten.get(request.token):
-                trials[request.token] = outcome
-        return trials
-
-    def cancel(self, token: str) -> None:
-        """End the trial and all its processes; its outcome becomes `cancelled`."""
-        if token in self._running:
-            self._send({"cancel": token})
 
     def close(self) -> None:
         """End everything this backend started; unfinished trials leave no result."""
-        if self._warm:
-            self._warm.close()
-        self._warm = None
-        self._running.clear()
+        with self._lock:
+            if self._warm:
+                self._warm.close()
+            self._warm = None
+            for trial in self._running:
+                self._ended(trial, None)
+
+    def _start(self, request: TrialRequest) -> OwnTrial:
+        self._send({"run": request_as_dict(request), "hang_limit_s": self.hang_limit_s})
+        return OwnTrial(request=request, end=partial(self._send, {"cancel": request.token}))
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._warm = self._warm or _WarmClient()
-        if not self._warm.send(message):
-            self._listen()
+        self._warm.send(message)
 
-    def _listen(self) -> None:
-        """Take in which trials have ended."""
+    def _look(self) -> None:
         if self._warm is None:
             return
         for message in self._warm.received():
-            self._take_end(message["ended"], message["exit_code"])
+            if trial := self._trials.get(message["ended"]):
+                self._ended(trial, _without_result(trial.request, message["exit_code"]))
         if not self._warm.alive:
             self._warm.close()
             words = self._warm.last_words
             self._warm = None
-            reason = f"the process that runs local trials has ended: {words}"
-            for token, request in self._running.items():
-                self._unwritten[token] = without_result(request, reason)
-            self._running.clear()
+            for trial in self._running:
+                reason = f"the process that runs local trials has ended: {words}"
+                self._ended(trial, without_result(trial.request, reason))
 
-    def _take_end(self, token: str, code: int) -> None:
-        """Take in that the trial's supervisor has ended; `code` as the warm process tells it."""
-        request = self._running.pop(token, None)
-        if request and code > 0:
-            self._unwritten[token] = unwritten(request, code)
-        elif request and code < 0:
-            reason = f"the trial's supervisor was ended by {signal.Signals(-code).name}"
-            self._unwritten[token] = without_result(request, reason)
+
+def _without_result(request: TrialRequest, code: int) -> TrialOutcome | None:
+    """Return the outcome where it left none; `code`: of its supervisor, as `warm` tells it."""
+    if code > 0:
+        return unwritten(request, code)
+    if code < 0:
+        by = signal.Signals(-code).name
+        return without_result(request, f"the trial's supervisor was ended by {by}")
+    return None
 
 
 class _WarmClient:
@@ -146,14 +110,12 @@ class _WarmClient:
         started.wait()
 
     def _keep(self, started: threading.Event) -> None:
-        root = str(Path(evaluators.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         variables = environment(device_of_trials(), extensions=Path(self._extensions.name))
         descriptor = self._theirs.fileno()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", WARM, str(descriptor), str(os.getpid())],
-                env=os.environ | variables | {"PYTHONPATH": path},
+                env={**processes.environment(), **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,
                 stderr=self._errors,
@@ -165,13 +127,10 @@ class _WarmClient:
             started.set()
         self._process.wait()
 
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """Send it one message; return whether it was there to receive it."""
-        try:
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send it one message; one that is gone is found out by `received`."""
+        with contextlib.suppress(OSError):
             self._socket.sendall((json.dumps(message) + "\n").encode())
-        except OSError:
-            return False
-        return True
 
     def received(self) -> list[dict[str, Any]]:
         """Return what it has said since the last call; sets `alive`."""

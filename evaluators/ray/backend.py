@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,29 +14,27 @@ from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
 from evaluators.attempt.attempt import attempts_of
 from evaluators.attempt.attempt_state import AttemptState
+from evaluators.attempt.driver import TrialBackend, TrialContext, result_readers
 from evaluators.attempt.never_submitted import never_prepared
-from evaluators.attempt.trial_result import mark_cancelled
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.interpreter import ANY
 from evaluators.program.support import program_of
 from evaluators.ray.connection import SILENT_S, RayConnection, RayRefused, RayUnavailable
-from evaluators.ray.ray_trial import SUBMITTING, RayTrial, RayTrialEndings
+from evaluators.ray.ray_trial import SUBMITTING, RayTrial
 from evaluators.ray.work import work_of
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import read_result
 from search_spaces.errors import InvalidInput
 
 INTERVAL_S = 0.1
 """Between two calls for all trials together, while there are some."""
 SLOWEST_S = 10.0
 """Between two calls of a cluster that does not answer."""
-READERS = 2
 
 log = logging.getLogger(__name__)
 
 
-class RayBackend:
+class RayBackend(TrialBackend[RayTrial]):
     """Trials on the Ray cluster of a profile; an object made later finds them again.
 
     Each is kept by an actor of the cluster (`evaluators.ray.keeper`), which needs nothing of this
@@ -48,45 +45,25 @@ class RayBackend:
     """
 
     name = "ray"
-    simulated = False
 
     def __init__(self, profile: ClusterProfile, *, program: Program | None = None) -> None:
+        super().__init__()
         profile = replace(profile, python=profile.python or ANY)
-        self._profile = profile
-        self._program = program or program_of(profile)
+        self._context = TrialContext(
+            profile=profile,
+            program=program or program_of(profile),
+            readers=result_readers(self.name),
+        )
         self._connection = RayConnection(
             profile.ray.address, limit_s=profile.polling.command_limit_s
         )
-        self._lock = threading.RLock()
-        self._trials: dict[str, RayTrial] = {}
-        self._forget: defaultdict[str, set[str]] = defaultdict(set)
-        self._readers: ThreadPoolExecutor | None = None
+        self._forgotten: defaultdict[str, set[str]] = defaultdict(set)
         self._thread: threading.Thread | None = None
         self._wake, self._closing = threading.Event(), threading.Event()
 
-    def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is running or has a result: then do nothing."""
-        with self._lock:
-            if self._known(request) is None and read_result(request.directory) is None:
-                self._take(RayTrial.of(request))
-
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return by token the outcome of each trial that has ended, and how each other one stands.
-
-        A trial that was never submitted is left out.
-        """
-        with self._lock:
-            answers = {request.token: self._answer(request) for request in requests}
-        return {token: answer for token, answer in answers.items() if answer}
-
     def cancel(self, token: str) -> None:
-        """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
-        with self._lock:
-            trial = self._trials.get(token)
-        if trial and not trial.cancelled:
-            mark_cancelled(trial.request)
-            trial.cancelled = True
-            self._wake.set()
+        super().cancel(token)
+        self._wake.set()
 
     def close(self) -> None:
         """Let go: trials run on, and are found by their folders and names, by this object too."""
@@ -97,61 +74,44 @@ class RayBackend:
             self._connection.interrupt()
             self._thread.join()
             self._thread = None
-        if self._readers:
-            self._readers.shutdown(wait=True, cancel_futures=True)
-            self._readers = None
+        self._context.readers.shutdown(wait=True, cancel_futures=True)
+        self._context = replace(self._context, readers=result_readers(self.name))
         self._trials.clear()
-        self._forget.clear()
+        self._forgotten.clear()
         self._closing.clear()
 
-    def _known(self, request: TrialRequest) -> RayTrial | None:
-        """Return the trial, where it is under way, perhaps since before this object was made."""
-        trial = self._trials.get(request.token)
-        if trial is None and attempts_of(request) and read_result(request.directory) is None:
-            trial = self._take(RayTrial.of(request))
-        return trial
-
-    def _answer(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
-        trial = self._known(request)
-        if trial is None:
-            return read_result(request.directory)
-        if trial.reading and trial.reading.done():
-            outcome = trial.reading.result()
-            if read_result(request.directory):
-                self._forget[trial.keeper].add(trial.attempt.name)
-                self._wake.set()
-                del self._trials[request.token]
-            return outcome
-        answer, silence = trial.answer, self._connection.silence
-        if silence and isinstance(answer, TrialProgress) and answer.phase == "waiting":
-            return replace(answer, reason=f"Ray does not answer ({silence})")
-        return answer
-
-    def _take(self, trial: RayTrial) -> RayTrial:
+    def _begin(self, request: TrialRequest) -> RayTrial:
         """Hand the trial to the thread, which the first one starts."""
-        self._trials[trial.request.token] = trial
+        trial = RayTrial.of(request, self._context)
         if self._thread is None:
-            self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="ray-results")
-            endings = RayTrialEndings(
-                profile=self._profile, program=self._program, readers=self._readers
-            )
-            self._thread = threading.Thread(
-                target=self._follow, args=(endings,), name="ray-trials", daemon=True
-            )
+            self._thread = threading.Thread(target=self._follow, name="ray-trials", daemon=True)
             self._thread.start()
         self._wake.set()
         return trial
 
-    def _follow(self, endings: RayTrialEndings) -> None:
+    def _resume(self, request: TrialRequest) -> RayTrial | None:
+        return self._begin(request) if attempts_of(request) else None
+
+    def _advance(self, trial: RayTrial) -> TrialOutcome | TrialProgress:
+        answer, silence = trial.current(), self._connection.silence
+        if silence and isinstance(answer, TrialProgress) and answer.phase == "waiting":
+            return replace(answer, reason=f"Ray does not answer ({silence})")
+        return answer
+
+    def _forget(self, trial: RayTrial) -> None:
+        self._forgotten[trial.keeper].add(trial.attempt.name)
+        self._wake.set()
+
+    def _follow(self) -> None:
         """Bring all trials forward until this object is closed."""
         pause_s = INTERVAL_S
         while not self._closing.is_set():
             self._wake.clear()
             with self._lock:
                 going = [trial for trial in self._trials.values() if trial.reading is None]
-                idle = not going and not any(self._forget.values())
+                idle = not going and not any(self._forgotten.values())
             try:
-                self._advance(going, endings)
+                self._speak(going)
                 pause_s = INTERVAL_S
                 self._wake.wait(None if idle else pause_s)
                 continue
@@ -163,20 +123,20 @@ class RayBackend:
             pause_s = min(SLOWEST_S, 2 * pause_s)
             self._closing.wait(pause_s)
         with suppress(RayUnavailable, RayRefused):
-            if any(self._forget.values()):
-                self._advance([], endings)
+            if any(self._forgotten.values()):
+                self._speak([])
         self._connection.close()
 
-    def _advance(self, going: Sequence[RayTrial], endings: RayTrialEndings) -> None:
+    def _speak(self, going: Sequence[RayTrial]) -> None:
         """Tell each keeper what is new, and take in how its trials stand."""
         by_keeper: dict[str, list[RayTrial]] = defaultdict(list)
         works: dict[str, dict[str, Any]] = {}
         for trial in going:
-            if trial.asked and not trial.taken and not self._prepare(trial, works, endings):
+            if trial.asked and not trial.taken and not self._prepare(trial, works):
                 continue
             by_keeper[trial.keeper].append(trial)
-        for keeper in {*by_keeper, *(name for name, trials in self._forget.items() if trials)}:
-            trials, forget = by_keeper[keeper], sorted(self._forget[keeper])
+        for keeper in {*by_keeper, *(name for name, trials in self._forgotten.items() if trials)}:
+            trials, forget = by_keeper[keeper], sorted(self._forgotten[keeper])
             names = {trial.attempt.name: trial for trial in trials}
             message = {
                 "submit": [(name, works[name]) for name in names if name in works],
@@ -185,27 +145,27 @@ class RayBackend:
                 "follow": {name: trial.logged for name, trial in names.items()},
             }
             reports = self._connection.ask("sync", keeper=keeper, message=message) or {}
-            self._forget[keeper].difference_update(forget)
+            self._forgotten[keeper].difference_update(forget)
             for name, trial in names.items():
-                endings.take(trial, reports.get(name))
+                trial.take(reports.get(name))
                 if trial.attempt.name != name:  # which has been abandoned
-                    self._forget[keeper].add(name)
+                    self._forgotten[keeper].add(name)
 
-    def _prepare(
-        self, trial: RayTrial, works: dict[str, dict[str, Any]], endings: RayTrialEndings
-    ) -> bool:
+    def _prepare(self, trial: RayTrial, works: dict[str, dict[str, Any]]) -> bool:
         """Write what is to be run, and down that it is; return whether it can be."""
         if trial.cancelled:
-            endings.settle(trial, TrialState.CANCELLED, "cancelled before it ran")
+            trial.settle(TrialState.CANCELLED, "cancelled before it ran")
             return False
         try:
-            works[trial.attempt.name] = work_of(trial.attempt, self._profile, self._program)
+            works[trial.attempt.name] = work_of(
+                trial.attempt, self._context.profile, self._context.program
+            )
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
             if is_file_system_failure(error):
                 raise  # it waits for room: what could not be written down would be told later
             never = never_prepared(error)
-            endings.settle(trial, never.status, never.error)
+            trial.settle(never.status, never.error)
             return False
         if trial.state is AttemptState.NEW:
             trial.become(AttemptState.SUBMITTING)

@@ -12,10 +12,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import evaluators
+from evaluators import processes
 
 DRIVER = "evaluators.ray.driver"
 KNOCK_LIMIT_S = 5.0
@@ -125,13 +124,10 @@ class RayConnection:
 
     def _start(self) -> None:
         self._socket, theirs = socket.socketpair()
-        root = str(Path(evaluators.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        quiet = {"PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", DRIVER, str(theirs.fileno()), str(os.getpid())],
-                env=os.environ | quiet,
+                env=processes.environment() | {"RAY_USAGE_STATS_ENABLED": "0"},
                 cwd=tempfile.gettempdir(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ from evaluators.attempt.attempt_state import AttemptState
 from evaluators.cluster.profile import Pilot
 from evaluators.slurm.failed_nodes import nodes_to_exclude
 from evaluators.slurm.pilot.allocation import AllocationRequest, RunningAllocation
-from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial, TrialEndings
+from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
 from evaluators.slurm.pilot.step import OrphanedSteps
 from evaluators.time_limit import longest_s
 from evaluators.trial import TrialRequest
@@ -28,7 +28,6 @@ class AllocationPolicy:
     def __init__(
         self,
         context: PilotContext,
-        endings: TrialEndings,
         orphans: OrphanedSteps,
         *,
         trials: Path,
@@ -37,7 +36,6 @@ class AllocationPolicy:
         self._context = context
         self._allocation = context.allocation
         self._pilot = context.profile.pilot
-        self._endings = endings
         self._orphans = orphans
         self._trials = trials
         self._nodes = nodes or 0
@@ -68,7 +66,7 @@ class AllocationPolicy:
             self._context.tracker.watch()
         if no_allocation := self._allocation.advance(self._wanted(waiting)):
             for trial in waiting:
-                self._endings.settle(trial, no_allocation.status, no_allocation.error)
+                trial.settle(no_allocation.status, no_allocation.error)
         left_s = max(
             (longest_s(trial.request.protocol.time_limit_s) for trial in running), default=0.0
         )
@@ -110,12 +108,12 @@ class AllocationPolicy:
                     trial.request, allocation, self.usable(allocation), now=time.time()
                 )
             if reason:
-                self._endings.settle(trial, TrialState.REFUSED, reason)
+                trial.settle(TrialState.REFUSED, reason)
 
     def _is_useless(self, waiting: Sequence[PilotTrial], now: float) -> bool:
-        """Whether nobody has needed it for long, or it does for none of those that wait.
+        """Return whether it was idle for too long, or is too small for every waiting trial.
 
-        It is asked when none of our trials runs in it.
+        It is called when no trial of ours runs in it.
         """
         if self._orphaned:
             return False

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-
 from evaluators.attempt.attempt import attempts_of
-from evaluators.attempt.trial_result import mark_cancelled
+from evaluators.attempt.driver import TrialBackend, result_readers
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.support import program_of
@@ -18,13 +14,10 @@ from evaluators.slurm.pilot.dispatcher import Dispatcher
 from evaluators.slurm.pilot.held_allocation import HeldAllocation
 from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
 from evaluators.slurm.pilot.step_cleanup import StepCleanup
-from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import read_result
-
-READERS = 4
+from evaluators.trial import TrialRequest
 
 
-class PilotBackend:
+class PilotBackend(TrialBackend[PilotTrial]):
     """Trials side by side in the allocation that this process was started in, or holds itself.
 
     All trials lie beside each other in one folder. An object made later finds the allocation, and
@@ -38,7 +31,6 @@ class PilotBackend:
     """
 
     name = "slurm"
-    simulated = False
 
     def __init__(
         self,
@@ -48,38 +40,15 @@ class PilotBackend:
         program: Program | None = None,
         nodes: int | None = None,
     ) -> None:
+        super().__init__()
         self.tracker = tracker or JobTracker.of(profile)
         self.cleanup = StepCleanup(Slurm.of(profile))
         self._owns_tracker = tracker is None
         self._profile = profile
         self._program = program or program_of(profile)
         self._nodes = nodes
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="slurm-results")
+        self._readers = result_readers(self.name)
         self._dispatcher: Dispatcher | None = None
-        self._lock = threading.RLock()
-
-    def submit(self, request: TrialRequest) -> None:
-        """Queue the trial, unless its token is known or has a result: then do nothing."""
-        with self._lock:
-            if self._known(request) is None and read_result(request.directory) is None:
-                self._take(PilotTrial.of(request))
-
-    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return by token the outcome of each trial that has ended, and how each other one stands.
-
-        A trial that was never started is left out.
-        """
-        with self._lock:
-            answers = {request.token: self._answer(request) for request in requests}
-        return {token: answer for token, answer in answers.items() if answer}
-
-    def cancel(self, token: str) -> None:
-        """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
-        trial = self._dispatcher.trial(token) if self._dispatcher else None
-        if trial is None or trial.cancelled:
-            return
-        mark_cancelled(trial.request)
-        trial.cancelled = True
 
     def leave(self) -> None:
         """Give the allocation back, unless something waits for it or runs in it; before `close`.
@@ -98,38 +67,29 @@ class PilotBackend:
             self.tracker.close()
         self._readers.shutdown(wait=True, cancel_futures=True)
         self._dispatcher = None
+        self._trials.clear()
 
-    def _known(self, request: TrialRequest) -> PilotTrial | None:
-        """Return the trial, where it is under way, perhaps since before this object was made."""
-        trial = self._dispatcher.trial(request.token) if self._dispatcher else None
-        if trial is None and read_result(request.directory) is None and attempts_of(request):
-            trial = self._take(PilotTrial.of(request))
-        return trial
-
-    def _answer(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
-        trial = self._known(request)
-        if trial is None:
-            return read_result(request.directory)
-        answer = trial.answer
-        if isinstance(answer, TrialOutcome) and self._dispatcher and read_result(request.directory):
-            self._dispatcher.remove(request.token)
-        return answer
-
-    def _take(self, trial: PilotTrial) -> PilotTrial:
-        """Hand the trial to the dispatcher; the first one starts it."""
+    def _begin(self, request: TrialRequest) -> PilotTrial:
+        """Hand the trial to the dispatcher, which takes it up from its folder."""
         if self._dispatcher is None:
-            trials = trial.request.directory.parent
-            allocation = UserAllocation.here(self.tracker) or HeldAllocation(
-                self._profile, self.tracker, trials
-            )
+            trials = request.directory.parent
             context = PilotContext(
                 profile=self._profile,
                 program=self._program,
-                tracker=self.tracker,
-                allocation=allocation,
-                cleanup=self.cleanup,
                 readers=self._readers,
+                tracker=self.tracker,
+                allocation=UserAllocation.here(self.tracker)
+                or HeldAllocation(self._profile, self.tracker, trials),
+                cleanup=self.cleanup,
             )
             self._dispatcher = Dispatcher(context, trials=trials, nodes=self._nodes)
+        trial = PilotTrial.of(request, self._dispatcher.context)
         self._dispatcher.add(trial)
         return trial
+
+    def _resume(self, request: TrialRequest) -> PilotTrial | None:
+        return self._begin(request) if attempts_of(request) else None
+
+    def _forget(self, trial: PilotTrial) -> None:
+        if self._dispatcher:
+            self._dispatcher.remove(trial.request.token)

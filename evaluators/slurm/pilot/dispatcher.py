@@ -17,7 +17,7 @@ from evaluators.attempt.never_submitted import never_prepared
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.pilot.allocation import RunningAllocation
 from evaluators.slurm.pilot.allocation_policy import AllocationPolicy, why_unfit
-from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial, TrialEndings
+from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
 from evaluators.slurm.pilot.scheduler import PATIENCE_S, GroupShares, schedule_trials
 from evaluators.slurm.pilot.step import (
     OrphanedSteps,
@@ -47,13 +47,10 @@ class Dispatcher:
     """
 
     def __init__(self, context: PilotContext, *, trials: Path, nodes: int | None) -> None:
-        self._context = context
-        self._endings = TrialEndings(context)
+        self.context = context
         self._orphans = OrphanedSteps(trials)
         self._shares = GroupShares()
-        self._policy = AllocationPolicy(
-            context, self._endings, self._orphans, trials=trials, nodes=nodes
-        )
+        self._policy = AllocationPolicy(context, self._orphans, trials=trials, nodes=nodes)
         self._trials: dict[str, PilotTrial] = {}
         self._wake = threading.Condition()
         self._closed = False
@@ -61,10 +58,6 @@ class Dispatcher:
         self._scheduled_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="slurm-pilot", daemon=True)
         self._thread.start()
-
-    def trial(self, token: str) -> PilotTrial | None:
-        with self._wake:
-            return self._trials.get(token)
 
     def add(self, trial: PilotTrial) -> None:
         with self._wake:
@@ -78,7 +71,7 @@ class Dispatcher:
     def close(self) -> None:
         """End the thread; trials run on, and who comes later finds them, and the allocation."""
         self._end_thread()
-        self._context.allocation.close()
+        self.context.allocation.close()
 
     def leave(self) -> None:
         """End the thread, and the allocation where nothing waits for it or runs in it."""
@@ -114,12 +107,12 @@ class Dispatcher:
         for trial in trials:
             self._advance(trial)
         self._policy.advance(trials)
-        now, allocation = time.monotonic(), self._context.allocation.running
+        now, allocation = time.monotonic(), self.context.allocation.running
         states = Counter(trial.state for trial in trials)
         seen = (
             states,
             allocation and (allocation.job_id, allocation.nodes),
-            self._context.tracker.trouble,
+            self.context.tracker.trouble,
         )
         if seen != self._last_seen or now - self._scheduled_at > RESCHEDULE_S:
             self._start_trials(trials, allocation, now)
@@ -129,19 +122,17 @@ class Dispatcher:
         if trial.state is AttemptState.NEW:
             self._take_up(trial)
         elif trial.state is AttemptState.PENDING and trial.cancelled:
-            self._endings.settle(trial, TrialState.CANCELLED, "cancelled")
+            trial.settle(TrialState.CANCELLED, "cancelled")
         elif trial.state is AttemptState.RUNNING:
             assert trial.process
             if not trial.process.alive():
                 node_seconds = trial.width * (time.monotonic() - trial.began)
                 self._shares.charge(trial.request.group, node_seconds)
-                self._endings.processes_gone(trial)
+                trial.processes_gone()
             elif trial.cancelled:
                 trial.process.end()
         elif trial.state is AttemptState.COMPLETING:
-            self._endings.advance(trial)
-        elif trial.reading and trial.reading.done():
-            trial.answer = trial.reading.result()
+            trial.advance()
 
     def _take_up(self, trial: PilotTrial) -> None:
         """Find out from its folder, and from the processes of this host, how far it has come."""
@@ -155,12 +146,12 @@ class Dispatcher:
             trial.run(StepProcess(trial.attempt, process), place)
         elif files.end or (files.claimed and here):
             trial.place = place
-            self._endings.processes_gone(trial)
+            trial.processes_gone()
         elif files.claimed and place:
             trial.run(StepProcess(trial.attempt, None), place)
         elif files.intended_at is not None and not (place and here):
             # Another host, or a job of its own, may yet begin this attempt: it is not to.
-            self._context.tracker.cancel(trial.attempt.name)
+            self.context.tracker.cancel(trial.attempt.name)
             write_abandoned(folder, status="lost", reason="it never began", duration_s=0.0)
             trial.begin_next_attempt("to be started again")
         else:
@@ -171,12 +162,12 @@ class Dispatcher:
     ) -> None:
         waiting = [trial for trial in trials if trial.state is AttemptState.PENDING]
         waiting.sort(key=lambda trial: trial.arrived)
-        trouble = self._context.tracker.trouble
-        if now < self._endings.no_step_before:
+        trouble = self.context.tracker.trouble
+        if any(now < trial.no_step_before for trial in trials):
             trouble = trouble or "Slurm makes no steps at the moment"
         if allocation is None or trouble:
             for trial in waiting:
-                _say(trial, trouble or self._context.allocation.waiting)
+                _say(trial, trouble or self.context.allocation.waiting)
             return
         usable, free = self._policy.usable(allocation), self._free_nodes(allocation, trials)
         roomless: dict[PilotTrial, str] = {}
@@ -232,7 +223,7 @@ class Dispatcher:
 
     def _launch(self, trial: PilotTrial, place: StepPlace) -> str:
         """Start it there, or end it where it can never be; return what keeps it for the moment."""
-        context = self._context
+        context = self.context
         try:
             prepare(trial.attempt, place, context.profile, context.program)
             process = start(trial.attempt, place, environment=context.tracker.slurm.environment())
@@ -240,7 +231,7 @@ class Dispatcher:
             if is_file_system_failure(error):
                 return f"its folder cannot be written: {error}"
             never = never_prepared(error)
-            self._endings.settle(trial, never.status, never.error)
+            trial.settle(never.status, never.error)
         else:
             trial.run(process, place)
         return ""

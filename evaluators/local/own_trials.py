@@ -1,0 +1,98 @@
+"""Trials whose processes belong to the process that asked for them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.files import FAILING, is_file_system_failure
+from autotune.schemas import TrialState
+from evaluators.attempt.driver import ActiveTrial, TrialBackend
+from evaluators.attempt.trial_result import without_run
+from evaluators.disk_room import unwritable
+from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import read_result
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnTrial(ActiveTrial):
+    """A trial on this machine; `end` asks its processes to end."""
+
+    answer: TrialOutcome | TrialProgress = RUNNING
+    end: Callable[[], object]
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.end()
+
+
+class OwnTrials(TrialBackend[OwnTrial]):
+    """Trials that end when this object's process does, in whatever way.
+
+    What has finished lies in the trials' directories. A trial that left no result there is
+    `crashed`, or `lost` where the disk was full, as long as this object lives.
+    """
+
+    name = "local"
+
+    def submit(self, request: TrialRequest) -> None:
+        with self._lock:
+            trial = self._trials.get(request.token)
+            if trial and trial not in self._running:  # it left no result, and may be run again
+                del self._trials[request.token]
+            super().submit(request)
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
+        with self._lock:
+            self._look()
+            return super().poll(requests)
+
+    @abstractmethod
+    def _start(self, request: TrialRequest) -> OwnTrial:
+        """Start the trial's processes; raises OSError."""
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Take in which trials have ended."""
+
+    def _begin(self, request: TrialRequest) -> OwnTrial:
+        try:
+            request.directory.mkdir(parents=True, exist_ok=True)
+            return self._start(request)
+        except OSError as error:
+            if is_file_system_failure(error):
+                raise
+            outcome = without_result(request, f"it could not be started: {error}")
+            return OwnTrial(request=request, answer=outcome, end=lambda: None)
+
+    @property
+    def _running(self) -> list[OwnTrial]:
+        return [trial for trial in self._trials.values() if trial.answer is RUNNING]
+
+    def _ended(self, trial: OwnTrial, otherwise: TrialOutcome | None) -> None:
+        """Take in that it has ended, and is to be started again where it left no result and there
+        is none `otherwise`."""
+        if otherwise is None or read_result(trial.request.directory):
+            del self._trials[trial.request.token]
+        else:
+            trial.answer = otherwise
+
+
+def without_result(
+    request: TrialRequest, error: str, *, status: TrialState = TrialState.CRASHED
+) -> TrialOutcome:
+    """Return the outcome of a trial of which nobody but its owner can tell."""
+    return without_run(request.directory, status, error, host=socket.gethostname())
+
+
+def unwritten(request: TrialRequest, code: int) -> TrialOutcome:
+    """Return the outcome of a trial whose files could not be written; `code` is the errno.
+
+    A full disk says nothing about the strategy, and the trial is lost rather than crashed.
+    """
+    if code in FAILING:
+        return without_result(request, unwritable(request.directory, code), status=TrialState.LOST)
+    return without_result(request, f"the result could not be written: {os.strerror(code)}")
