@@ -14,6 +14,9 @@ from search_spaces.choices import DimensionChoice
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
+from tests.benchmarks.accuracy import memory, throughput
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.stacks import Stack
 from tests.benchmarks.accuracy.tables import MEMORY, OPTIONAL, THROUGHPUT, PublishedRow, read
 
 Cells = dict[str, object]
@@ -66,6 +69,19 @@ def remembered(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:
     """The same of a table of memory."""
     changed = [{**PLAIN, **row} for row in rows]
     return read(written(folder / "memory.csv", changed, MEMORY), MEMORY)
+
+
+def stack_of_times(folder: Path, *rows: Mapping[str, object]) -> Stack:
+    """The one stack of such a table of times."""
+    read = timed(folder, *rows)
+    [stack] = throughput.stacks(read, Facts.of(read))[0].values()
+    return stack
+
+
+def stack_of_memory(folder: Path, *rows: Mapping[str, object]) -> Stack:
+    read = remembered(folder, *rows)
+    [stack] = memory.stacks(read, Facts.of(read))[0].values()
+    return stack
 
 
 MACHINE = load_machine("dgx-a100")

@@ -49,8 +49,8 @@ MEMORY = (*WORDS, *CHOICES, *SIZES, *SWITCHES, "gpu_memory_gb", "memory_kind", "
 OPTIONAL = ("num_experts",)
 """Columns that are read where a table has them."""
 
-TEXT = {*WORDS, *CHOICES, "memory_kind"}
-MAY_BE_ZERO = {*SWITCHES, "gated_mlp", "num_experts"}
+TEXT = {*WORDS, *CHOICES, "memory_kind", "source", "note"}
+MAY_BE_ZERO = {*SWITCHES, "gated_mlp", "tied_embeddings", "num_experts"}
 
 
 class TableError(ValueError):
@@ -77,6 +77,19 @@ class PublishedRow:
     def number(self, name: str) -> float | None:
         """A figure, None where it is not known."""
         return self.figures.get(name)
+
+    def whole(self, name: str) -> int:
+        """A figure that is one; raises TableError where it is not, or not known."""
+        value = self.figures.get(name)
+        if value is None or value % 1:
+            raise TableError(f"{self.place}: {name} is no whole number")
+        return int(value)
+
+    def choice(self, name: str, valid: Sequence[str]) -> str:
+        """One of these words; raises TableError for another."""
+        if self[name] not in valid:
+            raise TableError(f"{self.place}: {name}={self[name]!r} (valid: {', '.join(valid)})")
+        return self[name]
 
     def known(self, *names: str) -> bool:
         """Whether all of these figures are."""

@@ -8,24 +8,17 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.accuracy import memory
-from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.measurements import Cells, measured, remembered
+from tests.benchmarks.accuracy.measurements import Cells, measured, stack_of_memory
 from tests.benchmarks.accuracy.memory import area_under_curve, best_threshold
 from tests.benchmarks.accuracy.stacks import Stack
 
 pytestmark = pytest.mark.xdist_group("accuracy")  # tables of one kind, made once
 
 
-def stack_of(folder: Path, *rows: Cells) -> Stack:
-    read = remembered(folder, *rows)
-    [stack] = memory.stacks(read, Facts.of(read))[0].values()
-    return stack
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     rows = [row for name in ("gpt-1.4b", "llama-2-7b") for row in measured(name, count=24)[1]]
-    return stack_of(tmp_path_factory.mktemp("tables"), *rows)
+    return stack_of_memory(tmp_path_factory.mktemp("tables"), *rows)
 
 
 @pytest.mark.parametrize(
@@ -81,14 +74,14 @@ def test_a_limit_is_that_of_the_row(tmp_path: Path) -> None:
     rows = measured("gpt-1.4b", count=20)[1]
     small: list[Cells] = [{**row, "gpu_memory_gb": 1, "status": "oom"} for row in rows]
     large: list[Cells] = [{**row, "gpu_memory_gb": 80, "status": "ok"} for row in rows]
-    labels = memory.labels([stack_of(tmp_path, *small, *large)])
+    labels = memory.labels([stack_of_memory(tmp_path, *small, *large)])
     assert labels is not None
     assert labels.auc_zero_shot == labels.auc == 1.0
 
 
 def test_without_failures_or_peaks_there_is_nothing_to_judge(tmp_path: Path) -> None:
     fitting: list[Cells] = [{"status": "fits"}] * 12
-    stack = stack_of(tmp_path, *fitting)
+    stack = stack_of_memory(tmp_path, *fitting)
     assert memory.labels([stack]) is None
     assert memory.peaks(stack, draws=1) is None
     assert memory.calibrations(stack, draws=1) == 0

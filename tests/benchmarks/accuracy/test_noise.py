@@ -7,33 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks.accuracy import memory, throughput
-from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.measurements import Cells, remembered, timed
+from tests.benchmarks.accuracy.measurements import Cells, stack_of_memory, stack_of_times
 from tests.benchmarks.accuracy.noise import contradictions, noise_floor
-from tests.benchmarks.accuracy.stacks import Stack
 
 
 def labelled(folder: Path, *rows: Cells) -> int:
     """The fewest labels that are wrong."""
-    read = remembered(folder, *rows)
-    [stack] = memory.stacks(read, Facts.of(read))[0].values()
+    stack = stack_of_memory(folder, *rows)
     return contradictions(stack, np.array([row["status"] == "oom" for row in stack.rows]))
-
-
-def of_times(folder: Path, *rows: Cells) -> Stack:
-    read = timed(folder, *rows)
-    [stack] = throughput.stacks(read, Facts.of(read))[0].values()
-    return stack
 
 
 def test_repeats_lie_round_their_median(tmp_path: Path) -> None:
     alike: list[Cells] = [{"iteration_time_s": seconds} for seconds in (4.0, 5.0, 6.0)]
     others: list[Cells] = [{"global_batch_size": 64 + 8 * n} for n in range(12)]
-    floor = noise_floor(of_times(tmp_path, *alike, *others[1:]), "iteration_time_s")
+    floor = noise_floor(stack_of_times(tmp_path, *alike, *others[1:]), "iteration_time_s")
     assert floor == pytest.approx((1 / 4 + 1 / 6) / 3)
-    assert noise_floor(of_times(tmp_path, *others), "iteration_time_s") is None
-    assert noise_floor(of_times(tmp_path, *others), "peak_memory_gb") is None
+    assert noise_floor(stack_of_times(tmp_path, *others), "iteration_time_s") is None
+    assert noise_floor(stack_of_times(tmp_path, *others), "peak_memory_gb") is None
 
 
 SMALL: Cells = {"micro_batch_size": 2, "status": "oom"}

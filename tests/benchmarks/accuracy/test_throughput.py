@@ -9,19 +9,11 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.accuracy import throughput
-from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.judgement import consistent, overall
-from tests.benchmarks.accuracy.measurements import Cells, measured, timed
-from tests.benchmarks.accuracy.stacks import Stack
+from tests.benchmarks.accuracy.measurements import Cells, measured, stack_of_times
 from tests.benchmarks.accuracy.throughput import StackAccuracy, accuracy, mape, rank
 
 pytestmark = pytest.mark.xdist_group("accuracy")  # tables of one kind, made once
-
-
-def stack_of(folder: Path, *rows: Cells) -> Stack:
-    read = timed(folder, *rows)
-    [stack] = throughput.stacks(read, Facts.of(read))[0].values()
-    return stack
 
 
 def test_an_error_is_a_fraction_of_what_was_measured() -> None:
@@ -50,7 +42,7 @@ def test_strategies_with_other_batches_are_ranked_by_their_rates(tmp_path: Path)
         {"global_batch_size": 16 * 2**n, "iteration_time_s": 2.0**n * (1.0 + 0.5 / 2**n)}
         for n in range(6)
     ]
-    figures = accuracy(stack_of(tmp_path, *rows, *rows), draws=2)
+    figures = accuracy(stack_of_times(tmp_path, *rows, *rows), draws=2)
     assert figures.landscapes == 1
     assert (figures.kendall_tau or 0.0) > 0.8
     assert (figures.top1_regret_after_5 or 0.0) < 0.02
@@ -61,7 +53,7 @@ def test_strategies_with_other_batches_are_ranked_by_their_rates(tmp_path: Path)
 def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[StackAccuracy, int, int]:
     """Two models, 24 strategies each: figures, calibrations foretold and done."""
     rows = [row for name in ("gpt-1.4b", "llama-2-7b") for row in measured(name, count=24)[0]]
-    stack = stack_of(tmp_path_factory.mktemp("tables"), *rows)
+    stack = stack_of_times(tmp_path_factory.mktemp("tables"), *rows)
     done: list[None] = []
     figures = accuracy(stack, draws=2, progress=lambda: done.append(None))
     return figures, throughput.calibrations(stack, draws=2), len(done)
@@ -90,7 +82,7 @@ def test_progress_is_foretold(judged: tuple[StackAccuracy, int, int]) -> None:
 def test_what_had_no_rows_is_none(tmp_path: Path) -> None:
     """A stack of one model, two of its strategies, and too small for 10 trials."""
     rows = measured("gpt-1.4b", count=2)[0] * 6
-    figures = accuracy(stack_of(tmp_path, *rows), draws=1)
+    figures = accuracy(stack_of_times(tmp_path, *rows), draws=1)
     assert figures.mape_after[10] is figures.mape_after[20] is None
     assert figures.mape_after[5] is not None
     assert figures.leave_one_model_out_mape is None
@@ -101,7 +93,7 @@ def test_what_had_no_rows_is_none(tmp_path: Path) -> None:
 def test_overall_counts_stacks_alike_and_leaves_out_what_is_none(
     judged: tuple[StackAccuracy, int, int], tmp_path: Path
 ) -> None:
-    other = accuracy(stack_of(tmp_path, *measured("gpt-1.4b", count=12)[0]), draws=1)
+    other = accuracy(stack_of_times(tmp_path, *measured("gpt-1.4b", count=12)[0]), draws=1)
     whole = overall([judged[0], other])
     assert whole["rows"] == 60
     mean = (judged[0].zero_shot_mape + other.zero_shot_mape) / 2

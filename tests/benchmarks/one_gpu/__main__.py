@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from search_spaces.errors import InvalidInput
+from tests.benchmarks.accuracy.tables import TableError
 from tests.benchmarks.one_gpu.evaluation import DRAWS, document, evaluate
 from tests.benchmarks.one_gpu.measuring import Broken, bench_here, measure, title
 from tests.benchmarks.one_gpu.plan import plan
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         return measured(given) if given.command == "measure" else evaluated(given)
-    except InvalidInput as error:
+    except (InvalidInput, TableError) as error:
         print(f"one_gpu {given.command}: {error}", file=sys.stderr)
         return BAD_INPUT
     except Broken as error:

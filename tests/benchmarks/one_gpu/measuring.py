@@ -148,6 +148,7 @@ def opened(file: Path, machine: Machine) -> list[MeasuredTrial]:
 
     Raises:
         InvalidInput: the file is no table of trials, of another GPU, or cannot be written.
+        TableError: one of its rows cannot be read.
     """
     try:
         begin(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+from tests.benchmarks.accuracy.tables import PublishedRow, TableError, read
 
 MODEL = (
     "num_layers",
@@ -53,11 +54,9 @@ OF_MACHINE = ("cluster", "gpu", "num_gpus", "gpus_per_node", "gpu_memory_gb", "g
 """The same in all rows of a table."""
 
 STATUSES = ("ok", "oom", "timeout", "crashed")
-SWITCH = {"0": False, "1": True}
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "activation_checkpointing": ("none", "selective", "full"),
     "precision": ("fp32", "bf16", "fp16"),
-    "status": STATUSES,
 }
 
 
@@ -179,135 +178,67 @@ def begin(file: Path) -> None:
         append(file, header())
 
 
-# --- reading ---
-
-
 def read_table(file: Path) -> Table:
-    """Raises InvalidInput, which names the row and the column, for what is no such table."""
-    lines = list(_records(file))
-    if not lines:
-        raise InvalidInput("file", str(file), "has no rows: nothing was measured into it yet")
-    for number, cells in lines[1:]:
+    """Raises TableError for what is no such table: which row, which column, and why."""
+    published = read(file, COLUMNS)
+    if not published:
+        raise TableError(f"{file}: has no rows: nothing was measured into it yet")
+    first = published[0]
+    for row in published:
         for name in OF_MACHINE:
-            if cells[name] != lines[0][1][name]:
-                reason = f"differs from the first row's {lines[0][1][name]!r}: one file, one GPU"
-                raise InvalidInput(f"row {number}, {name}", cells[name], reason)
-    first = _Cells(*lines[0])
-    rows = tuple(_row(_Cells(number, cells)) for number, cells in lines)
-    idle = [watt for n, c in lines if (watt := _Cells(n, c).number("gpu_idle_watt"))]
+            if _cell_of(row, name) != _cell_of(first, name):
+                raise TableError(f"{row.place}: another {name} than before: one file, one GPU")
+    idle = [watt for row in published if (watt := row.number("gpu_idle_watt"))]
     machine = replace(_machine(first), gpu_idle_watt=min(idle, default=None))
-    return Table(machine=machine, rows=rows)
+    return Table(machine=machine, rows=tuple(map(_row, published)))
 
 
-def _records(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """(row number from 1, cells by column)."""
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is no text"
-        raise InvalidInput("file", str(file), f"cannot be read: {reason}") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-    if missing:
-        named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
-        raise InvalidInput(
-            "file", str(file), f"is no table of trials: it lacks the columns {named}"
-        )
-    for number, cells in enumerate(reader, 1):
-        if None in cells or None in cells.values():
-            raise InvalidInput(f"row {number}", str(file), "has too few or too many cells")
-        yield number, cells
+def _cell_of(row: PublishedRow, name: str) -> object:
+    return row.words.get(name, row.number(name))
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """One row as text; what is not what it must be is refused with its row and column."""
-
-    number_of_row: int
-    text: Mapping[str, str]
-
-    def number(self, name: str) -> float | None:
-        """Above 0; None where the cell is empty."""
-        if not self.text[name]:
-            return None
-        try:
-            value = float(self.text[name])
-        except ValueError:
-            value = 0.0
-        if not 0.0 < value < float("inf"):
-            raise self.refusal(name, "is no positive number")
-        return value
-
-    def whole(self, name: str, *, least: int = 1) -> int:
-        text = self.text[name]
-        if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) < least:
-            raise self.refusal(name, f"is no whole number from {least} on")
-        return int(text)
-
-    def switch(self, name: str) -> bool:
-        if self.text[name] not in SWITCH:
-            raise self.refusal(name, "is neither 0 nor 1")
-        return SWITCH[self.text[name]]
-
-    def choice(self, name: str) -> str:
-        if self.text[name] not in CHOICES[name]:
-            raise self.refusal(name, "is unknown", valid=", ".join(CHOICES[name]))
-        return self.text[name]
-
-    def refusal(self, name: str, reason: str, *, valid: str = "") -> InvalidInput:
-        where = f"row {self.number_of_row}, {name}"
-        return InvalidInput(where, self.text[name], reason, valid=valid)
-
-
-def _machine(cells: _Cells) -> Machine:
+def _machine(row: PublishedRow) -> Machine:
     """By the kind of GPU that its name tells; a host's power is not in what trials measure."""
-    memory_gib, gpu = cells.number("gpu_memory_gb"), cells.text["gpu"]
+    memory_gib, gpu = row.number("gpu_memory_gb"), row["gpu"]
     if memory_gib is None:
-        raise cells.refusal("gpu_memory_gb", "must be known")
+        raise TableError(f"{row.place}: gpu_memory_gb must be known")
     if "CPU process" in gpu:
         found = replace(machine_of_cpus(), gpu=gpu)
     else:
-        known = machine_of_gpus([InstalledGpu(gpu, memory_gib, cells.number("gpu_max_watt"))])
+        known = machine_of_gpus([InstalledGpu(gpu, memory_gib, row.number("gpu_max_watt"))])
         found = replace(known, host_watt=0.0)
-    name = cells.text["cluster"]
-    return replace(found, name=name, gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)
+    return replace(found, name=row["cluster"], gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)
 
 
-def _row(cells: _Cells) -> MeasuredTrial:
+def _row(row: PublishedRow) -> MeasuredTrial:
     for name in ("num_gpus", "gpus_per_node", "data_parallel", "context_parallel"):
-        if cells.whole(name) != 1:
-            raise cells.refusal(name, "must be 1: these are trials of one GPU")
-    row = MeasuredTrial(
-        transformer=_transformer(cells),
-        strategy=_strategy(cells),
-        status=cells.choice("status"),
-        iteration_time_s=cells.number("iteration_time_s"),
-        peak_memory_gib=cells.number("peak_memory_gb"),
-        gpu_joules_per_token=cells.number("gpu_joules_per_token"),
-        **{name: cells.text[name] for name in ("framework", "source", "note")},
+        if row.whole(name) != 1:
+            raise TableError(f"{row.place}: {name} must be 1: these are trials of one GPU")
+    trial = MeasuredTrial(
+        transformer=_transformer(row),
+        strategy=_strategy(row),
+        status=row.choice("status", STATUSES),
+        iteration_time_s=row.number("iteration_time_s"),
+        peak_memory_gib=row.number("peak_memory_gb"),
+        gpu_joules_per_token=row.number("gpu_joules_per_token"),
+        **{name: row[name] for name in ("framework", "source", "note")},
     )
-    if row.status == "ok" and None in (row.iteration_time_s, row.peak_memory_gib):
-        raise cells.refusal("status", "but its time or its peak memory is missing")
-    return row
+    if trial.status == "ok" and None in (trial.iteration_time_s, trial.peak_memory_gib):
+        raise TableError(f"{row.place}: its time or its peak memory is missing")
+    return trial
 
 
-def _transformer(cells: _Cells) -> Transformer:
-    switches = ("gated_mlp", "tied_embeddings")
-    shape: dict[str, Any] = {name: cells.whole(name) for name in MODEL if name not in switches}
-    return Transformer(
-        name=cells.text["model"], **shape, **{name: cells.switch(name) for name in switches}
-    )
+def _transformer(row: PublishedRow) -> Transformer:
+    shape: dict[str, Any] = {name: row.whole(name) for name in (*MODEL, "tied_embeddings")}
+    switches = {name: bool(shape[name]) for name in ("gated_mlp", "tied_embeddings")}
+    return Transformer(name=row["model"], **shape | switches)
 
 
-def _strategy(cells: _Cells) -> Strategy:
+def _strategy(row: PublishedRow) -> Strategy:
+    figures = ("tensor_parallel", "pipeline_parallel", *BATCH, "zero_stage")
     named: dict[str, Any] = {
-        **{name: cells.whole(name) for name in ("tensor_parallel", "pipeline_parallel", *BATCH)},
-        **{name: cells.choice(name) for name in ("activation_checkpointing", "precision")},
+        **{name: row.whole(name) for name in figures},
+        **{name: bool(row.whole(name)) for name in ("sequence_parallel", "flash_attention")},
+        **{name: row.choice(name, valid) for name, valid in CHOICES.items()},
     }
-    return Strategy(
-        zero_stage=cells.whole("zero_stage", least=0),
-        num_nodes=1,
-        sequence_parallel=cells.switch("sequence_parallel"),
-        flash_attention=cells.switch("flash_attention"),
-        **named,
-    )
+    return Strategy(num_nodes=1, **named)

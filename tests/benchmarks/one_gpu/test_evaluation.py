@@ -150,7 +150,7 @@ def test_too_few_trials_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(None, "cannot be read: No such file"), ("a,b\n1,2\n", "lacks the columns cluster")],
+    [(None, "No such file"), ("a,b\n1,2\n", "columns are missing: cluster, gpu")],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, told: str
@@ -162,7 +162,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert said.err.startswith("one_gpu evaluate: file=")
+    assert said.err.startswith(f"one_gpu evaluate: {file}: ")
     assert told in said.err
 
 

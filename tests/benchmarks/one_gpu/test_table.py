@@ -11,6 +11,7 @@ import pytest
 from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
+from tests.benchmarks.accuracy.tables import TableError
 from tests.benchmarks.one_gpu.plan import one_gpu, plan
 from tests.benchmarks.one_gpu.table import (
     MeasuredTrial,
@@ -95,20 +96,16 @@ def test_another_file_is_left_as_it_is(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "told"),
     [
-        ("hidden_size", "wide", "no whole number from 1 on"),
-        ("hidden_size", "-768", "no whole number from 1 on"),
-        ("zero_stage", "", "no whole number from 0 on"),
+        ("hidden_size", "768.5", "is no whole number"),
+        ("zero_stage", "", "is no whole number"),
         ("data_parallel", "8", "trials of one GPU"),
-        ("gated_mlp", "yes", "neither 0 nor 1"),
         ("status", "fine", "valid: ok, oom, timeout, crashed"),
-        ("precision", "fp8", "valid: fp32, bf16, fp16"),
-        ("iteration_time_s", "-1", "no positive number"),
-        ("iteration_time_s", "nan", "no positive number"),
+        ("iteration_time_s", "-1", "must be a number above 0"),
         ("iteration_time_s", "", "its time or its peak memory is missing"),
         ("gpu_memory_gb", "40", "one file, one GPU"),
     ],
 )
-def test_a_wrong_cell_is_named_with_its_row(file: Path, column: str, cell: str, told: str) -> None:
+def test_a_wrong_cell_is_named_with_its_line(file: Path, column: str, cell: str, told: str) -> None:
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     rows[1][column] = cell
@@ -116,26 +113,13 @@ def test_a_wrong_cell_is_named_with_its_row(file: Path, column: str, cell: str, 
         writer = csv.DictWriter(opened, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    with pytest.raises(InvalidInput, match=told) as refused:
+    with pytest.raises(TableError, match=told) as refused:
         read_table(file)
-    where = "status" if "missing" in told else column
-    assert refused.value.field == f"row 2, {where}"
+    assert str(refused.value).startswith(f"{file}, line 3: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        (None, "No such file"),
-        (b"", "lacks the columns cluster, gpu, num_gpus"),
-        (b"model,loss\nx,1\n", "lacks the columns"),
-        (b"\xff\xfe\x00", "is no text"),
-        (header().encode(), "has no rows"),
-        (header().encode() + b"local,some GPU,1\n", "too few or too many cells"),
-    ],
-)
-def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_table_without_a_row_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(InvalidInput, match=told):
+    append(file, header())
+    with pytest.raises(TableError, match="has no rows"):
         read_table(file)
