@@ -20,6 +20,7 @@ from autotune.recommendation import contenders
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, StrategyShape, Trial, TrialState
+from search_spaces.dimensions import TABLE
 from server.store.tables import TrialRow
 from server.store.trial_record import trial_of
 
@@ -169,9 +170,13 @@ def _deciding(
 
 
 def _is(campaign_id: int, strategy: StrategyShape) -> ColumnElement[bool]:
-    """Return whether a trial is of a strategy, as far as numbers tell; `contenders` tells all."""
-    numbers = {name: value for name, value in strategy if type(value) is int}
-    same = [TrialRow.strategy[name].as_integer() == value for name, value in numbers.items()]
+    """Return whether a trial is of a strategy, as far as numbers tell; `contenders` tells all. A
+    row has no value of a dimension that is younger than it."""
+    same = [
+        TrialRow.strategy[d.name].as_integer() == strategy.value(d.name)
+        for d in TABLE
+        if d.is_counted and strategy.value(d.name) != d.default
+    ]
     return and_(TrialRow.campaign_id == campaign_id, *same)
 
 

@@ -23,7 +23,7 @@ from autotune.schemas import (
     TrialState,
 )
 from evaluators.trial import TrialProgress
-from search_spaces.dimensions import TABLE
+from search_spaces.dimensions import BY_NAME, TABLE
 from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.announcements import announce
@@ -385,7 +385,8 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
     if name in METRICS:
         return TrialRow.metrics[name].as_float(), sort.startswith("-")
     if name in DIMENSIONS:
-        return TrialRow.strategy[name].as_integer(), sort.startswith("-")
+        value = func.coalesce(TrialRow.strategy[name].as_integer(), BY_NAME[name].default)
+        return value, sort.startswith("-")
     column: ColumnElement[Any] = getattr(TrialRow, name)
     return column, sort.startswith("-")
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 
 import pytest
+from sqlalchemy import select
 
 from autotune.recommendation import recommend
 from autotune.schemas import StrategyShape, TrialMetrics, TrialPurpose, TrialState
+from search_spaces.dimensions import TABLE
 from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
-from server.store.trials import NewTrial, all_trials, finish_trial, insert_trials
+from server.store.tables import TrialRow
+from server.store.trials import NewTrial, all_trials, finish_trial, insert_trials, list_trials
 from tests.server.asking import EXPECTED, STRATEGY, created, ended
 from tests.server.store.test_trials import METRICS
 
@@ -71,6 +74,22 @@ def test_the_best_is_what_is_recommended(
         campaign = get_campaign(session, number)
     assert campaign.best_objective == (None if best is None else pytest.approx(best))
     assert campaign.fastest_objective == (None if fastest is None else pytest.approx(fastest))
+
+
+def test_a_dimension_that_is_younger_than_a_trial_makes_no_difference(store: Store) -> None:
+    """Rows of earlier versions lack it; what they ran had its default."""
+    number = told(store, [(1, "search", 6.0), (2, "search", 9.0), (1, "confirmation", 4.0)])
+    young = {dimension.name for dimension in TABLE if dimension.default is not None}
+    with store.transaction() as session:
+        for row in session.scalars(select(TrialRow)):
+            row.strategy = {name: v for name, v in row.strategy.items() if name not in young}
+    with store.session() as session:
+        assert get_campaign(session, number).best_objective == pytest.approx(4.8)
+        page = list_trials(session, number, sort="-virtual_stages", limit=1)
+        assert page.items[0].strategy.virtual_stages == 1
+        assert page.next is not None
+        again = list_trials(session, number, sort="-virtual_stages", cursor=page.next, limit=2)
+    assert [trial.number for trial in (*page.items, *again.items)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(8))
