@@ -29,6 +29,8 @@ LARGEST_WHOLE = 1_000_000
 WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
 LARGEST_AUTOMATIC_STAGES = 4
+LONG_SEQUENCE = 16384  # tokens from which on published runs cut sequences over GPUs
+LEAST_PART_OF_SEQUENCE = 4096  # tokens of a GPU in them: 16k on 4, 128k on 16
 LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
 
 Part = Literal["layout", "batch", "switch", "nodes", "numbers"]
@@ -198,6 +200,15 @@ def _pipelines(given: AutomaticFor) -> set[int]:
         for stages in divisors(gpus)
         if stages <= layers and layers >= LEAST_FULL * stages * -(-layers // stages)
     }
+
+
+def _contexts(given: AutomaticFor) -> set[int]:
+    """Return powers of two that a long sequence is worth being cut into; 1 for all others."""
+    tokens = given.transformer.seq_length
+    if tokens < LONG_SEQUENCE:
+        return {1}
+    parts = powers_of_two(min(given.gpus, tokens // LEAST_PART_OF_SEQUENCE))
+    return {part for part in parts if part == 1 or tokens % (2 * part) == 0}
 
 
 def _node_counts(given: AutomaticFor) -> set[int]:
@@ -425,6 +436,26 @@ TABLE: tuple[Dimension, ...] = (
         distance=2.0,
         columns={"fp32": "fp32"},
         megatron={"--bf16": "bf16", "--fp16": "fp16"},
+    ),
+    Dimension(
+        name="context_parallel",
+        short="CP",
+        label="Context parallel",
+        sentence="GPUs that each sequence is cut over, in all layers (CP).",
+        option="--cp",
+        keys=("cp",),
+        hint="such as 1, 2, 4",
+        words="context parallelism",
+        meaning=("", "each sequence is cut over {} GPUs"),
+        part="layout",
+        neutral=1,
+        default=1,
+        automatic=_contexts,
+        spares_memory=True,
+        divides_replicas=True,
+        memory="less",
+        distance=1.0,
+        megatron={"": 1, "--context-parallel-size": None},
     ),
 )
 

@@ -108,6 +108,12 @@ def _uneven_world(lattice: Lattice) -> Mask:
     return np.asarray(lattice.world_size % lattice.model_parallel != 0)
 
 
+def _parts_of_sequence(value: Callable[[str], Any]) -> Any:
+    """Return into how many equal parts context parallelism cuts a sequence."""
+    over_tensor = np.where(value("sequence_parallel"), value("tensor_parallel"), 1)
+    return 2 * value("context_parallel") * over_tensor
+
+
 def _product(strategy: Strategy) -> str:
     """Return what the GPUs of a replica are the product of: `tensor_parallel 8 x …`."""
     values = ((name, strategy.value(name)) for name in DIVIDING)
@@ -322,6 +328,24 @@ _ALL = (
         reason=lambda s, to: (
             f"a sequence of {to.transformer.seq_length} tokens is not divisible by "
             f"tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="sequence_by_context",
+        demand=(
+            "context_parallel above 1, times 2, divides the sequence, and with sequence_parallel "
+            "each part is divided by tensor_parallel"
+        ),
+        broken=lambda lattice, to: (
+            np.any(lattice["context_parallel"] > 1)
+            and (lattice["context_parallel"] > 1)
+            & (to.transformer.seq_length % _parts_of_sequence(lattice.__getitem__) != 0)
+        ),
+        reason=lambda s, to: (
+            f"a sequence of {to.transformer.seq_length} tokens is not divisible into "
+            f"{_parts_of_sequence(s.value)} parts: two for each of context_parallel "
+            f"{s.context_parallel}, so that causal attention is as much work for each"
+            + (f", times tensor_parallel {s.tensor_parallel}" if s.sequence_parallel else "")
         ),
     ),
     Rule(

@@ -42,6 +42,7 @@ class Strategy:
     flash_attention: bool = True
     virtual_stages: int = 1
     precision: Precision = "bf16"
+    context_parallel: int = 1
     settings: tuple[tuple[str, Scalar], ...] = ()
 
     @property

@@ -44,7 +44,7 @@ MODEL: Mapping[str, str] = {
     "--num-query-groups": "num_query_groups",
     "--num-key-value-heads": "num_query_groups",
 }
-NOT_SEARCHED = ("--context-parallel-size", "--expert-model-parallel-size")
+NOT_SEARCHED = ("--expert-model-parallel-size",)
 """Ways to divide a model that a strategy has no dimension for."""
 
 DEFAULTS: Mapping[str, Scalar] = {

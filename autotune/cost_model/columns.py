@@ -40,7 +40,6 @@ CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_che
 """Kinds of recomputation, the last of which no search space has."""
 
 ABSENT: Mapping[str, float] = {
-    "context_parallel": 1.0,
     "fp8": 0.0,
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
@@ -48,7 +47,7 @@ ABSENT: Mapping[str, float] = {
     "operation_checkpointing": 0.0,
 }
 """What no search space has and published measurements do, with the value where nothing is said:
-sequences cut over GPUs, 8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
+8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
 norms in one kernel (0: one operation after another); checkpointing that keeps every second product
 and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
 

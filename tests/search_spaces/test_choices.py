@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import automatic, automatic_accumulations, values_of
-from search_spaces.dimensions import DIMENSIONS, default_precision, divisors
+from search_spaces.dimensions import DIMENSIONS, DIVIDING, default_precision, divisors
 from search_spaces.errors import InvalidInput
 from search_spaces.program import ProgramCapabilities
 from tests.search_spaces.scene import FRONTIER, GPT_175B
@@ -94,6 +94,7 @@ def test_automatic_values_follow_the_machine() -> None:
 
 def accumulations(batch: GlobalBatch, **changes: tuple[int, ...]) -> tuple[int, ...]:
     values: dict[str, Any] = {
+        **dict.fromkeys(DIVIDING, (1,)),
         "tensor_parallel": (1, 2),
         "pipeline_parallel": (1, 2),
         "micro_batch_size": (1,),

@@ -150,7 +150,7 @@ function baselineSentence(baseline) {
   const { strategy } = baseline;
   const layout =
     `TP ${strategy.tensor_parallel}, PP ${strategy.pipeline_parallel}, MBS ${strategy.micro_batch_size}, ` +
-    `GAS ${strategy.gradient_accumulation_steps}, ZeRO ${strategy.zero_stage} on ${strategy.num_nodes} nodes`;
+    `GAS ${strategy.gradient_accumulation_steps}, ZeRO ${strategy.zero_stage}${strategy.context_parallel > 1 ? `, CP ${strategy.context_parallel}` : ""} on ${strategy.num_nodes} nodes`;
   const fits = baseline.fits ? "" : "; it is predicted to run out of memory";
   return `Measured first: ${baseline.given ? "your layout" : "the default layout"} (${layout})${fits}.`;
 }

@@ -179,7 +179,7 @@ def test_the_arguments_that_are_downloaded_are_read_back(
         ("--tensor-parallel-size 8", "did you mean --tensor-model-parallel-size?", "--tensor"),
         ("--lr 1e-4", "none of these arguments says how a model is laid out", "tp=8"),
         (f"{LINE} --num-layers 48", "--num-layers 48: gpt-175b has 96", "campaign's model"),
-        (f"{LINE} --context-parallel-size 2", "no such dimension", "without it"),
+        (f"{LINE} --expert-model-parallel-size 2", "no such dimension", "without it"),
         (f"{LINE} 'a", "cannot be split into words", "tp=8"),
     ],
 )

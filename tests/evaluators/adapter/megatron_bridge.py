@@ -38,6 +38,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("num_query_groups", "seq_length", "gated_linear_unit", "add_bias_linear"),
         *("share_embeddings_and_output_weights", "tensor_model_parallel_size"),
         *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
+        "context_parallel_size",
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
         *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
     ),

@@ -44,7 +44,8 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
     """Return the strategy that Megatron-LM would train with these arguments, by their names in
     its code: as they were given, or as its validation leaves them."""
     tensor, pipeline = args["tensor_model_parallel_size"], args["pipeline_model_parallel_size"]
-    replicas = num_nodes * machine.gpus_per_node // (tensor * pipeline)
+    context = args["context_parallel_size"]
+    replicas = num_nodes * machine.gpus_per_node // (tensor * pipeline * context)
     batch, left = divmod(args["global_batch_size"], args["micro_batch_size"] * replicas)
     assert not left
     sharded = {"optim_grads": 2, "optim_grads_params": 3}
@@ -65,6 +66,7 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         sequence_parallel=args["sequence_parallel"],
         flash_attention=args["attention_backend"] == "flash",
         virtual_stages=args.get("virtual_pipeline_model_parallel_size", given) or 1,
+        context_parallel=context,
         precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
     )
 

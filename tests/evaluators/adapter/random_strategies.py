@@ -54,6 +54,7 @@ def _random(adapter: Adapter, random: Random) -> Strategy | None:
         "flash_attention": precision != "fp32" and random.choice([False, True]),
         "virtual_stages": random.choice([1, 1, 2, 3]),
         "precision": precision,
+        "context_parallel": random.choice([1, 1, 1, 2, 4]),
     }
     varied = {name: value for name, value in values.items() if name in adapter.varied}
     try:

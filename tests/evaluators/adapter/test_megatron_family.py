@@ -54,7 +54,8 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
         zero = SHARDED[key["ddp.data_parallel_sharding_strategy"]]
         assert start.variables["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"  # it refuses that
     tensor, pipeline = (key[f"model.{name}_model_parallel_size"] for name in ("tensor", "pipeline"))
-    replicas = num_nodes * FRONTIER.gpus_per_node // (tensor * pipeline)
+    context = key.get("model.context_parallel_size", 1)
+    replicas = num_nodes * FRONTIER.gpus_per_node // (tensor * pipeline * context)
     return Strategy(
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
@@ -67,6 +68,7 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
         sequence_parallel=key["model.sequence_parallel"],
         virtual_stages=key["model.virtual_pipeline_model_parallel_size"] or 1,
         precision=key["mixed_precision"].removesuffix("_mixed"),
+        context_parallel=context,
     )
 
 
@@ -105,7 +107,7 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
     for (model, strategy), told in zip(asked, json.loads(ran.stdout), strict=True):
         assert "error" not in told, (strategy.short(), told["error"])
         assert _strategy_of_recipe(told) == strategy
-        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) > 1
+        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1
         gathered = replicated and strategy.zero_stage > 0
         assert told["ddp.overlap_grad_reduce"] is replicated
         assert (
@@ -124,7 +126,8 @@ def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
     if told["ddp.use_megatron_fsdp"]:
         zero = SHARDED[told["ddp.data_parallel_sharding_strategy"]]
     tensor, pipeline = (told[f"model.{n}_model_parallel_size"] for n in ("tensor", "pipeline"))
-    ranks = tensor * pipeline * told["data_parallel_size"]
+    context = told["model.context_parallel_size"]
+    ranks = tensor * pipeline * context * told["data_parallel_size"]
     batch = told["train.micro_batch_size"] * told["data_parallel_size"]
     return Strategy(
         tensor_parallel=tensor,
@@ -137,6 +140,7 @@ def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
         sequence_parallel=told["model.sequence_parallel"],
         virtual_stages=told["model.virtual_pipeline_model_parallel_size"] or 1,
         precision="bf16" if told["model.bf16"] else "fp16" if told["model.fp16"] else "fp32",
+        context_parallel=context,
     )
 
 

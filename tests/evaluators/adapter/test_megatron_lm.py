@@ -101,7 +101,7 @@ def test_strategies_come_back_from_its_own_validation(
         assert "error" not in args, (strategy.short(), args["error"])
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
-        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) > 1
+        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1
         assert args["overlap_grad_reduce"] is replicated
         assert args["overlap_param_gather"] is (replicated and strategy.zero_stage > 0)
         assert args["cross_entropy_loss_fusion"]

@@ -60,6 +60,30 @@ def test_a_trainer_is_told_what_its_sample_shows(name: str) -> None:
     assert files == sample.get("files", {})
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("megatron-bridge", "model.context_parallel_size=2"),
+        ("megatron-lm", "--context-parallel-size 2"),
+        ("nemo", "context_parallel_size: 2"),
+        ("torchtitan-0.2", "context_parallel_degree = 2"),
+        ("torchtitan-2026-08", "--parallelism.context_parallel_degree 2"),
+    ],
+)
+def test_a_trainer_is_told_over_how_many_gpus_a_sequence_is_cut(name: str, option: str) -> None:
+    """On twice the GPUs, nothing else is said differently: the replicas are as many."""
+    adapter, sample = load_adapter(name), _sample(name)
+    sample["strategy"] |= {"zero_stage": max(1, sample["strategy"].get("zero_stage", 0))}
+    if name.startswith("torchtitan"):
+        sample["strategy"]["zero_stage"] = 3
+    twice = 2 * sample["strategy"]["num_nodes"]
+    start = start_of(adapter, _plan(sample, context_parallel=2, num_nodes=twice))
+    assert option in "\n".join([" ".join(start.words), *start.files.values()])
+    assert "context_parallel" in adapter.varied
+    with pytest.raises(InvalidInput, match="has no word for context_parallel"):
+        start_of(load_adapter("litgpt"), _plan(_sample("litgpt"), context_parallel=2))
+
+
 @pytest.mark.parametrize("name", READY)
 def test_each_refusal_is_met(name: str) -> None:
     adapter, sample = load_adapter(name), _sample(name)

@@ -22,7 +22,8 @@ def strategy_of_nemo(text: str) -> Strategy:
     config = yaml_of(text)
     trainer, model = config["trainer"], config["model"]
     tensor, pipeline = model["tensor_model_parallel_size"], model["pipeline_model_parallel_size"]
-    replicas = trainer["num_nodes"] * trainer["devices"] // (tensor * pipeline)
+    context = model.get("context_parallel_size", 1)
+    replicas = trainer["num_nodes"] * trainer["devices"] // (tensor * pipeline * context)
     fsdp = {None: None, "grad": 2, "full": 3}[model.get("fsdp_sharding_strategy")]
     assert model.get("fsdp", False) == (fsdp is not None)
     sharded = {"mcore_distributed_optim": 1, "fused_adam": 0}[model["optim"]["name"]]
@@ -40,4 +41,5 @@ def strategy_of_nemo(text: str) -> Strategy:
         flash_attention=model["use_flash_attention"],
         virtual_stages=model.get("virtual_pipeline_model_parallel_size", 1),
         precision=_PRECISIONS[trainer["precision"]],
+        context_parallel=context,
     )
