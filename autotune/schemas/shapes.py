@@ -148,8 +148,9 @@ def _one_value(dimension: Dimension) -> tuple[Any, Any]:
 class StrategyShape(table_fields(_one_value), Wire):  # type: ignore[misc]
     """One strategy: how a model is laid out on a number of nodes.
 
-    `num_nodes x gpus_per_node = tensor_parallel x pipeline_parallel x data_parallel`, and the
-    global batch is `micro_batch_size x gradient_accumulation_steps x data_parallel` samples.
+    Its GPUs are `data_parallel` replicas of the model, each of `tensor_parallel x pipeline_parallel
+    x context_parallel` GPUs, and the global batch is `micro_batch_size x
+    gradient_accumulation_steps x data_parallel` samples.
     """
 
     _known = model_validator(mode="before")(with_dimensions)
