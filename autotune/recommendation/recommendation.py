@@ -27,6 +27,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.search import CampaignBelief
+from autotune.search.trial import may_be_tried_again
 from autotune.trial_energy import (
     JOULES_PER_MWH,
     gpu_joules_per_token,
@@ -49,26 +50,31 @@ def strategies_to_confirm(
 
     They are the `protocol.confirmations` best layouts by what the search measured, or projects
     from fewer nodes. A confirmation that runs or has succeeded counts whatever the ranking has
-    become since: a later release may project another layout ahead. For one whose confirmation
-    failed the next in line is taken; and when all have ended, any that still stands clearly above
-    the best confirmed one, which a search figure that was too good can bring about. Withdrawn ones
-    do not count. No more than twice as many are started in all.
+    become since: a later release may project another layout ahead. One that was lost, as with its
+    nodes, is started again (`may_be_tried_again`). For one that failed or was given up the next in
+    line is taken; and when all have ended, any that still stands clearly above the best confirmed
+    one, which a search figure that was too good can bring about. No more than twice as many layouts
+    are taken in all.
     """
     wanted = campaign.request.protocol.confirmations
     searched = [t for t in trials if t.purpose != "confirmation"]
-    confirmations = [t for t in trials if t.purpose == "confirmation" and not t.withdrawn]
-    started = {_layout(t) for t in confirmations}
+    confirmations = [t for t in trials if t.purpose == "confirmation"]
+    by_layout: dict[tuple[object, ...], list[Trial]] = {}
+    for trial in confirmations:
+        by_layout.setdefault(_layout(trial), []).append(trial)
+    closed = {layout for layout, same in by_layout.items() if not may_be_tried_again(same)}
     pending_or_ok = {TrialState.PENDING, TrialState.OK}
     standing = {_layout(t) for t in confirmations if t.state in pending_or_ok}
     ranked = _within_bounds(all_contenders(campaign, searched, belief=belief))
     ranked = sorted(ranked, key=lambda contender: -contender.rate)
     missing = [
-        contender.strategy for contender in ranked if contender.strategy.layout_key() not in started
+        contender.strategy for contender in ranked if contender.strategy.layout_key() not in closed
     ][: max(0, wanted - len(standing))]
     if not missing and not any(t.state is TrialState.PENDING for t in confirmations):
         every = all_contenders(campaign, trials, belief=belief)
-        missing = _above_the_confirmed(_within_bounds(every))
-    return missing[: max(0, 2 * wanted - len(confirmations))]
+        above = _above_the_confirmed(_within_bounds(every))
+        missing = [strategy for strategy in above if strategy.layout_key() not in closed]
+    return missing[: max(0, 2 * wanted - len(closed))]
 
 
 def _within_bounds(ranked: Sequence[Contender]) -> Sequence[Contender]:

@@ -23,6 +23,16 @@ UNINFORMATIVE = frozenset(
 )
 """Ends that say nothing about the strategy: it may be tried again."""
 
+ATTEMPTS = 3
+"""Trials of a baseline, of a study or of a confirmation that may be lost before it is given up."""
+
+
+def may_be_tried_again(same: Sequence[Trial]) -> bool:
+    """Return whether the trials of one strategy, all for one purpose, say nothing about it, and
+    fewer than ATTEMPTS of them were started: those withdrawn from a queue do not count."""
+    started = sum(not trial.withdrawn for trial in same)
+    return all(trial.state in UNINFORMATIVE for trial in same) and started < ATTEMPTS
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTrial:

@@ -36,13 +36,12 @@ from autotune.search import (
     reason_to_stop,
     search_trials,
 )
-from autotune.search.trial import UNINFORMATIVE
+from autotune.search.trial import may_be_tried_again
 from search_spaces.strategy import Strategy
 from server.runner.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 from server.store.trials import NewTrial
 from server.store.waiting import while_confirming
 
-ATTEMPTS = 3
 FAILURE_WORDS = {
     TrialState.CRASHED: "crashed",
     TrialState.TIMEOUT: "ran out of time",
@@ -165,8 +164,7 @@ def wants_baseline(trials: Sequence[Trial]) -> bool:
     own = [trial for trial in trials if trial.purpose == "baseline"]
     if not own:
         return not trials
-    started = sum(not trial.withdrawn for trial in own)
-    return all(t.state in UNINFORMATIVE for t in own) and started < ATTEMPTS
+    return may_be_tried_again(own)
 
 
 def next_search(

@@ -8,9 +8,9 @@ from datetime import datetime
 from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.search import reason_to_stop
-from autotune.search.trial import UNINFORMATIVE
+from autotune.search.trial import UNINFORMATIVE, may_be_tried_again
 from search_spaces.strategy import Strategy
-from server.runner.scheduling import ATTEMPTS, NextTrials, NodeHours, free_nodes
+from server.runner.scheduling import NextTrials, NodeHours, free_nodes
 
 
 def next_of_study(
@@ -46,9 +46,7 @@ def next_of_study(
 
 
 def _is_wanted(strategy: Strategy, trials: Sequence[Trial]) -> bool:
-    own = [trial for trial in trials if strategy_of(trial.strategy) == strategy]
-    started = sum(not trial.withdrawn for trial in own)
-    return all(trial.state in UNINFORMATIVE for trial in own) and started < ATTEMPTS
+    return may_be_tried_again([t for t in trials if strategy_of(t.strategy) == strategy])
 
 
 def _with_unmeasured(end: str, strategies: Sequence[Strategy], trials: Sequence[Trial]) -> str:

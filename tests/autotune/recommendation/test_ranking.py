@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.recommendation import recommend, strategies_to_confirm
 from autotune.schemas import Trial, TrialState
+from autotune.search.trial import ATTEMPTS, UNINFORMATIVE
 from tests.autotune.recommendation.examples import (
     MACHINE,
     A,
@@ -63,9 +64,26 @@ def test_a_confirmation_counts_whichever_layout_leads_now(state: TrialState) -> 
 def test_a_confirmation_that_was_withdrawn_from_a_queue_is_started_again() -> None:
     trials = [trial(1, A, seconds=1), trial(2, B, seconds=2)]
     again = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.0)
-    ended = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.1)
-    assert strategies_to_confirm(campaign(confirmations=1), [*trials, again]) == [A]
-    assert strategies_to_confirm(campaign(confirmations=1), [*trials, ended]) == [B]
+    for count in (1, 4):
+        assert strategies_to_confirm(campaign(confirmations=1), [*trials, *[again] * count]) == [A]
+
+
+@pytest.mark.parametrize("state", sorted(UNINFORMATIVE))
+def test_a_lost_confirmation_is_tried_again_before_the_next_layout_takes_its_place(
+    state: TrialState,
+) -> None:
+    trials = [trial(1, A, seconds=1), trial(2, B, seconds=2), trial(3, C, seconds=3)]
+    lost = [
+        trial(4 + i, A, purpose="confirmation", state=state, node_hours=0.1)
+        for i in range(ATTEMPTS)
+    ]
+    asked = campaign(confirmations=1)
+    assert strategies_to_confirm(asked, [*trials, *lost[:-1]]) == [A]
+    assert strategies_to_confirm(asked, [*trials, *lost]) == [B]
+    failed = trial(9, B, purpose="confirmation", state=TrialState.CRASHED)
+    assert strategies_to_confirm(asked, [*trials, *lost, failed]) == []
+    confirmed = trial(9, B, seconds=2, purpose="confirmation")
+    assert strategies_to_confirm(asked, [*trials, *lost, confirmed]) == []
 
 
 def test_the_next_in_line_takes_the_place_of_one_that_failed() -> None:
