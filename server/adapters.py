@@ -9,8 +9,8 @@ from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 
-EXAMPLES = ("template", "template-hydra")
-"""Ready adapters that are there to be copied, for no trainer."""
+TEMPLATES = frozenset(path.stem for path in READY.glob("template*.toml"))
+"""Ready adapters to copy, which describe no trainer."""
 
 
 def adapter_summaries(folder: Path) -> list[AdapterSummary]:
@@ -21,7 +21,7 @@ def adapter_summaries(folder: Path) -> list[AdapterSummary]:
 def usable_adapters(folder: Path) -> list[AdapterSummary]:
     """Return those that a campaign may name, one's own first."""
     found = [each for each in adapter_summaries(folder) if not each.problem]
-    chosen = [each for each in found if each.own or each.name not in EXAMPLES]
+    chosen = [each for each in found if each.own or each.name not in TEMPLATES]
     return sorted(chosen, key=lambda each: not each.own)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from fastapi.testclient import TestClient
 
 from autotune.schemas import AdapterSummary
+from server.adapters import usable_adapters
 from server.settings import Settings
 from tests.evaluators.adapter.samples import my_script
 
@@ -32,3 +33,7 @@ def test_adapters_are_listed_without_what_they_run(
     assert (ready.own, ready.evidence) == (False, "trained")
     assert ready.checked
     assert "read_it: unknown" in found["broken"].problem
+    usable = [each.name for each in usable_adapters(folder)]
+    assert usable[0] == "my-script"
+    assert {name for name in found if name.startswith("template")} == {"template", "template-hydra"}
+    assert set(found) - set(usable) == {"template", "template-hydra", "broken"}
