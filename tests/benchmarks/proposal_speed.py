@@ -2,10 +2,10 @@
 
     python tests/benchmarks/proposal_speed.py [--repeat N]
 
-Both know the same trials of the same space, are told the last and are asked for one more. Ours fits
-its belief to all of them anew, as after a restart; stock DeepHyper goes on from what it has. Trials
-are simulated. CPU seconds of the process, so that a busy machine counts as an idle one; the median
-of the repeats, which differ in their trials.
+Both know the same trials of the same space and are asked for one more. Ours fits its belief to all
+of them anew, as after a restart; stock DeepHyper, the product's search `deephyper`, is built from
+all of them anew, too. Trials are simulated. CPU seconds of the process, so that a busy machine
+counts as an idle one; the median of the repeats, which differ in their trials.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from autotune.measurement import metrics, probe_accumulations
 from autotune.schemas import Objective, TrialState
 from autotune.search import Proposer, SearchTrial
-from autotune.search.layouts import POINT_DIMENSIONS, Layouts
+from autotune.search.layouts import Layouts
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-from tests.benchmarks.replay.stock import StockDeepHyper
+from tests.benchmarks.worlds.searches import ProductSearch
 
 OBJECTIVE: Objective = "tokens_per_s"
 
@@ -90,7 +89,7 @@ def compared(question: Question, *, repeat: int) -> str:
         proposer = Proposer(space, objective=OBJECTIVE, seed=seed)
         proposer.propose([], count=1, free_nodes=max(question.nodes))
         ours.append(cpu_s(lambda: proposer.propose(known, count=1, free_nodes=10**6)))  # noqa: B023
-        peer = StockDeepHyper(POINT_DIMENSIONS, places(layouts.numbers), seed=seed)
+        peer = ProductSearch("deephyper", layouts, space.transformer, seed=seed)
         told = list(zip(rows.tolist(), known, strict=True))
         for row, one in told[:-1]:
             peer.tell(row, rate(one))
@@ -102,16 +101,11 @@ def compared(question: Question, *, repeat: int) -> str:
     )
 
 
-def places(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each value by its place among those of its column, shape (n, d)."""
-    return np.stack([np.unique(column, return_inverse=True)[1] for column in numbers.T], axis=1)
-
-
 def rate(known: SearchTrial) -> float | None:
     return 1.0 / known.iteration_time_s if known.iteration_time_s else None
 
 
-def asked(peer: StockDeepHyper, row: int, known: SearchTrial) -> int | None:
+def asked(peer: ProductSearch, row: int, known: SearchTrial) -> int | None:
     peer.tell(row, rate(known))
     return peer.ask()
 

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from autotune.cost_model.columns import Array
+from autotune.calibration.dominance import needs_as_much
+from autotune.search.choice import Told, choose_stock
+from autotune.search.uncalibrated import OUT_OF_MEMORY
 from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape
-from tests.benchmarks.replay.stock import StockDeepHyper
 from tests.benchmarks.replay.trials import Chooser, Revealed
-
-MEMORY_COLUMNS = (
-    ("tensor_parallel", -1.0),
-    ("pipeline_parallel", -1.0),
-    ("context_parallel", -1.0),
-    ("micro_batch_size", 1.0),
-    ("zero_stage", -1.0),
-    ("full_checkpointing", -1.0),
-    ("selective_checkpointing", -1.0),
-    ("operation_checkpointing", -1.0),
-    ("sequence_parallel", -1.0),
-    ("flash_attention", -1.0),
-    ("unfused_softmax", 1.0),
-    ("fused_norm", -1.0),
-    ("fp8", -1.0),
-    ("fp32", 1.0),
-)
-"""Columns in which more surely needs more memory, or less (-1)."""
 
 
 def at_random(landscape: Landscape, *, seed: int) -> Chooser:
@@ -40,30 +22,16 @@ def at_random(landscape: Landscape, *, seed: int) -> Chooser:
 def pruned_grid(landscape: Landscape) -> Chooser:
     """From the least model parallelism upward, without what needs as much memory as a strategy that
     ran out of it; no formula is asked."""
-    order = _least_parallel_first(landscape)
-    demands = _demands(landscape)
-    failed: list[int] = []
-
-    def remaining() -> Iterator[int]:
-        for row in order:
-            if not any(bool(np.all(demands[row] >= demands[bad])) for bad in failed):
-                yield row
-
-    rows = remaining()
+    left = _least_parallel_first(landscape)
 
     def choose(latest: Revealed | None) -> int | None:
         if latest is not None and latest.log_rate is None:
-            failed.append(latest.row)
-        return next(rows, None)
+            columns, failed = landscape.columns, np.array([latest.row])
+            too_large = needs_as_much(columns.take(np.array(left, dtype=int)), columns.take(failed))
+            left[:] = [row for row, large in zip(left, too_large[:, 0], strict=True) if not large]
+        return left.pop(0) if left else None
 
     return choose
-
-
-def _demands(landscape: Landscape) -> Array:
-    """What makes a strategy need more memory, shape (n, k): larger is more."""
-    columns = landscape.columns
-    parts = [sign * columns[name] for name, sign in MEMORY_COLUMNS]
-    return np.stack([np.broadcast_to(part, len(landscape)) for part in parts], axis=-1)
 
 
 def _least_parallel_first(landscape: Landscape) -> list[int]:
@@ -131,13 +99,20 @@ def optuna_tpe(landscape: Landscape, *, seed: int) -> Chooser:
 
 
 def stock_deephyper(landscape: Landscape, *, seed: int) -> Chooser:
-    """Told rates, as its users tell them."""
+    """The product's search `deephyper`, told rates, as its users tell them."""
     grid = Grid(landscape)
-    search = StockDeepHyper(grid.names, grid.levels, seed=seed)
+    left = np.random.default_rng(seed).permutation(len(landscape)).tolist()
+    told: list[Told] = []
 
     def choose(latest: Revealed | None) -> int | None:
         if latest is not None:
-            search.tell(latest.row, None if latest.log_rate is None else math.exp(latest.log_rate))
-        return search.ask()
+            rate = OUT_OF_MEMORY if latest.log_rate is None else math.exp(latest.log_rate)
+            told.append((grid.levels[latest.row].tolist(), rate))
+        if not left:
+            return None
+        points = grid.levels[left]
+        asked = choose_stock(grid.names, points, surrogate="forest", told=told, seed=seed)
+        row: int = left.pop(asked)
+        return row
 
     return choose

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.calibration import Observation
+from autotune.cost_model.columns import Columns
 from autotune.errors import NothingToPropose
+from autotune.schemas import SearchMethod
 from autotune.search import CampaignBelief, Proposer, SearchTrial
-from autotune.search.layouts import POINT_DIMENSIONS
-from search_spaces.strategy import Strategy
-from tests.benchmarks.replay.stock import StockDeepHyper
+from autotune.search.layouts import Layouts
+from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
+from search_spaces.transformer import Transformer
 from tests.benchmarks.worlds.world import World
 
 EARLIER_TRIALS = 12
@@ -78,92 +81,55 @@ def cost_model_alone(here: World) -> Chooser:
     return lambda _latest: next(rows, None)
 
 
-def at_random(here: World) -> Chooser:
-    rows = iter(np.random.default_rng(here.seed).permutation(len(here.layouts)).tolist())
-    return lambda _latest: next(rows, None)
+class ProductSearch:
+    """One of the product's searches that know what is legal and nothing else, over layouts."""
 
+    def __init__(
+        self, method: SearchMethod, layouts: Layouts, transformer: Transformer, *, seed: int
+    ) -> None:
+        columns = Columns.of(transformer, layouts.lattice)
+        self._choose = uncalibrated(method, layouts, columns, surrogate="forest", seed=seed)
+        self._open = np.ones(len(layouts), dtype=np.bool_)
+        self._results: dict[int, float | str] = {}
 
-def pruned_grid(here: World) -> Chooser:
-    """From the least model parallelism upward, dropping what a trial dominates: what needs as much
-    memory as one that ran out of it, and what splits the model more than one that ran."""
-    strategies = list(here.layouts.lattice)
-    order = sorted(range(len(strategies)), key=lambda row: _least_parallel(strategies[row]))
-    failed: list[Strategy] = []
-    ran: list[Strategy] = []
+    def tell(self, row: int, rate: float | None) -> None:
+        """Rate None: the layout ran out of memory."""
+        self._open[row] = False
+        self._results[row] = math.log(rate) if rate else OUT_OF_MEMORY
 
-    def remaining() -> Iterator[int]:
-        for row in order:
-            here_now = strategies[row]
-            too_big = any(_needs_more(here_now, than=bad) for bad in failed)
-            if not too_big and not any(_splits_more(here_now, than=good) for good in ran):
-                yield row
-
-    rows = remaining()
-
-    def choose(latest: SearchTrial | None) -> int | None:
-        if latest is not None:
-            (failed if latest.state == "failed" else ran).append(latest.strategy)
-        return next(rows, None)
-
-    return choose
-
-
-def _least_parallel(s: Strategy) -> tuple[int, ...]:
-    recompute = int(s.activation_checkpointing == "full")
-    degree = s.tensor_parallel * s.pipeline_parallel
-    return (-s.num_nodes, degree, s.tensor_parallel, recompute, s.micro_batch_size, -s.zero_stage)
-
-
-def _needs_more(one: Strategy, *, than: Strategy) -> bool:
-    """Whether `one` surely needs as much memory on each GPU as `than`."""
-    saves = {"none": 0, "selective": 1, "full": 2}
-    return (
-        one.tensor_parallel <= than.tensor_parallel
-        and one.pipeline_parallel <= than.pipeline_parallel
-        and one.micro_batch_size >= than.micro_batch_size
-        and one.zero_stage <= than.zero_stage
-        and one.num_nodes <= than.num_nodes
-        and saves[one.activation_checkpointing] <= saves[than.activation_checkpointing]
-    )
-
-
-def _splits_more(one: Strategy, *, than: Strategy) -> bool:
-    """Whether `one` is `than` with more model parallelism or recomputation, and else the same."""
-    saves = {"none": 0, "selective": 1, "full": 2}
-    return (
-        one.tensor_parallel >= than.tensor_parallel
-        and one.pipeline_parallel >= than.pipeline_parallel
-        and one.micro_batch_size == than.micro_batch_size
-        and one.zero_stage >= than.zero_stage
-        and one.num_nodes <= than.num_nodes
-        and saves[one.activation_checkpointing] >= saves[than.activation_checkpointing]
-    )
-
-
-def stock_deephyper(here: World) -> Chooser:
-    """Over the legal layouts."""
-    search = StockDeepHyper(POINT_DIMENSIONS, here.layouts.numbers, seed=here.seed)
-    tokens = np.exp(here.layouts.log_work)
-    asked: list[int] = []
-
-    def choose(latest: SearchTrial | None) -> int | None:
-        if latest is not None:
-            seconds = latest.iteration_time_s
-            search.tell(asked[-1], float(tokens[asked[-1]]) / seconds if seconds else None)
-        row = search.ask()
-        asked.extend([] if row is None else [row])
+    def ask(self) -> int | None:
+        """An untried layout; None where none is worth a trial."""
+        left = np.flatnonzero(self._open)
+        row = self._choose(left, self._results) if self._choose and len(left) else None
+        if row is not None:
+            self._open[row] = False
         return row
 
-    return choose
+
+def without_belief(method: SearchMethod) -> Callable[[World], Chooser]:
+    def start(here: World) -> Chooser:
+        search = ProductSearch(method, here.layouts, here.space.transformer, seed=here.seed)
+        tokens = np.exp(here.layouts.log_work)
+
+        def choose(latest: SearchTrial | None) -> int | None:
+            if latest is not None:
+                row, seconds = here.layouts.row_of(latest.strategy), latest.iteration_time_s
+                assert row is not None
+                search.tell(row, float(tokens[row]) / seconds if seconds else None)
+            return search.ask()
+
+        return choose
+
+    return start
 
 
 SEARCHES: dict[str, Callable[[World], Chooser]] = {
     "ours": ours,
     "ours, another model known": ours_warm,
     "cost model alone": cost_model_alone,
-    "pruned grid": pruned_grid,
-    "stock DeepHyper": stock_deephyper,
-    "random": at_random,
+    "pruned grid": without_belief("grid"),
+    "stock DeepHyper": without_belief("deephyper"),
+    "random": without_belief("random"),
 }
 
 
