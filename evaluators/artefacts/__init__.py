@@ -16,6 +16,7 @@ from evaluators.artefacts.adapter import (
     own_rank_script,
     rank_script,
 )
+from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
 from evaluators.artefacts.needs import megatron_needs
 from evaluators.artefacts.other_trainers import (
@@ -76,6 +77,17 @@ class Launch:
         """The profile of the cluster that the sbatch script is for."""
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
+
+    @property
+    def there(self) -> ClusterLaunch:
+        """The launch on that cluster."""
+        return ClusterLaunch(
+            transformer=self.transformer,
+            machine=self.machine,
+            strategy=self.strategy,
+            profile=self.place,
+            name=self.name,
+        )
 
     @property
     def variant(self) -> MegatronVariant:
@@ -180,14 +192,7 @@ def _why_not(problem: InvalidInput) -> str:
 
 def _with_trainer(launch: Launch, trainer: TrainerName) -> dict[str, str]:
     return other_trainer_files(
-        launch.transformer,
-        launch.machine,
-        launch.strategy,
-        launch.place,
-        trainer=trainer,
-        name=launch.name,
-        job_file=LAUNCH_JOB,
-        rank_file=RANK_SCRIPT,
+        launch.there, trainer=trainer, job_file=LAUNCH_JOB, rank_file=RANK_SCRIPT
     )
 
 
@@ -234,15 +239,13 @@ def _has_job(launch: Launch) -> bool:
 
 
 def _job(launch: Launch) -> str:
-    script = adapter_sbatch if _by_adapter(launch) else sbatch_script
-    x = launch
-    return script(x.transformer, x.machine, x.strategy, x.place, name=x.name)
+    return (adapter_sbatch if _by_adapter(launch) else sbatch_script)(launch.there)
 
 
 def _script_for_here(launch: Launch) -> str:
     x = launch
     if _by_adapter(x):
-        return adapter_script(x.transformer, x.machine, x.strategy, x.place, name=x.name)
+        return adapter_script(x.there)
     return train_script(x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable)
 
 
@@ -285,7 +288,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     ),
     "train.sbatch": _Artefact(
         exists=lambda x: x.profile is not None and x.profile.program == "trainer",
-        render=lambda x: train_sbatch(x.transformer, x.machine, x.strategy, x.place, name=x.name),
+        render=lambda x: train_sbatch(x.there),
     ),
     "train.sh": _Artefact(
         exists=lambda x: x.evaluator == "local",
@@ -293,9 +296,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     ),
     RANK_SCRIPT: _Artefact(
         exists=_by_adapter,
-        render=lambda x: own_rank_script(
-            x.transformer, x.machine, x.strategy, x.place, name=x.name, file=RANK_SCRIPT
-        ),
+        render=lambda x: own_rank_script(x.there, file=RANK_SCRIPT),
     ),
     # Frameworks that no trial ran with.
     "megatron_lm_args.txt": _Artefact(

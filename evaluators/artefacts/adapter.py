@@ -14,6 +14,7 @@ from evaluators.artefacts.job import (
     IN_A_JOB,
     MEETING,
     STRICT,
+    ClusterLaunch,
     comment,
     environment,
     folder_here,
@@ -21,7 +22,6 @@ from evaluators.artefacts.job import (
     head,
     srun,
 )
-from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words
 from evaluators.program.interpreter import python as python_of
 from evaluators.program.local_ranks import ranks_script
@@ -74,15 +74,7 @@ mkdir -p "$out"
 """
 
 
-def adapter_sbatch(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-    shell: Mapping[str, str] = AS_IT_IS,
-) -> str:
+def adapter_sbatch(launch: ClusterLaunch, *, shell: Mapping[str, str] = AS_IT_IS) -> str:
     """Return the whole launch as a job, with one task of srun for each GPU.
 
     It is started in a folder that all nodes see, as its trials were.
@@ -90,38 +82,36 @@ def adapter_sbatch(
     Args:
         shell: text in the adapter -> the word of bash to put in its place.
     """
-    rank = own_rank_script(transformer, machine, strategy, profile, name=name, shell=shell)
+    rank = own_rank_script(launch, shell=shell)
     sections = [
-        head(transformer, machine, strategy, profile, name=name),
-        "\n".join([DEFAULT, folder_of_job(name), ""]),
-        environment(profile),
+        head(launch),
+        "\n".join([DEFAULT, folder_of_job(launch.name), ""]),
+        environment(launch.profile),
         IN_A_JOB,
         MEETING,
         STRICT,
         _FOLDER.format(rank=_RANK, script=rank),
-        "exec " + srun(machine, strategy, profile, [_START_RANK]),
+        "exec " + srun(launch, [_START_RANK]),
     ]
     return "\n".join(sections)
 
 
-def adapter_script(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-) -> str:
+def adapter_script(launch: ClusterLaunch) -> str:
     """Return a script that starts all ranks on this machine."""
-    rank = own_rank_script(transformer, machine, strategy, profile, name=name)
-    ranks = ranks_script(strategy.world_size(machine.gpus_per_node))
+    profile, strategy, name = launch.profile, launch.strategy, launch.name
+    rank = own_rank_script(launch)
+    ranks = ranks_script(strategy.world_size(launch.machine.gpus_per_node))
     # As in a trial, a rank sees nothing of Slurm where there is no job.
     task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
     inside = shlex.join(container_words(profile))
     start = f"{inside} bash -c {task} task {_START_RANK}".strip()
     sections = [
         "\n".join(
-            ["#!/bin/bash", comment(f"{name}: {transformer.name}"), comment(strategy.short())]
+            [
+                "#!/bin/bash",
+                comment(f"{name}: {launch.transformer.name}"),
+                comment(strategy.short()),
+            ]
         ),
         _ALONE + folder_here(name) + "\n",
         environment(profile),
@@ -135,25 +125,18 @@ def adapter_script(
 
 
 def own_rank_script(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-    file: str = _RANK,
-    shell: Mapping[str, str] = AS_IT_IS,
+    launch: ClusterLaunch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
 ) -> str:
     """Return the script of one rank by the profile's own adapter."""
+    profile = launch.profile
     assert profile.adapter
-    python = python_of(profile)
     return rank_script(
-        transformer,
-        machine,
-        strategy,
+        launch.transformer,
+        launch.machine,
+        launch.strategy,
         profile.adapter,
-        name=name,
-        python=python,
+        name=launch.name,
+        python=python_of(profile),
         file=file,
         shell=shell,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
@@ -39,6 +40,21 @@ fi
 MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClusterLaunch:
+    """One strategy of one model, started on a cluster as its profile says.
+
+    Attributes:
+        name: of the campaign; a job has it in letters that Slurm takes.
+    """
+
+    transformer: Transformer
+    machine: Machine
+    strategy: Strategy
+    profile: ClusterProfile
+    name: str
+
+
 def comment(text: str) -> str:
     """Return one line: a user's name may hold anything, and a line break would end a comment."""
     return "# " + " ".join(text.split())
@@ -60,23 +76,16 @@ def folder_here(name: str) -> str:
     return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 
-def head(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-) -> str:
+def head(launch: ClusterLaunch) -> str:
     """Return the first lines: what the profile asks of sbatch, and what the script is."""
-    gpus = machine.gpus_per_node
-    options = [f"--job-name={job_name(name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
+    strategy, profile, gpus = launch.strategy, launch.profile, launch.machine.gpus_per_node
+    options = [f"--job-name={job_name(launch.name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
     directives = [
         *map(directive_line, options),
         *sbatch_directives(profile, nodes=strategy.num_nodes, gpus_per_node=gpus),
     ]
     comments = [
-        f"{name}: {transformer.name} on {machine.name}",
+        f"{launch.name}: {launch.transformer.name} on {launch.machine.name}",
         f"{strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
         f"For the cluster profile {profile.name}: {profile.description}",
         "What stands above yields to SBATCH_ACCOUNT, SBATCH_PARTITION and sbatch's own options.",
@@ -124,16 +133,14 @@ def environment(profile: ClusterProfile) -> str:
     )
 
 
-def srun(
-    machine: Machine, strategy: Strategy, profile: ClusterProfile, lines: Iterable[str]
-) -> str:
+def srun(launch: ClusterLaunch, lines: Iterable[str]) -> str:
     """Return the command that starts one task for each GPU, which becomes `lines` (of bash)."""
     options = [
-        f"--nodes={strategy.num_nodes}",
-        *srun_words(profile, gpus_per_node=machine.gpus_per_node),
+        f"--nodes={launch.strategy.num_nodes}",
+        *srun_words(launch.profile, gpus_per_node=launch.machine.gpus_per_node),
     ]
     task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
-    inside = container_words(profile)
+    inside = container_words(launch.profile)
     started = [
         f"srun {shlex.join(options)}",
         *([shlex.join(inside)] if inside else []),

@@ -10,6 +10,7 @@ from evaluators.artefacts.job import (
     DEFAULT,
     MEETING,
     STRICT,
+    ClusterLaunch,
     environment,
     head,
     settings,
@@ -95,19 +96,13 @@ read -r -a extra <<<"$EXTRA_ARGS"
 """
 
 
-def sbatch_script(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-) -> str:
-    """Return the whole script. `name` is the job's, brought into letters that Slurm takes.
+def sbatch_script(launch: ClusterLaunch) -> str:
+    """Return the whole script.
 
     Raises:
         InvalidInput: the profile's variant of Megatron-DeepSpeed cannot run this strategy.
     """
+    transformer, strategy, profile = launch.transformer, launch.strategy, launch.profile
     megatron = profile.megatron or _NO_CHECKOUT
     script = VARIANTS[megatron.variant].script
     checks_outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=script)
@@ -116,16 +111,16 @@ def sbatch_script(
     start = entry_words(megatron.variant, strategy, python='"$PYTHON"', script=entry_script)
     arrays = '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"'
     sections = [
-        head(transformer, machine, strategy, profile, name=name),
+        head(launch),
         _inputs(transformer, profile, megatron),
         environment(profile),
         _data(transformer, profile),
         _CHECKS + checks_outside + _REFUSE,
         MEETING,
         STRICT,
-        _layout(transformer, machine, strategy, megatron),
+        _layout(transformer, launch.machine, strategy, megatron),
         _RUN,
-        "exec " + srun(machine, strategy, profile, [" ".join(start), arrays]),
+        "exec " + srun(launch, [" ".join(start), arrays]),
     ]
     return "\n".join(section for section in sections if section)
 

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from autotune.schemas import TrainerName
 from evaluators.adapter.catalog import adapter_file
 from evaluators.artefacts.adapter import adapter_sbatch, own_rank_script
+from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.ready_trainers import ready_adapter
-from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,22 +71,14 @@ def variables_of(trainer: TrainerName) -> dict[str, str]:
 
 
 def other_trainer_files(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    trainer: TrainerName,
-    name: str,
-    job_file: str,
-    rank_file: str,
+    launch: ClusterLaunch, *, trainer: TrainerName, job_file: str, rank_file: str
 ) -> dict[str, str]:
     """Return a Slurm job and the script of one rank, file name -> text.
 
     Raises:
         InvalidInput: the trainer cannot train the model, or not with this strategy.
     """
-    other = OTHER_TRAINERS[trainer]
+    other, transformer, profile = OTHER_TRAINERS[trainer], launch.transformer, launch.profile
     if other.model_word and not transformer.gated_mlp:
         reason = f"{trainer} trains Llama models here, and {transformer.name} is none"
         raise InvalidInput("model", transformer.name, reason)
@@ -106,11 +96,9 @@ def other_trainer_files(
         environment=asking,
         python=profile.python or ANY,
     )
-    job = adapter_sbatch(transformer, machine, strategy, place, name=name, shell=shell)
-    rank = own_rank_script(
-        transformer, machine, strategy, place, name=name, file=rank_file, shell=shell
-    )
-    return {job_file: job, rank_file: rank}
+    launch = replace(launch, profile=place)
+    job = adapter_sbatch(launch, shell=shell)
+    return {job_file: job, rank_file: own_rank_script(launch, file=rank_file, shell=shell)}
 
 
 def _lookups(trainer: TrainerName) -> dict[str, str]:

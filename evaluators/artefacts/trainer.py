@@ -11,6 +11,7 @@ from evaluators.artefacts.job import (
     IN_A_JOB,
     MEETING,
     STRICT,
+    ClusterLaunch,
     comment,
     environment,
     folder_here,
@@ -20,7 +21,6 @@ from evaluators.artefacts.job import (
     settings,
     srun,
 )
-from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.interpreter import import_path
 from evaluators.program.interpreter import python as python_of
 from evaluators.trial import TrialProtocol, TrialRequest
@@ -66,26 +66,20 @@ def train_script(
     return "\n".join(lines) + request + f"exec {_TRAIN}\n"
 
 
-def train_sbatch(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    profile: ClusterProfile,
-    *,
-    name: str,
-) -> str:
+def train_sbatch(launch: ClusterLaunch) -> str:
     """Return the same as a job, with one task of srun for each GPU."""
+    profile, strategy, name = launch.profile, launch.strategy, launch.name
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
     sections = [
-        head(transformer, machine, strategy, profile, name=name),
+        head(launch),
         "\n".join([DEFAULT, *settings(values), folder_of_job(name), ""]),
         environment(profile),
         "\n".join([*import_path(profile), ""]),
         IN_A_JOB,
         MEETING,
         STRICT,
-        _request(transformer, machine, strategy, name=name),
-        srun(machine, strategy, profile, [f"{_TRAIN} 2>&1 | tee trial.log"]),
+        _request(launch.transformer, launch.machine, strategy, name=name),
+        srun(launch, [f"{_TRAIN} 2>&1 | tee trial.log"]),
     ]
     return "\n".join(sections)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import (
@@ -59,7 +60,14 @@ def script(
     name: str = "x",
 ) -> str:
     ready = profile_for_machine(machine.name) or ClusterProfile(name="any")
-    return sbatch_script(GPT, machine, STRATEGIES[strategy], profile or ready, name=name)
+    launch = ClusterLaunch(
+        transformer=GPT,
+        machine=machine,
+        strategy=STRATEGIES[strategy],
+        profile=profile or ready,
+        name=name,
+    )
+    return sbatch_script(launch)
 
 
 class Cluster:

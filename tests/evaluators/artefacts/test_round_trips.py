@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.artefacts.ready_trainers import megatron_lm_arguments, nemo_yaml
 from evaluators.cluster.profile import ClusterProfile, Megatron
@@ -64,7 +65,10 @@ def test_deepspeeds_configuration_is_of_the_same_strategy(asked: Strategy) -> No
 @given(legal_strategies(), either)
 def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
     profile = ClusterProfile(name="mine", megatron=Megatron(path="/m", variant=variant))
-    text = sbatch_script(GPT, FRONTIER, asked, profile, name="x")
+    launch = ClusterLaunch(
+        transformer=GPT, machine=FRONTIER, strategy=asked, profile=profile, name="x"
+    )
+    text = sbatch_script(launch)
     assert strategy_of_script(text) == asked
     assert ("ds_config-$SLURM_JOB_ID.json" in text) == uses_deepspeed(asked)
 
