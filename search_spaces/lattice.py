@@ -73,9 +73,19 @@ class Lattice:
         return np.asarray(model_parallel(self.__getitem__), dtype=np.int64)
 
     @cached_property
+    def _shared_out(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Replicas, and GPUs that are left over, shape (n,) each."""
+        return np.divmod(self.world_size, self.model_parallel)
+
+    @property
     def data_parallel(self) -> NDArray[np.int64]:
         """Replicas, shape (n,); 0 where the model needs more GPUs than there are."""
-        return self.world_size // self.model_parallel
+        return self._shared_out[0]
+
+    @cached_property
+    def uneven_world(self) -> Mask:
+        """Where GPUs are left over, shape (n,)."""
+        return np.asarray(self._shared_out[1] != 0)
 
     @cached_property
     def weight_replicas(self) -> NDArray[np.int64]:

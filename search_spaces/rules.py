@@ -104,10 +104,6 @@ def _uneven_stages(lattice: Lattice, transformer: Transformer) -> Mask:
     return np.asarray((layers % stages != 0) & (stages <= layers))
 
 
-def _uneven_world(lattice: Lattice) -> Mask:
-    return np.asarray(lattice.world_size % lattice.model_parallel != 0)
-
-
 def _parts_of_sequence(value: Callable[[str], Any]) -> Any:
     """Return into how many equal parts context parallelism cuts a sequence."""
     over_tensor = np.where(value("sequence_parallel"), value("tensor_parallel"), 1)
@@ -131,7 +127,7 @@ def program_masks(
     no program can run are left to other rules.
     """
     masks: dict[str, Mask] = {}
-    possible = np.flatnonzero(~_uneven_world(lattice))
+    possible = np.flatnonzero(~lattice.uneven_world)
     for refusal in program.refusals:
         refused = masks.setdefault(refusal.because, np.zeros(len(lattice), dtype=bool))
         places: dict[tuple[Any, ...], list[int]] = {}
@@ -165,7 +161,7 @@ _ALL = (
     Rule(
         name="world_size",
         demand=f"{' x '.join(DIVIDING)} divides the number of GPUs",
-        broken=lambda lattice, _: _uneven_world(lattice),
+        broken=lambda lattice, _: lattice.uneven_world,
         reason=lambda s, to: (
             f"{_product(s)} = {s.model_parallel} does not divide "
             f"{s.world_size(to.machine.gpus_per_node)} GPUs "
@@ -238,7 +234,7 @@ _ALL = (
         demand="micro_batch_size x gradient_accumulation_steps x data_parallel is an allowed batch",
         # Judged where the data-parallel size is whole; otherwise another rule is broken.
         broken=lambda lattice, to: (
-            ~_uneven_world(lattice)
+            ~lattice.uneven_world
             & (
                 (lattice.global_batch_size < to.batch.least)
                 | (lattice.global_batch_size > to.batch.most)
