@@ -18,6 +18,8 @@ class Transformer:
     Attributes:
         ffn_hidden_size: width of the MLP's inner layer, of each of its two halves when gated.
         num_query_groups: key/value heads; equal to `num_attention_heads` without grouping.
+        head_dim: width of a head; None: `hidden_size / num_attention_heads`. Qwen3 and GPT-OSS have
+            wider ones.
         seq_length: tokens of one training sample.
         tied_embeddings: whether the output layer shares the input embedding's weight.
     """
@@ -32,6 +34,7 @@ class Transformer:
     seq_length: int = 2048
     vocab_size: int = 51200
     tied_embeddings: bool = True
+    head_dim: int | None = None
 
     @classmethod
     def gpt(
@@ -65,18 +68,24 @@ class Transformer:
         return replace(self, name=name, num_layers=num_layers)
 
     @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+    def head_width(self) -> int:
+        """Width of a head, whether it is stated or follows."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries (and of the attention's result) over all heads."""
+        return self.num_attention_heads * self.head_width
 
     @property
     def kv_size(self) -> int:
         """Width of the keys (and of the values) over all query groups."""
-        return self.num_query_groups * self.head_dim
+        return self.num_query_groups * self.head_width
 
     @property
     def attention_parameters(self) -> int:
         """Weights of one layer's attention: query, key, value and output projections."""
-        return self.hidden_size * (2 * self.hidden_size + 2 * self.kv_size)
+        return self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
 
     @property
     def mlp_parameters(self) -> int:
@@ -87,7 +96,7 @@ class Transformer:
     def vector_parameters(self) -> int:
         """Norms and biases of one layer."""
         h, f = self.hidden_size, self.ffn_hidden_size
-        return 2 * h if self.gated_mlp else (h + 2 * self.kv_size) + h + f + h + 4 * h
+        return 2 * h if self.gated_mlp else (self.query_size + 2 * self.kv_size) + h + f + h + 4 * h
 
     @property
     def layer_parameters(self) -> int:
@@ -110,11 +119,12 @@ class Transformer:
     def layer_flops_per_token(self) -> float:
         """Forward operations of one layer for one token, multiply and add counted apart.
 
-        `2h^2 (2 + 2k/a) + 2 (2 + gated) h f + 4 s h`: the whole `s^2` score matrix is counted,
-        though a causal kernel computes half of it (Korthikanti et al. 2022, appendix A).
+        `2h^2 (2 + 2k/a) + 2 (2 + gated) h f + 4 s h` with heads of `h/a`: the whole `s^2` score
+        matrix is counted, though a causal kernel computes half of it (Korthikanti et al. 2022,
+        appendix A).
         """
         weights = self.attention_parameters + self.mlp_parameters
-        return 2.0 * weights + 4.0 * self.seq_length * self.hidden_size
+        return 2.0 * weights + 4.0 * self.seq_length * self.query_size
 
     @property
     def logits_flops_per_token(self) -> float:
@@ -141,7 +151,7 @@ class Transformer:
         tokens = float(global_batch_size * self.seq_length)
         recomputed = {
             "none": 0.0,
-            "selective": 4.0 * self.seq_length * self.hidden_size,
+            "selective": 4.0 * self.seq_length * self.query_size,
             "full": self.layer_flops_per_token,
         }[activation_checkpointing]
         return self.model_flops(global_batch_size) + self.num_layers * recomputed * tokens

@@ -39,6 +39,7 @@ MODEL: Mapping[str, str] = {
     "--num-layers": "num_layers",
     "--hidden-size": "hidden_size",
     "--num-attention-heads": "num_attention_heads",
+    "--kv-channels": "head_dim",
     "--ffn-hidden-size": "ffn_hidden_size",
     "--seq-length": "seq_length",
     "--num-query-groups": "num_query_groups",

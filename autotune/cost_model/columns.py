@@ -22,6 +22,7 @@ SHAPE = (
     "hidden_size",
     "num_attention_heads",
     "num_query_groups",
+    "head_width",
     "ffn_hidden_size",
     "seq_length",
     "vocab_size",

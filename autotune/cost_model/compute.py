@@ -106,9 +106,10 @@ def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Return seconds, forward and backward, of a layer's four linear layers (three wide ones when
     gated)."""
     h, f, t = strategies.hidden_size, strategies.ffn_hidden_size, strategies.tensor_parallel
+    q = strategies.query_size
     layers = (
-        (h, (h + 2.0 * strategies.kv_size) / t),
-        (h / t, h),
+        (h, (q + 2.0 * strategies.kv_size) / t),
+        (q / t, h),
         (h, np.where(strategies.gated, 2.0, 1.0) * f / t),
         (f / t, h),
     )
@@ -132,7 +133,7 @@ def score_pairs(strategies: Strategies) -> Array:
 
 def _head_rate(strategies: Strategies) -> Array:
     """Return the rate of a head's kernels, which pad one that is no multiple of 8."""
-    misaligned = np.mod(strategies.head_dim, 8) != 0
+    misaligned = np.mod(strategies.head_width, 8) != 0
     return np.where(misaligned, strategies.parameters.misaligned_head, 1.0)
 
 
@@ -143,9 +144,9 @@ def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     flash_1 = strategies.flag("flash_1")
     kernel = np.where(flash_1, parameters.flash_1_efficiency, parameters.flash_efficiency)
     saturation = (
-        strategies.head_dim / (strategies.head_dim + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
+        strategies.head_width / (strategies.head_width + FLASH_DEPTH) * (1.0 + FLASH_DEPTH / 128.0)
     )
-    flops = 2.0 * score_pairs(strategies) * strategies.hidden_size
+    flops = 2.0 * score_pairs(strategies) * strategies.query_size
     forward = flops / (strategies.peak_flops * kernel * saturation * _head_rate(strategies))
     return forward, FLASH_BACKWARD * forward
 
@@ -153,10 +154,10 @@ def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Return seconds of two batched products over all `s^2` pairs and the passes of softmax and
     dropout over them."""
-    parameters, head = strategies.parameters, strategies.head_dim
+    parameters, head = strategies.parameters, strategies.head_width
     pairs = score_pairs(strategies)
     rate = strategies.peak_flops * parameters.gemm_efficiency * _head_rate(strategies)
-    products = 4.0 * pairs * strategies.hidden_size / (rate * head / (head + parameters.gemm_depth))
+    products = 4.0 * pairs * strategies.query_size / (rate * head / (head + parameters.gemm_depth))
     unfused = strategies.flag("unfused_softmax")
     traffic = np.where(unfused, parameters.unfused_score_traffic, parameters.score_traffic)
     scores = pairs * strategies.columns["num_attention_heads"] * strategies.element_bytes / 2.0

@@ -25,7 +25,7 @@ def linear_activations(strategies: Strategies) -> Array:
     no single kernel keep copies in fp32.
     """
     h, t, parameters = strategies.hidden_size, strategies.tensor_parallel, strategies.parameters
-    attention = 4.0 + 4.0 * strategies.kv_size / h
+    attention = 4.0 * (strategies.query_size + strategies.kv_size) / h
     inner = np.where(strategies.gated, 6.0, 4.0) * strategies.ffn_hidden_size / h
     separate = strategies.gated & ~strategies.flag("fused_norm")
     copies = np.where(separate, parameters.norm_bytes, 0.0)
@@ -78,7 +78,8 @@ def kept_products(strategies: Strategies) -> Array:
     `2 s b h` half of query, key, value, attention projection, and the MLP's two or three."""
     h = strategies.hidden_size
     inner = np.where(strategies.gated, 2.0, 1.0) * strategies.ffn_hidden_size / h
-    split = 1.0 + 0.5 * (1.0 + 2.0 * strategies.kv_size / h + inner)
+    query = strategies.query_size / h
+    split = query + 0.5 * (query + 2.0 * strategies.kv_size / h + inner)
     whole = 1.0 + 0.5 * 2.0
     kept = whole / strategies.sequence_shards + split / strategies.tensor_parallel
     return strategies.parameters.activation_bytes * strategies.hidden_bytes * kept

@@ -83,7 +83,8 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
 def vector_parameters(strategies: Strategies) -> Array:
     """Return the parameters of norms and biases of one layer, which no rank is spared."""
     h, f = strategies.hidden_size, strategies.ffn_hidden_size
-    return np.where(strategies.gated, 2.0 * h, 7.0 * h + 2.0 * strategies.kv_size + f)
+    biases = strategies.query_size + 2.0 * strategies.kv_size + f
+    return np.where(strategies.gated, 2.0 * h, 6.0 * h + biases)
 
 
 def fullest_stage_parameters(strategies: Strategies) -> Array:

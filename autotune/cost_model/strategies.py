@@ -135,14 +135,19 @@ class Strategies:
     def seq_length(self) -> Array:
         return self.columns["seq_length"]
 
+    @property
+    def head_width(self) -> Array:
+        return self.columns["head_width"]
+
     @cached_property
-    def head_dim(self) -> Array:
-        return self.hidden_size / self.columns["num_attention_heads"]
+    def query_size(self) -> Array:
+        """Width of the queries over all heads."""
+        return self.columns["num_attention_heads"] * self.head_width
 
     @cached_property
     def kv_size(self) -> Array:
         """Width of the keys over all query groups."""
-        return self.columns["num_query_groups"] * self.head_dim
+        return self.columns["num_query_groups"] * self.head_width
 
     @cached_property
     def padded_vocabulary(self) -> Array:
@@ -155,7 +160,7 @@ class Strategies:
     def layer_parameters(self) -> Array:
         """Weights of one layer on one tensor-parallel rank, norms and biases apart."""
         h = self.hidden_size
-        attention = h * (2.0 * h + 2.0 * self.kv_size)
+        attention = h * (2.0 * self.query_size + 2.0 * self.kv_size)
         mlp = np.where(self.gated, 3.0, 2.0) * h * self.ffn_hidden_size
         return (attention + mlp) / self.tensor_parallel
 

@@ -63,6 +63,8 @@ class ModelShape(Wire):
     """Attention heads of a layer."""
     num_query_groups: Positive | None = None
     """Key/value heads of a layer; null: as many as attention heads."""
+    head_dim: Positive | None = None
+    """Width of an attention head; null: `hidden_size / num_attention_heads`."""
     ffn_hidden_size: Positive | None = None
     """Width of the MLP's inner layer, of each of its two halves where it is gated; null: 4 x
     `hidden_size`."""

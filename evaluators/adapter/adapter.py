@@ -168,11 +168,15 @@ class Adapter:
         return not any(reader.at_end for reader in self.read)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """What the trainer's command and settings are made of."""
+        templates = [*self.command, *texts_of(self.places)]
+        return frozenset().union(*(template(text).names for text in templates))
+
+    @cached_property
     def varied(self) -> frozenset[str]:
         """The dimensions that the file mentions; nodes are the launcher's."""
-        templates = [*self.command, *texts_of(self.places)]
-        names = frozenset().union(*(template(text).names for text in templates))
-        return _behind(names, MENTIONED_BY, self.own_names) | {"num_nodes"}
+        return _behind(self.names, MENTIONED_BY, self.own_names) | {"num_nodes"}
 
     @property
     def own_names(self) -> tuple[str, ...]:

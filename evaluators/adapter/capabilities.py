@@ -35,6 +35,12 @@ class StrategyRefusal:
             return True
 
 
+WIDER_HEADS = AdapterRefusal(
+    when="head_width * num_attention_heads != hidden_size",
+    because="its adapter names the number of heads and not their width, `head_width`",
+)
+
+
 def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
     """Return what the trainer can do: it varies the dimensions that its adapter mentions."""
     fixed = tuple(
@@ -42,13 +48,15 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         for name in DIMENSIONS
         if name not in adapter.varied
     )
+    names_heads = "num_attention_heads" in adapter.names
+    untold = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
     return ProgramCapabilities(
         name=adapter.name,
         deepspeed=False,
         fixed=fixed,
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
-            for refusal in adapter.refuse
+            for refusal in (*adapter.refuse, *untold)
         ),
         tuning=adapter.tuning,
         own=adapter.dimensions,

@@ -17,6 +17,7 @@ OF_MODEL = (
     "ffn_hidden_size",
     "num_attention_heads",
     "num_query_groups",
+    "head_width",
     "vocab_size",
     "seq_length",
     "gated_mlp",

@@ -20,6 +20,7 @@ def shape(transformer: Transformer) -> list[Argument]:
         ("--hidden-size", str(t.hidden_size)),
         ("--ffn-hidden-size", str(t.ffn_hidden_size)),
         ("--num-attention-heads", str(t.num_attention_heads)),
+        *([("--kv-channels", str(t.head_dim))] if t.head_dim else []),
         ("--seq-length", str(t.seq_length)),
         ("--max-position-embeddings", str(t.seq_length)),
         ("--attention-dropout", "0"),

@@ -80,7 +80,7 @@ class Attention(nn.Module):
     def __init__(self, plan: Plan, name: str) -> None:
         super().__init__()
         t = plan.transformer
-        self.head_dim = t.head_dim
+        self.head_dim = t.head_width
         self.queries_per_group = t.num_attention_heads // t.num_query_groups
         self.rotary = t.gated_mlp
         self.flash = plan.strategy.flash_attention
@@ -89,14 +89,14 @@ class Attention(nn.Module):
             plan.build,
             f"{name}.project",
             inputs=t.hidden_size,
-            outputs=t.hidden_size + 2 * t.kv_size,
+            outputs=t.query_size + 2 * t.kv_size,
             bias=plan.bias,
             std=STANDARD_DEVIATION,
         )
         self.output = RowLinear(
             plan.build,
             f"{name}.output",
-            inputs=t.hidden_size,
+            inputs=t.query_size,
             outputs=t.hidden_size,
             bias=plan.bias,
             std=plan.residual_std,

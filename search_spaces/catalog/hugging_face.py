@@ -35,6 +35,7 @@ FAMILIES = {
     "llama": ConfigKeys(groups="num_key_value_heads", gated=True),
     "mistral": ConfigKeys(groups="num_key_value_heads", gated=True),
     "qwen2": ConfigKeys(groups="num_key_value_heads", gated=True),
+    "qwen3": ConfigKeys(groups="num_key_value_heads", gated=True),
     "gpt_neox": ConfigKeys(),
     "gpt2": ConfigKeys(
         layers="n_layer",
@@ -56,14 +57,10 @@ def model_from_hugging_face(config: Mapping[str, Any], *, name: str) -> Transfor
 
     Raises:
         InvalidInput: fields `model.…`: a family that is not known, a mixture of experts, a figure
-            that is missing or wrong, heads whose width is not hidden size over heads.
+            that is missing or wrong.
     """
     keys = _family(config)
     hidden, heads = _figure(config, keys.hidden), _figure(config, keys.heads)
-    head_dim = _optional_figure(config, "head_dim")
-    if head_dim is not None and head_dim * heads != hidden:
-        reason = f"{heads} heads of {head_dim} do not make hidden_size {hidden}"
-        raise InvalidInput("model.head_dim", head_dim, reason, valid="hidden size over heads")
     return model_from_table(
         {
             "name": name,
@@ -71,6 +68,7 @@ def model_from_hugging_face(config: Mapping[str, Any], *, name: str) -> Transfor
             "hidden_size": hidden,
             "num_attention_heads": heads,
             "num_query_groups": _optional_figure(config, keys.groups) or heads,
+            "head_dim": _optional_figure(config, "head_dim"),
             "ffn_hidden_size": _optional_figure(config, keys.ffn) or 4 * hidden,
             "gated_mlp": keys.gated,
             "seq_length": min(_figure(config, keys.sequence), LONGEST_SEQUENCE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from search_spaces.catalog.table import TableField, checked, refuse_all
@@ -21,6 +22,9 @@ FIELDS = (
         maximum=100_000,
         required=False,
         nullable=True,
+    ),
+    TableField(
+        name="head_dim", kind=int, minimum=1, maximum=100_000, required=False, nullable=True
     ),
     TableField(
         name="ffn_hidden_size",
@@ -58,13 +62,15 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
     heads, hidden = transformer.num_attention_heads, transformer.hidden_size
     groups = transformer.num_query_groups
     problems: list[InvalidInput] = []
-    if hidden % heads:
+    if transformer.head_dim is None and hidden % heads:
         reason = f"hidden_size {hidden} is not divisible by {heads} heads"
-        valid = f"a divisor of {hidden}"
+        valid = f"a divisor of {hidden}, or a head_dim"
         problems.append(InvalidInput("model.num_attention_heads", heads, reason, valid=valid))
     if heads % groups:
         reason = f"{heads} heads are not divisible by {groups} query groups"
         valid = f"a divisor of {heads}"
         problems.append(InvalidInput("model.num_query_groups", groups, reason, valid=valid))
     refuse_all(problems)
+    if transformer.head_dim is not None and transformer.query_size == hidden:
+        return replace(transformer, head_dim=None)
     return transformer

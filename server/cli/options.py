@@ -165,6 +165,12 @@ class ModelOptions(OptionGroup):
     num_query_groups: Annotated[
         int | None, typer.Option("--kv-heads", help="Its query groups (key/value heads).")
     ] = None
+    head_dim: Annotated[
+        int | None,
+        typer.Option(
+            "--head-dim", help="Width of its heads.  \\[default: hidden size / attention heads]"
+        ),
+    ] = None
     ffn_hidden_size: Annotated[
         int | None, typer.Option("--ffn", help="Inner width of its MLP.")
     ] = None
@@ -204,6 +210,7 @@ class ModelOptions(OptionGroup):
             hidden_size=self.hidden_size,
             num_attention_heads=self.num_attention_heads,
             num_query_groups=self.num_query_groups,
+            head_dim=self.head_dim,
             ffn_hidden_size=self.ffn_hidden_size,
             gated_mlp=self.gated_mlp,
             tied_embeddings=self.tied_embeddings,

@@ -73,6 +73,7 @@ SHAPE_FIELDS = (
     FormField(name="model.hidden_size", label="Hidden size"),
     FormField(name="model.num_attention_heads", label="Attention heads"),
     FormField(name="model.num_query_groups", label="Query groups", hint="empty: as many as heads"),
+    FormField(name="model.head_dim", label="Head size", hint="empty: hidden / heads"),
     FormField(name="model.ffn_hidden_size", label="FFN size", hint="empty: 4 × hidden"),
     FormField(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
     FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),

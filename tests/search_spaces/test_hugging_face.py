@@ -88,6 +88,27 @@ def test_a_config_file_is_named_by_its_folder(tmp_path: Path) -> None:
     assert read_model(folder / "config.json") == load_model("llama-2-70b")
 
 
+def test_heads_may_be_wider_than_their_share_of_the_hidden_size() -> None:
+    """The published config.json of Qwen3-0.6B; its 28 x 256 weights of query and key norms apart,
+    the parameters are those of the published weights."""
+    config = {
+        "model_type": "qwen3",
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 40960,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    }
+    model = model_from_hugging_face(config, name="qwen3-0.6b")
+    assert (model.head_dim, model.query_size, model.kv_size) == (128, 2048, 1024)
+    assert model.parameters + 28 * 256 == 596_049_920
+    assert model_from_hugging_face(config | {"head_dim": 64}, name="usual").head_dim is None
+
+
 def test_a_long_context_is_not_taken_for_the_training_sequence() -> None:
     assert model_from_hugging_face(QWEN2_7B, name="qwen").seq_length == 8192
     assert model_from_hugging_face(LLAMA_2_70B, name="llama").seq_length == 4096
@@ -102,7 +123,7 @@ def test_a_long_context_is_not_taken_for_the_training_sequence() -> None:
         ({"hidden_size": None}, "model.hidden_size", "missing"),
         ({"num_hidden_layers": -1}, "model.num_hidden_layers", "not a positive whole number"),
         ({"vocab_size": "many"}, "model.vocab_size", "not a positive whole number"),
-        ({"head_dim": 256}, "model.head_dim", "do not make hidden_size"),
+        ({"head_dim": 0}, "model.head_dim", "not a positive whole number"),
     ],
 )
 def test_what_is_not_understood_is_refused(change: dict[str, Any], field: str, reason: str) -> None:

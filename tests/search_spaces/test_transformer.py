@@ -31,7 +31,7 @@ def test_selective_recomputation_costs_the_attention_scores() -> None:
 def test_a_step_costs_about_six_operations_for_each_parameter_and_token(name: str) -> None:
     model = load_model(name)
     per_token = model.model_flops(1) / model.seq_length
-    scores = 12 * model.num_layers * model.seq_length * model.hidden_size
+    scores = 12 * model.num_layers * model.seq_length * model.query_size
     assert (per_token - scores) / (6 * model.parameters) == pytest.approx(1, rel=0.13)
 
 
@@ -40,7 +40,7 @@ def test_gpt_3_175b_has_its_published_parameters() -> None:
         "gpt-3", num_layers=96, hidden_size=12288, num_attention_heads=96, vocab_size=50257
     )
     assert gpt_3.parameters == pytest.approx(174.6e9, rel=0.001)
-    assert (gpt_3.head_dim, gpt_3.kv_size) == (128, 12288)
+    assert (gpt_3.head_width, gpt_3.kv_size) == (128, 12288)
 
 
 def test_gpt_2_has_its_published_parameters() -> None:

@@ -144,7 +144,7 @@ def test_operations_of_flash_attention() -> None:
     """The causal half: `2 s^2 h b` forward, two and a half times as much backward; the efficiency
     is that with heads of 128, and less with heads of 64."""
     one = lossless(GPT_175B, tensor_parallel=4)
-    assert value(one.head_dim) == 128
+    assert value(one.head_width) == 128
     forward, backward = compute.attention_time_s(one)
     flops = 2 * 2048**2 * GPT_175B.hidden_size * 2 / 4
     assert value(forward) * PEAK * float(A100.flash_efficiency) == pytest.approx(flops)
@@ -174,6 +174,7 @@ def test_heads_that_kernels_must_pad(flash: bool) -> None:
             parameters=replace(A100, misaligned_head=0.5),
             hidden_size=hidden,
             num_attention_heads=50.0,
+            head_width=hidden / 50.0,
         )
         times.append(value(compute.attention_time_s(one)[0]) / hidden)
     assert times[0] / times[1] == pytest.approx(2, rel=0.03)

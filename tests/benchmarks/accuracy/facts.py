@@ -11,6 +11,7 @@ from tests.benchmarks.accuracy.tables import PublishedRow
 SHAPE = (
     "num_attention_heads",
     "num_query_groups",
+    "head_dim",
     "ffn_hidden_size",
     "seq_length",
     "vocab_size",
@@ -87,6 +88,7 @@ class Facts:
             "hidden_size": hidden,
             "num_attention_heads": heads,
             "num_query_groups": self.said(row, "num_query_groups") or heads,
+            "head_width": self.said(row, "head_dim") or hidden / heads,
             "ffn_hidden_size": self.said(row, "ffn_hidden_size") or usual_ffn,
             "seq_length": self.said(row, "seq_length") or 0.0,
             "vocab_size": self.said(row, "vocab_size") or vocabulary,

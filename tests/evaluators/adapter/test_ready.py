@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import adapter_names, load_adapter
 from evaluators.adapter.config_file import ConfigFile
 from evaluators.adapter.figures import StartPart
@@ -82,6 +83,41 @@ def test_a_trainer_is_told_over_how_many_gpus_a_sequence_is_cut(name: str, optio
     assert "context_parallel" in adapter.varied
     with pytest.raises(InvalidInput, match="has no word for context_parallel"):
         start_of(load_adapter("litgpt"), _plan(_sample("litgpt"), context_parallel=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("megatron-lm", "--kv-channels 128"),
+        ("megatron-deepspeed", "--kv-channels 128"),
+        ("megatron-deepspeed-alcf", "--kv-channels 128"),
+        ("megatron-bridge", "model.kv_channels=128"),
+        ("nemo", "'kv_channels': 128"),
+    ],
+)
+def test_a_trainer_is_told_of_heads_that_are_wider_than_usual(name: str, place: str) -> None:
+    adapter, sample = load_adapter(name), _sample(name)
+    for head_dim in (None, 128):
+        plan = _plan(sample)
+        start = start_of(
+            adapter, replace(plan, transformer=replace(plan.transformer, head_dim=head_dim))
+        )
+        files = [ConfigFile.read(file, text).table for file, text in start.files.items()]
+        assert (place in " ".join([*start.words, str(files)])) == (head_dim is not None)
+
+
+def test_an_adapter_that_names_no_width_of_heads_trains_none_but_the_usual() -> None:
+    adapter = load_adapter("megatron-lm")
+    places = {place: text for place, text in adapter.places.items() if place != "--kv-channels"}
+    chosen = strategy(**_sample("megatron-lm")["strategy"])
+    for settings, refused in ((adapter.places, False), (places, True)):
+        can = capabilities_of_adapter(replace(adapter, places=settings))
+        reasons = [
+            each.because
+            for each in can.refusals
+            if each.refuses(chosen, replace(MODEL, head_dim=128), MACHINE)
+        ]
+        assert any("head_width" in reason for reason in reasons) == refused
 
 
 @pytest.mark.parametrize("name", READY)

@@ -36,6 +36,7 @@ LLAMA = Transformer(
     hidden_size=32,
     num_attention_heads=4,
     num_query_groups=2,
+    head_dim=12,
     ffn_hidden_size=48,
     seq_length=16,
     vocab_size=50,
