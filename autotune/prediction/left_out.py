@@ -13,7 +13,7 @@ from autotune.schemas import LeftOut, Objective
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.choices import AUTO, DimensionChoice, automatic, unsaid
-from search_spaces.dimensions import ACCUMULATION, MEMORY_FOR_TIME, TABLE, Scalar
+from search_spaces.dimensions import ACCUMULATION, IN_LINE, MEMORY_FOR_TIME, TABLE, Scalar
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -185,10 +185,8 @@ def _answer(
     if not named:
         return None
     said = ", ".join(f"{name}={_written(values[name])}" for name in named)
-    layout = (
-        f"TP {strategy.tensor_parallel}, PP {strategy.pipeline_parallel}, "
-        f"MBS {strategy.micro_batch_size}, ZeRO-{strategy.zero_stage}"
-    )
+    cut = (d for d in IN_LINE if d.part in ("layout", "batch") and d.name != ACCUMULATION)
+    layout = ", ".join(filter(None, (d.brief(values[d.name]) for d in cut)))
     head = said if dimension else f"all together, {said}"
     lacks = "is" if len(named) == 1 else "are"
     return LeftOut(
