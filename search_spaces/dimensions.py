@@ -220,7 +220,7 @@ TABLE: tuple[Dimension, ...] = (
         name="tensor_parallel",
         short="TP",
         label="Tensor parallel",
-        sentence="GPUs that each layer is split over (TP).",
+        sentence="GPUs over which each layer is split (TP).",
         option="--tp",
         keys=("tp",),
         hint="such as 1, 2, 4, 8",
@@ -241,7 +241,7 @@ TABLE: tuple[Dimension, ...] = (
         name="pipeline_parallel",
         short="PP",
         label="Pipeline parallel",
-        sentence="Stages that the layers are cut into (PP).",
+        sentence="Pipeline stages into which the layers are split (PP).",
         option="--pp",
         keys=("pp",),
         meaning=("there is no pipeline", "the layers form {} pipeline stages"),
@@ -258,7 +258,7 @@ TABLE: tuple[Dimension, ...] = (
         name="micro_batch_size",
         short="MBS",
         label="Micro-batch size",
-        sentence="Samples of one micro-batch (MBS).",
+        sentence="Samples per micro-batch (MBS).",
         option="--mbs",
         keys=("mbs",),
         hint="such as 4..20 step 4",
@@ -274,7 +274,7 @@ TABLE: tuple[Dimension, ...] = (
         name="gradient_accumulation_steps",
         short="GAS",
         label="Gradient accumulation steps",
-        sentence="Micro-batches of each replica in one optimizer step (GAS).",
+        sentence="Micro-batches per replica and optimizer step (GAS).",
         option="--gas",
         keys=("gas",),
         part="batch",
@@ -288,8 +288,8 @@ TABLE: tuple[Dimension, ...] = (
         short="ZeRO",
         label="ZeRO stage",
         sentence=(
-            "What ZeRO shards over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients "
-            "as well, 3 parameters as well."
+            "States that ZeRO shards over the replicas: 0 none, 1 optimizer states, 2 also "
+            "gradients, 3 also parameters."
         ),
         option="--zero",
         keys=("zero",),
@@ -328,8 +328,8 @@ TABLE: tuple[Dimension, ...] = (
         short="ckpt",
         label="Activation checkpointing",
         sentence=(
-            "What is computed again in the backward pass and not kept: nothing (none), the "
-            "attention scores (selective), or each whole layer (full)."
+            "Activations recomputed in the backward pass: none, the attention scores "
+            "(selective), or each whole layer (full)."
         ),
         option="--checkpointing",
         keys=("checkpointing", "ckpt"),
@@ -358,8 +358,8 @@ TABLE: tuple[Dimension, ...] = (
         short="SP",
         label="Sequence parallel",
         sentence=(
-            "Whether norms and dropout are split along the sequence over the GPUs of a "
-            "tensor-parallel group: on or off."
+            "Split norms and dropout along the sequence over the GPUs of a tensor-parallel "
+            "group: on or off."
         ),
         option="--sequence-parallel",
         keys=("sp",),
@@ -379,7 +379,7 @@ TABLE: tuple[Dimension, ...] = (
         name="flash_attention",
         short="flash",
         label="Flash attention",
-        sentence="Whether attention runs in one kernel that does not store the scores: on or off.",
+        sentence="Compute attention in one kernel that does not store the scores: on or off.",
         option="--flash-attention",
         keys=("flash",),
         hint="on, off",
@@ -403,9 +403,7 @@ TABLE: tuple[Dimension, ...] = (
         name="virtual_stages",
         short="VP",
         label="Virtual stages",
-        sentence=(
-            "Chunks of layers of each stage; more than one makes an interleaved pipeline (VP)."
-        ),
+        sentence=("Chunks of layers per stage; more than one interleaves the pipeline (VP)."),
         option="--virtual-stages",
         keys=("vp",),
         part="layout",
@@ -441,7 +439,7 @@ TABLE: tuple[Dimension, ...] = (
         name="context_parallel",
         short="CP",
         label="Context parallel",
-        sentence="GPUs that each sequence is cut over, in all layers (CP).",
+        sentence="GPUs over which each sequence is split, in all layers (CP).",
         option="--cp",
         keys=("cp",),
         hint="such as 1, 2, 4",

@@ -30,90 +30,87 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
     "Start": {
         "demo": CommandPlace(
             "serve:demo",
-            "See it work: start a service, tune three models, print what it recommends.",
+            "Start a service, tune three small examples, and print the recommendations.",
         ),
         "serve": CommandPlace(
             "serve:serve",
-            "Serve the REST API and the pages, and work on campaigns, until Ctrl-C.",
+            "Serve the REST API and the pages, and run campaigns, until Ctrl-C.",
         ),
         "runner": CommandPlace(
             "serve:runner",
-            "Work on campaigns without serving, beside a service that has the same database.",
+            "Run campaigns for a service with the same database, without serving.",
         ),
     },
     "Campaigns": {
         "submit": CommandPlace(
             "submit:submit",
-            "Submit a campaign: how should this model be laid out on these nodes?",
+            "Submit a campaign: find the fastest layout of a model on these nodes.",
         ),
         "watch": CommandPlace(
             "watching:watch",
-            "Follow a campaign until it is at rest, then print what it recommends.",
+            "Follow a campaign until it ends or pauses, then print the recommendation.",
         ),
         "top": CommandPlace(
             "top:top",
-            "Show what runs where and who waits for what: runners, campaigns, trials. Ctrl-C ends "
-            "it.",
+            "Show live which runners, campaigns and trials run, and why others wait, until Ctrl-C.",
         ),
         "ls": CommandPlace(
             "campaigns:ls",
-            "List campaigns, newest first, with what each has found.",
+            "List campaigns, newest first, with their outcomes.",
         ),
         "show": CommandPlace(
             "campaigns:show",
-            "Show a campaign and its trials, or one trial, and why each was chosen.",
+            "Show a campaign and its trials, or one trial, with the reason for each choice.",
         ),
         "open": CommandPlace(
             "campaigns:open_",
-            "Open a campaign's page in a browser, and print the address that lets one browser "
-            "in, once.",
+            "Open a campaign's page in a browser, and print its one-time address.",
         ),
         "best": CommandPlace(
             "recommendations:best",
-            "Print what a campaign recommends, and write the files that run it.",
+            "Print a campaign's recommendation, and write its launch files.",
         ),
         "repeat": CommandPlace(
             "submit:repeat",
-            "Submit a campaign's question again with another search, to compare both.",
+            "Submit a campaign again with another search, to compare both.",
         ),
         "compare": CommandPlace(
             "comparisons:compare",
-            "Hold campaigns against each other: what was asked differently, and which found the "
-            "best.",
+            "Compare campaigns: differing settings, results, and which found the best.",
         ),
         "plot": CommandPlace(
             "figures:plot",
-            "Show why a campaign's best won and what was learned: as a table, a picture or data.",
+            "Print or draw a figure of a campaign, as a table, a picture or data.",
         ),
         "pause": CommandPlace(
             "campaigns:pause",
-            "Start no further trials until `autotune resume`; those that run end by themselves.",
+            "Start no further trials until `autotune resume`; running trials continue.",
         ),
-        "resume": CommandPlace("campaigns:resume", "Go on with a paused campaign."),
+        "resume": CommandPlace("campaigns:resume", "Continue a paused campaign."),
         "cancel": CommandPlace(
             "campaigns:cancel",
-            "End a campaign and its running trials; what was measured is kept.",
+            "End a campaign and its running trials; keep its results.",
         ),
         "extend": CommandPlace(
             "campaigns:extend",
-            "Raise a campaign's budget; one that is done goes on.",
+            "Raise a campaign's budget; a finished campaign continues.",
         ),
         "rm": CommandPlace(
             "campaigns:rm",
-            "Delete a campaign with its trials. One that is worked on must be cancelled first.",
+            "Delete a campaign with its trials. An active campaign must be cancelled first.",
         ),
         "calibrations": GroupPlace(
             "calibrations:HELP",
-            "Fit the cost model to trials of a machine, and keep what came of it.",
+            "Fit the cost model to trials of a machine, and manage the calibrations.",
             commands={
-                "list": CommandPlace("calibrations:list_", "List the calibrations of the service."),
+                "list": CommandPlace("calibrations:list_", "List the service's calibrations."),
                 "show": CommandPlace(
                     "calibrations:show",
-                    "Show what a calibration rests on, and each constant before and after.",
+                    "Show a calibration's trials, and each constant before and after fitting.",
                 ),
                 "fit": CommandPlace(
                     "calibrations:fit",
-                    "Fit the cost model to the trials of campaigns, and keep it under a name.",
+                    "Fit the cost model to the trials of campaigns, and store it under a name.",
                 ),
                 "export": CommandPlace(
                     "calibrations:export",
@@ -122,11 +119,11 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
                 ),
                 "import": CommandPlace(
                     "calibrations:import_",
-                    "Keep an exported calibration under a name.",
+                    "Import an exported calibration under a name.",
                 ),
                 "delete": CommandPlace(
                     "calibrations:delete",
-                    "Delete a calibration; the trials it was fitted to stay.",
+                    "Delete a calibration; its trials stay.",
                 ),
             },
         ),
@@ -134,7 +131,7 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
     "Without a service": {
         "predict": CommandPlace(
             "predictions:predict",
-            "Predict one strategy: is it legal, does it fit, how fast is it?",
+            "Predict one strategy: whether it is legal and fits, its time, memory and energy.",
         ),
         "sweep": CommandPlace(
             "predictions:sweep",
@@ -142,36 +139,36 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
         "space": CommandPlace(
             "predictions:space",
-            "Count the strategies that may be tried, and say which rule removes how many.",
+            "Count the legal strategies of a space, and how many each rule removes.",
         ),
         "scaling": CommandPlace(
             "scaling:scaling",
-            "Tell how one layout scales over nodes, strongly and weakly; with --run, measure it.",
+            "Predict strong and weak scaling of one layout over nodes; with --run, measure it.",
         ),
         "models": CommandPlace(
             "catalog:models",
-            "List the models that have a name, or print the memory and FLOPs that one takes.",
+            "List the built-in models, or print the memory and FLOPs of one.",
         ),
         "machines": CommandPlace(
             "catalog:machines",
-            "List the machines that have a name; a TOML file works as well.",
+            "List the built-in machines; commands also take a TOML file.",
         ),
         "profiles": CommandPlace(
             "catalog:profiles",
-            "List the profiles of clusters, or print one to start a file of your own from.",
+            "List the cluster profiles, or print one as a start for your own.",
         ),
         "adapter": GroupPlace(
             "adapters:HELP",
-            "Any trainer by a small file: list, show and write adapters, and try one.",
+            "Describe any trainer with a small file: list, show, write and check adapters.",
             {
-                "list": CommandPlace("adapters:list_", "List the adapters that have a name."),
+                "list": CommandPlace("adapters:list_", "List the built-in adapters and yours."),
                 "show": CommandPlace("adapters:show", "Print an adapter's file."),
                 "new": CommandPlace(
-                    "adapters:new", "Write a commented adapter to change, as a copy of another."
+                    "adapters:new", "Write a commented copy of an adapter, to be edited."
                 ),
                 "check": CommandPlace(
                     "adapters:check",
-                    "Start a trainer a few times by an adapter, and judge what comes of it.",
+                    "Start a trainer a few times with an adapter, and check the results.",
                 ),
             },
         ),
@@ -183,43 +180,39 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
     "A service that a group shares": {
         "login": CommandPlace(
             "users:login",
-            "Keep the token that an admin gave you for a service, so that every command finds it.",
+            "Store the token of a service, so that every command finds it.",
         ),
         "logout": CommandPlace(
             "users:logout",
-            "Delete the kept token of a service; the token itself works until an admin renews it.",
+            "Delete the stored token of a service; the token stays valid until an admin renews it.",
         ),
-        "whoami": CommandPlace(
-            "users:whoami", "Say as whom the service knows you, and what you may do."
-        ),
+        "whoami": CommandPlace("users:whoami", "Show your user name and scope at the service."),
         "audit": CommandPlace(
             "users:audit",
-            "List who asked for which change, and how it was answered, the newest first.",
+            "List changes with their user and response status, newest first.",
         ),
         "users": GroupPlace(
             "users:HELP",
-            "Say who may use a service that a group shares, and what: list, add, change, renew, "
-            "revoke.",
+            "Manage the users of a shared service: list, add, change, renew, revoke.",
             commands={
                 "list": CommandPlace(
                     "users:list_",
-                    "List the users, with their limits and what they have taken of them.",
+                    "List the users, with their limits and usage.",
                 ),
-                "add": CommandPlace("users:add", "Add a user, and print the token, once."),
+                "add": CommandPlace("users:add", "Add a user, and print the token once."),
                 "change": CommandPlace(
                     "users:change",
-                    "Give a user another scope, other limits or another address; what is left out "
-                    "stays, `none` is no limit, or no address.",
+                    "Change a user's scope, limits or address; `none` removes a limit or the "
+                    "address.",
                 ),
                 "renew": CommandPlace(
                     "users:renew",
-                    "Give a user a new token, and print it, once; the old one is worth nothing "
-                    "then.",
+                    "Replace a user's token, and print the new one once.",
                 ),
                 "revoke": CommandPlace(
                     "users:revoke",
-                    "Let a user in no more, sessions of browsers among it; the user's campaigns "
-                    "go on.",
+                    "Revoke a user's access, including browser sessions; the user's campaigns "
+                    "continue.",
                 ),
             },
         ),
@@ -231,8 +224,8 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
         "restore": CommandPlace(
             "storage:restore",
-            "Put a backup in the place of a database, whole or not at all; its service must not "
-            "run.",
+            "Replace a database by a backup, completely or not at all; the service must be "
+            "stopped.",
         ),
         "prune": CommandPlace(
             "storage:prune",

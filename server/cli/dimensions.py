@@ -52,7 +52,7 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
         typer.Option(
             "--set",
             metavar="NAME=VALUES",
-            help="A dimension of the trainer's own: overlap=on,off. Once for each.",
+            help="A dimension that only the trainer has: overlap=on,off. Repeatable.",
         ),
     ] = None
 
@@ -110,12 +110,10 @@ class PredictedOptions(StrategyOptions):
         "precision": "bf16, or what the machine has instead",
     }
 
-    nodes: Annotated[
-        int | None, typer.Option("--nodes", help="The same as --num-nodes, as other commands say.")
-    ] = None
+    nodes: Annotated[int | None, typer.Option("--nodes", help="Same as --num-nodes.")] = None
     global_batch_size: Annotated[
         int | None,
-        typer.Option("--global-batch", help="Samples of a step, from which GAS follows."),
+        typer.Option("--global-batch", help="Samples per step; sets GAS."),
     ] = None
 
     def on(self, machine: Machine) -> StrategyShape:
@@ -183,11 +181,11 @@ class SpaceOptions(DimensionOptions):
     }
 
     preset: Annotated[
-        str | None, typer.Option("--space", help="Start from a ready space, such as table-v.")
+        str | None, typer.Option("--space", help="A ready space, such as table-v.")
     ] = None
     global_batch_size: Annotated[
         str | None,
-        typer.Option("--global-batch", help="Samples of a step: 640, 512..1024, 512.. or ..1024."),
+        typer.Option("--global-batch", help="Samples per step: 640, 512..1024, 512.. or ..1024."),
     ] = None
 
     def spec(self) -> SpaceSpec:

@@ -16,10 +16,10 @@ from server.cli.failures import EXIT_CODES
 
 HEAD = f"""# The command line
 
-Every command has `--help`, and all but `serve`, `runner` and `demo` print one JSON document to
-stdout with `--json`; progress, notes and errors go to stderr. An error is one sentence: which flag
-is refused, why, what was given, and what would be valid; with `--json` it is one line on stderr, a
-problem document as the service's own (`title`, `status`, `detail`, `errors`).
+Every command has `--help`. With `--json`, all commands but `serve`, `runner` and `demo` print one
+JSON document to stdout; progress, notes and errors go to stderr. An error is one sentence with the
+flag, the reason, the value, and what would be valid. With `--json`, it is one line on stderr: a
+problem document like the service's (`title`, `status`, `detail`, `errors`).
 
 {EXIT_CODES}
 """

@@ -121,7 +121,7 @@ def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
 
 
 LOCAL = "local"
-Nodes = Annotated[int, typer.Option("--nodes", help="The most nodes that a strategy may use.")]
+Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy.")]
 
 
 def chosen(**options: Any) -> dict[str, Any]:
@@ -176,7 +176,9 @@ class ModelOptions(OptionGroup):
     ] = None
     gated_mlp: Annotated[
         bool | None,
-        typer.Option("--gated-mlp", help="Its MLP is gated, and the rest as in Llama, not GPT-3."),
+        typer.Option(
+            "--gated-mlp", help="Llama-like model with a gated MLP, instead of a GPT-3-like one."
+        ),
     ] = None
     tied_embeddings: Annotated[
         bool | None,
@@ -253,7 +255,7 @@ class MachineOptions(OptionGroup):
         float | None,
         typer.Option(
             "--memory-gib",
-            help="Another memory of each GPU; on a CPU, what each rank may take before it fails.",
+            help="Override the memory of each GPU; on a CPU, the limit of each rank.",
         ),
     ] = None
 
@@ -288,24 +290,22 @@ class ProgramOptions(OptionGroup):
         EvaluatorName | None,
         typer.Option(
             "--evaluator",
-            help="slurm and ray train on a cluster's nodes; local trains on this machine; "
-            "simulated asks a cost model and says so.  \\[default: ray with --ray-address, slurm "
-            "with --profile, local for --machine local, else simulated]",
+            help="slurm and ray train on a cluster's nodes, local on this machine; simulated "
+            "predicts with a cost model and marks the results.  \\[default: ray with "
+            "--ray-address, slurm with --profile, local for --machine local, else simulated]",
         ),
     ] = None
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile", help="How trials go to a cluster: a name of `autotune profiles`."
-        ),
+        typer.Option("--profile", help="Cluster profile: a name of `autotune profiles`."),
     ] = None
     ray_address: Annotated[
         str | None,
         typer.Option(
             "--ray-address",
             metavar="HOST:PORT",
-            help="The Ray cluster that trials go to: its head, or ray://HOST:PORT from a machine "
-            "that is no node of it.  \\[default: the profile's]",
+            help="Address of the Ray cluster: its head, or ray://HOST:PORT from outside the "
+            "cluster.  \\[default: the profile's]",
         ),
     ] = None
 
@@ -314,8 +314,8 @@ class ProgramOptions(OptionGroup):
         typer.Option(
             "--adapter",
             metavar="NAME|FILE",
-            help="The trainer of the trials: a name of `autotune adapter list`, or a TOML file of "
-            "yours.  \\[default: the bundled one, or that of the profile]",
+            help="The trainer of the trials: a name of `autotune adapter list`, or a TOML file.  "
+            "\\[default: the bundled one, or that of the profile]",
         ),
     ] = None
 
@@ -356,11 +356,11 @@ class BudgetOptions(OptionGroup):
     PANEL: ClassVar[str] = "When it ends, whichever comes first"
 
     max_trials: Annotated[
-        int | None, typer.Option("--max-trials", help="End after so many trials in all.")
+        int | None, typer.Option("--max-trials", help="Maximum number of trials.")
     ] = None
     max_node_hours: Annotated[
         float | None,
-        typer.Option("--max-node-hours", help="End when trials have held so many node-hours."),
+        typer.Option("--max-node-hours", help="Maximum node-hours of all trials."),
     ] = None
     deadline: Annotated[
         str | None,
@@ -405,7 +405,7 @@ class ServiceOptions(OptionGroup):
         typer.Option(
             "--token-file",
             envvar="AUTOTUNE_TOKEN_FILE",
-            help="A file of a token, or a copy of a service's service.json.  \\[default: "
+            help="File with a token, or a copy of a service's service.json.  \\[default: "
             "AUTOTUNE_TOKEN, else that of `autotune login`; your own service needs none]",
         ),
     ] = None

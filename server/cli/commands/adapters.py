@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from evaluators.program.pattern_match import PatternMatch
     from evaluators.trial import TrialOutcome, TrialRequest
 
-HELP = """Any trainer by a small file: list, show and write adapters, and try one.
+HELP = """Describe any trainer with a small file: list, show, write and check adapters.
 
-Your own files lie in the adapters folder beside the configuration (AUTOTUNE_ADAPTERS_DIR names
-another); one with the name of a ready adapter takes its place.
+Your own files are in the adapters folder beside the configuration (AUTOTUNE_ADAPTERS_DIR names
+another). A file with the name of a built-in adapter replaces it.
 """
 
 LOOK_S = 0.2
 
 
 def list_(json: Json = False) -> None:
-    """List the adapters that have a name.
+    """List the built-in adapters and yours.
 
-    `trained`: it trained, `parsed`: the trainer's own parser took what it writes, `read`: its words
-    were held against the trainer's documentation or sources.
+    How each was checked: `trained`, by training with it; `parsed`, by the trainer's own parser;
+    `read`, by comparison with the trainer's documentation or sources.
     """
     from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
     from server.settings import Settings
@@ -87,18 +87,19 @@ def new(
         typer.Option(
             "--like",
             metavar="NAME",
-            help="What to start from, a name of `adapter list`: template, template-hydra, "
+            help="Adapter to copy, a name of `adapter list`: template, template-hydra, "
             "huggingface-trainer, or any other.",
         ),
     ] = "template",
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="For the file; by default your adapters.")
+        Path | None,
+        typer.Option("--folder", help="Folder of the file; by default your adapters folder."),
     ] = None,
 ) -> None:
-    """Write a commented adapter to change, as a copy of another.
+    """Write a commented copy of an adapter, to be edited.
 
-    With `--folder .` it lies beside your script: ranks then run there, and `--adapter ./NAME.toml`
-    sends it.
+    With `--folder .` it is beside your script: ranks then run there, and `--adapter ./NAME.toml`
+    uses it.
     """
     from autotune.files import write_whole
     from evaluators.adapter.catalog import adapter_file
@@ -126,7 +127,7 @@ def check(
     machine: Annotated[
         str,
         typer.Option(
-            "--machine", help="What the nodes are: a name of `machines`, `local`, or a TOML file."
+            "--machine", help="Machine of the nodes: a name of `machines`, `local`, or a TOML file."
         ),
     ] = "local",
     profile: Annotated[
@@ -135,24 +136,26 @@ def check(
     ] = None,
     folder: Annotated[
         Path,
-        typer.Option("--folder", help="For logs and files; with --profile one that nodes share."),
+        typer.Option(
+            "--folder", help="Folder for logs and files; with --profile, shared by the nodes."
+        ),
     ] = Path("adapter-check"),
     time_limit: Annotated[
-        float, typer.Option("--time-limit", min=1.0, help="Seconds after which a start is ended.")
+        float, typer.Option("--time-limit", min=1.0, help="Time limit of each start, in seconds.")
     ] = 600.0,
     batches: Annotated[
         bool,
-        typer.Option("--batches", help="Vary the batch alone, and no other dimension."),
+        typer.Option("--batches", help="Vary only the batch, and no other dimension."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Start a trainer a few times by an adapter, and judge what comes of it.
+    """Start a trainer a few times with an adapter, and check the results.
 
-    With GAS 1, GAS 4, a four times larger micro-batch, and both GAS in one start where the adapter
-    has `[one_start]`: shows the command, what each pattern found, and whether times, memory and the
-    model's size are plausible. Where times are not, these are run once more. Then with each other
-    value of each other dimension that the adapter varies and the machine can. The model is `tiny`
-    where none is said. Exit code 1 where something is wrong, or not shown.
+    With GAS 1, GAS 4, a four times larger micro-batch, and both GAS in one start if the adapter has
+    `[one_start]`: shows the command, the match of each pattern, and whether times, memory and the
+    model's size are plausible. Implausible times are measured once more. Then tries each other
+    value of each other dimension that adapter and machine support. The default model is `tiny`.
+    Exit code 1 if something is wrong or could not be checked.
     """
     from autotune.client.files import machine_choice
     from autotune.resolution import machine_of, transformer_of

@@ -17,16 +17,15 @@ from server.cli.output import Json, document, note, out
 if TYPE_CHECKING:
     from autotune.schemas import CalibrationDocument
 
-HELP = """Fit the cost model to trials of a machine, and keep what came of it.
+HELP = """Fit the cost model to trials of a machine, and manage the calibrations.
 
-Without a calibration, `autotune predict` knows of a machine what its data sheet and experience
-with its kind say, and its intervals are wide. A calibration moves the constants of the model (how
-fast large matrix products run, what share of the network's rate a collective reaches, what memory
-a process holds) to what trials showed, corrects what the formulas leave over, and narrows the
-intervals as far as the trials allow.
+Without a calibration, `autotune predict` uses the machine's data sheet and priors for its kind, and
+its intervals are wide. A calibration fits the constants of the cost model (the speed of large
+matrix products, the share of the network's rate that a collective reaches, the memory of a process)
+to trials, corrects the remaining errors of the formulas, and narrows the intervals.
 
-It is for one machine with one software stack, and there for any model: cheap trials of a small
-model tell about a large one, too. After an upgrade of the software fit another.
+A calibration is for one machine with one software stack, and any model: cheap trials of a small
+model improve predictions of a large one. Fit a new one after a software upgrade.
 """
 
 NAME_FORM = "letters, digits, and . _ - after the first, at most 100"
@@ -74,7 +73,7 @@ def read_document(path: Path) -> CalibrationDocument:
 
 
 def list_(service: ServiceOptions, json: Json = False) -> None:
-    """List the calibrations of the service."""
+    """List the service's calibrations."""
     with service.client() as client:
         calibrations = client.calibrations()
     if json:
@@ -85,10 +84,10 @@ def list_(service: ServiceOptions, json: Json = False) -> None:
 
 
 def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
-    """Show what a calibration rests on, and each constant before and after.
+    """Show a calibration's trials, and each constant before and after fitting.
 
-    Those come first that the trials say most about. Beside each value stands ± as a factor: the
-    true value lies with 80 % between the value divided by it and the value times it.
+    Constants with the most information from the trials come first. The ± of a value is a factor:
+    the true value is with 80 % probability between the value divided by it and the value times it.
     """
     with service.client() as client:
         calibration = client.calibration(known_name(name))
@@ -102,21 +101,21 @@ def fit(
     service: ServiceOptions,
     campaigns: Annotated[
         list[int],
-        typer.Option("--campaign", help="Take its trials; may be given several times."),
+        typer.Option("--campaign", help="Campaign whose trials to use; repeatable."),
     ],
     software: Annotated[
         str | None,
         typer.Option(
             "--software",
-            help="The stack they ran on, in your words.  \\[default: from the trials' versions]",
+            help="Label of the software stack.  \\[default: from the trials' versions]",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Fit the cost model to the trials of campaigns, and keep it under a name.
+    """Fit the cost model to the trials of campaigns, and store it under a name.
 
-    All must have run on one machine; their models may differ, and trials that ran out of memory
-    teach as well. Layouts that differ in many ways tell more than many that are alike.
+    All campaigns must have run on one machine; their models may differ, and trials that ran out of
+    memory count as well. Diverse layouts are worth more than many similar ones.
     """
     with service.client() as client:
         calibration = client.calibrate(new_name(name), campaigns, software=software)
@@ -131,7 +130,7 @@ def export(
     service: ServiceOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Write it into this file instead of to stdout."),
+        typer.Option("--output", help="Write to this file instead of stdout."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -152,7 +151,7 @@ def import_(
     service: ServiceOptions,
     json: Json = False,
 ) -> None:
-    """Keep an exported calibration under a name."""
+    """Import an exported calibration under a name."""
     content = read_document(file)
     with service.client() as client:
         calibration = client.import_calibration(new_name(name), content)
@@ -162,7 +161,7 @@ def import_(
 
 
 def delete(name: Name, service: ServiceOptions, json: Json = False) -> None:
-    """Delete a calibration; the trials it was fitted to stay."""
+    """Delete a calibration; its trials stay."""
     with service.client() as client:
         client.delete_calibration(known_name(name))
     return document({"deleted": name}) if json else note(f"calibration {name} is deleted")

@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 def ls(
     service: ServiceOptions,
     state: Annotated[
-        CampaignState | None, typer.Option("--state", help="Only those in this state.")
+        CampaignState | None, typer.Option("--state", help="Only campaigns in this state.")
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option("--search", help="Only those with all of these words in their row."),
+        typer.Option("--search", help="Only campaigns whose row contains all of these words."),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option("--sort", help="By id, name, best_objective, -best_mfu, node_hours, …"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The first so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of campaigns.")] = 50,
     json: Json = False,
 ) -> None:
-    """List campaigns, newest first, with what each has found."""
+    """List campaigns, newest first, with their outcomes."""
     with service.client() as client:
         found = client.campaigns(state=state, search=search or "", sort=sort)
         campaigns = [handle.campaign for handle in islice(found, limit)]
@@ -63,7 +63,10 @@ def show(
         int | None, typer.Option("--trial", help="Only this trial, by number.")
     ] = None,
     log: Annotated[
-        int, typer.Option("--log", min=0, help="With --trial: so many last lines of its log.")
+        int,
+        typer.Option(
+            "--log", min=0, help="With --trial: number of last lines of its log to print."
+        ),
     ] = 0,
     state: Annotated[
         TrialState | None, typer.Option("--state", help="Only trials in this state.")
@@ -72,11 +75,11 @@ def show(
         str, typer.Option("--sort", help="By number, iteration_time_s, -tokens_per_s, …")
     ] = "number",
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Only the first so many, as sorted.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of trials, after sorting.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show a campaign and its trials, or one trial, and why each was chosen."""
+    """Show a campaign and its trials, or one trial, with the reason for each choice."""
     if log and trial is None:
         raise InvalidInput("log", log, "a log is that of one trial", valid="--trial as well")
     with service.client() as client:
@@ -114,7 +117,7 @@ def open_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Open a campaign's page in a browser, and print the address that lets one browser in, once."""
+    """Open a campaign's page in a browser, and print its one-time address."""
     from autotune.client.address import SOCKET
 
     with service.client() as client:
@@ -178,24 +181,24 @@ def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) ->
 
 
 def pause(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Start no further trials until `autotune resume`; those that run end by themselves."""
+    """Start no further trials until `autotune resume`; running trials continue."""
     _steer(campaign, service, lambda handle: handle.pause(), json=json)
 
 
 def resume(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Go on with a paused campaign."""
+    """Continue a paused campaign."""
     _steer(campaign, service, lambda handle: handle.resume(), json=json)
 
 
 def cancel(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """End a campaign and its running trials; what was measured is kept."""
+    """End a campaign and its running trials; keep its results."""
     _steer(campaign, service, lambda handle: handle.cancel(), json=json)
 
 
 def extend(
     campaign: CampaignId, budget: BudgetOptions, service: ServiceOptions, json: Json = False
 ) -> None:
-    """Raise a campaign's budget; one that is done goes on."""
+    """Raise a campaign's budget; a finished campaign continues."""
     extension = budget.budget()
     if not extension:
         valid = "--max-trials, --max-node-hours or --deadline"
@@ -219,7 +222,7 @@ def _steer(
 
 
 def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Delete a campaign with its trials. One that is worked on must be cancelled first."""
+    """Delete a campaign with its trials. An active campaign must be cancelled first."""
     with service.client() as client:
         client.campaign(campaign).delete()
     if json:

@@ -32,9 +32,9 @@ def models(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the models that have a name, or print the memory and FLOPs that one takes.
+    """List the built-in models, or print the memory and FLOPs of one.
 
-    Every command takes any size such as 13B, and a file, as well as these names.
+    Every command also takes any size, such as 13B, and a file.
     """
     from autotune.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
@@ -62,7 +62,7 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
 
 
 def machines(json: Json = False) -> None:
-    """List the machines that have a name; a TOML file works as well."""
+    """List the built-in machines; commands also take a TOML file."""
     from autotune.resolution import machine_shape
     from search_spaces.catalog import load_machine, machine_names
 
@@ -88,10 +88,10 @@ def profiles(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the profiles of clusters, or print one to start a file of your own from.
+    """List the cluster profiles, or print one as a start for your own.
 
-    Your own files lie in the profiles folder beside the configuration (AUTOTUNE_PROFILES_DIR
-    names another); one with the name of a ready profile takes its place.
+    Your own files are in the profiles folder beside the configuration (AUTOTUNE_PROFILES_DIR names
+    another). A file with the name of a built-in profile replaces it.
     """
     from evaluators.cluster import profile_file
     from server.profiles import profile_detail

@@ -23,20 +23,20 @@ def compare(
         Path | None,
         typer.Option(
             "--out",
-            help="Draw the best so far of each into this file; its end says as what: .svg, .png, "
-            ".pdf or .vega.json (Vega-Lite), or .json (its data).",
+            help="Draw the best so far of each into this file, in the format of its extension: "
+            ".svg, .png, .pdf, .vega.json (Vega-Lite), or .json (data).",
         ),
     ] = None,
     by: Annotated[
-        ProgressAxis, typer.Option("--by", help="With --out: what the horizontal axis counts.")
+        ProgressAxis, typer.Option("--by", help="With --out: the horizontal axis.")
     ] = "node_hours",
     scheme: Annotated[
         FigureScheme,
-        typer.Option("--scheme", help="With --out: colours for a light or a dark ground."),
+        typer.Option("--scheme", help="With --out: colours for a light or dark background."),
     ] = "light",
     json: Json = False,
 ) -> None:
-    """Hold campaigns against each other: what was asked differently, and which found the best."""
+    """Compare campaigns: differing settings, results, and which found the best."""
     from autotune.client.files import figure_form
 
     if to_file is not None:

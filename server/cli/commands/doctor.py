@@ -34,14 +34,14 @@ class ClusterOptions(OptionGroup):
     profile: Annotated[
         str | None,
         typer.Option(
-            "--profile", help="Look at this cluster profile as well: a name of `autotune profiles`."
+            "--profile", help="Also check this cluster profile: a name of `autotune profiles`."
         ),
     ] = None
     ray: Annotated[
         bool,
         typer.Option(
             "--ray",
-            help="Look at a Ray cluster, in place of Slurm: that of --ray-address or --profile.",
+            help="Check a Ray cluster instead of Slurm: that of --ray-address or --profile.",
         ),
     ] = False
     ray_address: Annotated[
@@ -49,22 +49,21 @@ class ClusterOptions(OptionGroup):
         typer.Option(
             "--ray-address",
             metavar="HOST:PORT",
-            help="Of the Ray cluster: its head, or ray://HOST:PORT.  \\[default: the profile's]",
+            help="Address of the Ray cluster: its head, or ray://HOST:PORT.  \\[default: the "
+            "profile's]",
         ),
     ] = None
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="The most nodes of a trial.")] = 1
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes of a trial.")] = 1
     machine: Annotated[
         str | None,
-        typer.Option(
-            "--machine", help="What its nodes are, for a profile that is for any machine."
-        ),
+        typer.Option("--machine", help="Machine of the nodes, for a profile without one."),
     ] = None
     live: Annotated[
         bool,
         typer.Option(
             "--live",
-            help="Run a short job on one node: does it see the data folder, torch and GPUs, and "
-            "can it import what trials run?",
+            help="Run a short job on one node: check the data folder, torch, GPUs, and the "
+            "imports of trials.",
         ),
     ] = False
 
@@ -104,9 +103,9 @@ class ClusterOptions(OptionGroup):
 def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False) -> None:
     """Check this machine: Python, data folder, database, trial packages, GPUs, port, Slurm.
 
-    With --profile also whether a campaign with that cluster profile could be submitted, and with
-    --live whether a node has what trials need. With --ray whether a Ray cluster answers, and what
-    its nodes have. Says for each what was found and what to do. Exit code 1 where something fails.
+    With --profile, also check whether a campaign with that cluster profile can be submitted, and
+    with --live whether a node has the software for trials. With --ray, check a Ray cluster and its
+    nodes. Prints what was found and what to do. Exit code 1 if a check fails.
     """
     settings = storage.settings()
     profile = cluster.load_profile(settings.profiles_dir)

@@ -28,25 +28,23 @@ class FigureFlags(OptionGroup):
 
     by: Annotated[
         Literal["trial", "time", "node_hours"] | None,
-        typer.Option(
-            "--by", help="Of trajectory: what its horizontal axis counts.  \\[default: trial]"
-        ),
+        typer.Option("--by", help="trajectory: the horizontal axis.  \\[default: trial]"),
     ] = None
     micro_batch_size: Annotated[
         int | None,
-        typer.Option("--mbs", min=1, help="Of map: only strategies with this micro-batch size."),
+        typer.Option("--mbs", min=1, help="map: only strategies with this micro-batch size."),
     ] = None
     num_nodes: Annotated[
         int | None,
-        typer.Option("--num-nodes", min=1, help="Of map: only strategies on so many nodes."),
+        typer.Option("--num-nodes", min=1, help="map: only strategies with this number of nodes."),
     ] = None
     against: Annotated[
         ParetoCost | None,
-        typer.Option("--against", help="Of pareto_front: what the rate is held against."),
+        typer.Option("--against", help="pareto_front: the metric to compare the rate with."),
     ] = None
     scaling: Annotated[
         ScalingKind | None,
-        typer.Option("--scaling", help="Of scaling: which of the two is shown."),
+        typer.Option("--scaling", help="scaling: strong or weak scaling."),
     ] = None
 
     def options(self) -> dict[str, Any]:
@@ -66,25 +64,25 @@ def plot(
     service: ServiceOptions,
     kind: Annotated[
         FigureName | None,
-        typer.Option("--kind", help="What to show; without it the kinds are listed."),
+        typer.Option("--kind", help="Kind of figure; without it, list the kinds."),
     ] = None,
     to_file: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Write it into this file; its end says as what: .svg, .png, .pdf, .json (its "
-            "data) or .vega.json (Vega-Lite). Without it, its table is printed.",
+            help="Write the figure into this file, in the format of its extension: .svg, .png, "
+            ".pdf, .json (data) or .vega.json (Vega-Lite). Without it, print a table.",
         ),
     ] = None,
     scheme: Annotated[
-        FigureScheme, typer.Option("--scheme", help="Colours for a light or a dark ground.")
+        FigureScheme, typer.Option("--scheme", help="Colours for a light or dark background.")
     ] = "light",
     json: Json = False,
 ) -> None:
-    """Show why a campaign's best won and what was learned: as a table, a picture or data.
+    """Print or draw a figure of a campaign, as a table, a picture or data.
 
-    Without --kind it lists the figures of the campaign, and says why it has not the others. Every
-    figure comes with one sentence that says what it shows.
+    Without --kind, list the campaign's figures, and why others are missing. Every figure has one
+    sentence that summarises it.
     """
     if kind is None and to_file is not None:
         raise InvalidInput("kind", None, "a file holds one figure", valid=", ".join(kinds()))

@@ -54,8 +54,8 @@ class CalibrationOptions(OptionGroup):
         typer.Option(
             "--calibration",
             metavar="NAME|FILE|none",
-            help="Trials of this machine: a name of `autotune calibrations list`, for which the "
-            "service is asked, or a file of `autotune calibrations export`.  \\[default: none]",
+            help="Calibration of this machine: a name of `autotune calibrations list` (needs the "
+            "service), or a file of `autotune calibrations export`.  \\[default: none]",
         ),
     ] = None
 
@@ -112,15 +112,14 @@ def predict(
     service: ServiceOptions,
     json: Json = False,
 ) -> None:
-    """Predict one strategy: is it legal, does it fit, how fast is it?
+    """Predict one strategy: whether it is legal and fits, its time, memory and energy.
 
-    Where it does not fit, the fewest changes are given that make it fit.
+    If it does not fit, print the smallest changes that make it fit.
 
-    Beside each figure stands an interval that is to hold 80 % of measurements. It is wide while
-    nothing but the machine's kind is known; --calibration makes it as narrow as trials on the
-    machine allow. `autotune sweep` does the same for all strategies of a space.
+    Every prediction has an 80 % interval. It is wide without trials on the machine; --calibration
+    narrows it. `autotune sweep` predicts all strategies of a space.
 
-    Needs no service, but for a calibration by name. Exit code 1 where the strategy is illegal or
+    Needs a service only for a calibration by name. Exit code 1 if the strategy is illegal or
     probably does not fit.
     """
     from autotune.prediction import predict as predicted
@@ -155,17 +154,17 @@ def sweep(
     calibration: CalibrationOptions,
     service: ServiceOptions,
     nodes: Nodes = 1,
-    top: Annotated[int, typer.Option("--top", min=1, help="Print so many of the best.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of strategies to print.")] = 10,
     json: Json = False,
 ) -> None:
     """Rank all strategies of a space by their predicted speed, without a trial.
 
-    The strategies are those that `autotune space` counts: a dimension that is not given is
-    automatic. The figures and their intervals are those of `autotune predict`: beneath the table
-    stand the commands that give the first rows again. Beside them stands what a campaign with the
-    usual budget would cost, and find beyond the prediction.
+    The strategies are those that `autotune space` counts: dimensions that are not given are
+    automatic. Predictions and intervals are those of `autotune predict`; the commands for the first
+    rows are printed below the table. Also prints the cost and the expected gain of a campaign with
+    the default budget.
 
-    Needs no service, but for a calibration by name.
+    Needs a service only for a calibration by name.
     """
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
@@ -193,9 +192,9 @@ def space(
     nodes: Nodes = 1,
     json: Json = False,
 ) -> None:
-    """Count the strategies that may be tried, and say which rule removes how many.
+    """Count the legal strategies of a space, and how many each rule removes.
 
-    Needs no service. A dimension that is not given is automatic. Exit code 1 where nothing fits.
+    Needs no service. Dimensions that are not given are automatic. Exit code 1 if nothing fits.
     """
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction import space_report

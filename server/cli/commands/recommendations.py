@@ -33,15 +33,17 @@ def best(
     ] = None,
     trainer: Annotated[
         TrainerName | None,
-        typer.Option("--for", help="Write the files of this trainer, whichever ran the trials."),
+        typer.Option(
+            "--for", help="Write files for this trainer instead of the one that ran the trials."
+        ),
     ] = None,
-    script: Annotated[
-        bool, typer.Option("--script", help="Print the launch script alone.")
-    ] = False,
-    rank: Annotated[int, typer.Option("--rank", min=1, help="1 is the best, 2 the next …")] = 1,
+    script: Annotated[bool, typer.Option("--script", help="Print only the launch script.")] = False,
+    rank: Annotated[
+        int, typer.Option("--rank", min=1, help="Rank of the strategy: 1 is the best.")
+    ] = 1,
     json: Json = False,
 ) -> None:
-    """Print what a campaign recommends, and write the files that run it."""
+    """Print a campaign's recommendation, and write its launch files."""
     if trainer and (script or out_dir is None):
         raise InvalidInput("for", trainer, "a trainer has files to write", valid="--out as well")
     with service.client() as client:

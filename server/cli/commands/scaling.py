@@ -43,16 +43,17 @@ class StudyOptions(OptionGroup):
         bool,
         typer.Option(
             "--run",
-            help="Measure it: each number of nodes is a trial, the fewest first. Needs --nodes.",
+            help="Measure it: one trial per number of nodes, smallest first. Needs --nodes.",
         ),
     ] = False
     kind: Annotated[
         ScalingKind | None,
-        typer.Option("--kind", help="Measure strong or weak scaling alone.  \\[default: both]"),
+        typer.Option("--kind", help="Measure only strong or only weak scaling.  \\[default: both]"),
     ] = None
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would measure and cost; submit nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print what it would measure and the cost; submit nothing."),
     ] = False
     watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False
 
@@ -71,8 +72,8 @@ def scaling(
         typer.Option(
             "--campaign",
             "--like",
-            help="The strategy that this campaign recommends, with what its trials measured; then "
-            "neither model nor strategy is given.",
+            help="Use this campaign's recommended strategy and measurements, instead of a model "
+            "and a strategy.",
         ),
     ] = None,
     rank: Annotated[
@@ -87,13 +88,13 @@ def scaling(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell how one layout scales over nodes, strongly and weakly; with --run, measure it.
+    """Predict strong and weak scaling of one layout over nodes; with --run, measure it.
 
-    Strong scaling keeps the global batch, weak scaling has one in proportion to the nodes. The
-    efficiency is the rate for each GPU over that on the fewest nodes; beside it stands an interval
-    that is to hold 80 % of measurements. Points that a campaign measured say so.
+    Strong scaling keeps the global batch; weak scaling grows it in proportion to the nodes.
+    Efficiency is the rate per GPU relative to the fewest nodes, with an 80 % interval. Points that
+    a campaign measured are marked.
 
-    Needs no service, but for --campaign, for --run, and for a calibration by name.
+    Needs a service only for --campaign, for --run, and for a calibration by name.
     """
     from autotune.schemas import ScalingQuery
     from autotune.validation import validated

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 def demo(
     once: Annotated[
-        bool, typer.Option("--once", help="End after the campaigns instead of serving on.")
+        bool, typer.Option("--once", help="Exit after the campaigns instead of serving the pages.")
     ] = False,
     simulated: Annotated[
         bool,
         typer.Option(
             "--simulated",
-            help="Only the simulated campaign: nothing trains, and PyTorch may be absent.",
+            help="Run only the simulated campaign; PyTorch is not needed.",
         ),
     ] = False,
     port: Annotated[
@@ -50,13 +50,13 @@ def demo(
             "--data-dir",
             envvar="AUTOTUNE_DATA_DIR",
             show_envvar=False,
-            help="Where everything is kept.  \\[default: AUTOTUNE_DATA_DIR, else a new temporary "
+            help="Folder for all data.  \\[default: AUTOTUNE_DATA_DIR, else a new temporary "
             "folder]",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """See it work: start a service, tune three models, print what it recommends.
+    """Start a service, tune three small examples, and print the recommendations.
 
     A tiny GPT is tuned by real training runs on this machine. Llama 3 70B on 8 DGX H100 nodes is
     simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json the
@@ -93,8 +93,7 @@ def serve(
         typer.Option(
             "--tls-cert",
             metavar="FILE",
-            help="Certificate of the service, in PEM: it speaks TLS.  \\[default: "
-            "AUTOTUNE_TLS_CERT]",
+            help="Certificate of the service (PEM); enables TLS.  \\[default: AUTOTUNE_TLS_CERT]",
         ),
     ] = None,
     tls_key: Annotated[
@@ -109,34 +108,34 @@ def serve(
         bool | None,
         typer.Option(
             "--insecure-http",
-            help="Listen to the network without TLS, where others may read tokens.  \\[default: "
+            help="Listen on the network without TLS; others can then read tokens.  \\[default: "
             "AUTOTUNE_INSECURE_HTTP]",
             show_default=False,
         ),
     ] = None,
     no_runner: Annotated[
         bool,
-        typer.Option("--no-runner", help="Leave the work on campaigns to `autotune runner`."),
+        typer.Option("--no-runner", help="Do not run campaigns; leave that to `autotune runner`."),
     ] = False,
     group: Annotated[
         bool | None,
         typer.Option(
             "--group",
-            help="Let the users of `autotune users` in, each with a token and rights of their "
-            "own.  \\[default: AUTOTUNE_GROUP]",
+            help="Admit the users of `autotune users`, each with a token and a scope.  "
+            "\\[default: AUTOTUNE_GROUP]",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Serve the REST API and the pages, and work on campaigns, until Ctrl-C.
+    """Serve the REST API and the pages, and run campaigns, until Ctrl-C.
 
-    It answers its own user alone, and with --group the users of a group: `autotune` reaches it
-    through a Unix socket in the data folder, and a browser is let in by the address that is
-    printed. Where the usual port is taken, the next free one is.
+    The service answers only its own user, or with --group the users of a group. `autotune` connects
+    through a Unix socket in the data folder, and a browser through the printed address. If the port
+    is taken, the next free one is used.
 
-    Beyond loopback it wants TLS: --tls-cert and --tls-key, or a proxy.
+    Beyond loopback, TLS is required: --tls-cert and --tls-key, or a proxy.
 
-    One service for each database: a second one is refused.
+    Each database has one service: a second one is refused.
     """
     settings = storage.settings(
         host=host,
@@ -161,14 +160,14 @@ def runner(
         str | None,
         typer.Option(
             "--evaluators",
-            help="Whose campaigns it takes: some of simulated, local, slurm, ray, such as "
+            help="Evaluators whose campaigns it takes: simulated, local, slurm, ray, such as "
             "`slurm,ray`.  \\[default: AUTOTUNE_EVALUATORS, else all]",
         ),
     ] = None,
     as_me: Annotated[
         bool,
         typer.Option(
-            "--as-me", help="Take the campaigns of one user alone, whose trials then run as you."
+            "--as-me", help="Take only the campaigns of one user; their trials run as you."
         ),
     ] = False,
     user: Annotated[
@@ -178,17 +177,17 @@ def runner(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Only say whether a runner works here; exit code 1 where none does."
+            "--check", help="Only check whether a runner works here; exit code 1 if none does."
         ),
     ] = False,
 ) -> None:
-    """Work on campaigns without serving, beside a service that has the same database.
+    """Run campaigns for a service with the same database, without serving.
 
-    On PostgreSQL there may be any number, which share what they take; on SQLite `autotune serve`
-    brings its own.
+    On PostgreSQL, any number of runners share the campaigns; on SQLite, `autotune serve` starts the
+    only one.
 
-    With --check it looks for one of this host that has lately told the database of itself, as
-    health checks of containers want to know.
+    With --check, look for a runner on this host with a recent heartbeat in the database, for health
+    checks of containers.
     """
     from server.logs import configure
     from server.runner import run

@@ -26,17 +26,17 @@ UNITS_D = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
     storage: StorageOptions,
     json: Json = False,
 ) -> None:
     """Write the database into one file, while the service runs.
 
-    In it is every row as it stood at one moment: campaigns, trials with all their figures, events,
-    calibrations. Not in it are the trials' logs and files, which lie in the data folder's
-    `trials/`: copy that folder beside it where you want them.
+    The file has every row at one moment: campaigns, trials with all their metrics, events,
+    calibrations. It does not have the trials' logs and files; copy the data folder's `trials/` if
+    you want them.
 
-    It is an SQLite file whatever the database is, and is restored into either kind.
+    The file is an SQLite file, and can be restored into either kind of database.
     """
     from server.store.backup import back_up
 
@@ -51,19 +51,19 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As `autotune backup` wrote it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File from `autotune backup`.")],
     storage: StorageOptions,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Lose the campaigns and calibrations that are there now."),
+        typer.Option("--replace", help="Discard the current campaigns and calibrations."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Put a backup in the place of a database, whole or not at all; its service must not run.
+    """Replace a database by a backup, completely or not at all; the service must be stopped.
 
-    A backup of an earlier version is brought up to date. Campaigns that were worked on when it was
-    made go on with the next `autotune serve`: trials whose folders are there are found again, the
-    others run once more. To let none go on, pause or cancel them before the backup.
+    A backup of an earlier version is upgraded. Campaigns that were active at the backup continue
+    with the next `autotune serve`: trials whose folders exist are found again, the others run once
+    more. To prevent that, pause or cancel them before the backup.
     """
     from server.store import Store
     from server.store.backup import restore as put_in_place
@@ -84,18 +84,21 @@ def prune(
     storage: StorageOptions,
     older_than: Annotated[
         str,
-        typer.Option("--older-than", help="How long ago they ended: days (90d), weeks, or hours."),
+        typer.Option(
+            "--older-than",
+            help="Minimum time since they ended: days (90d), weeks (26w) or hours (12h).",
+        ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and change nothing.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Delete campaigns that ended long ago, with their trials' logs and files.
 
-    Ended are those that are done, cancelled or failed; later campaigns no longer start from what
-    they measured, calibrations stay. Folders of trials as old that no campaign knows go as well,
-    and so does the audit of changes as old. The service may run meanwhile.
+    Ended campaigns are done, cancelled or failed. Later campaigns no longer start from their
+    trials; calibrations stay. Equally old trial folders without a campaign and equally old audit
+    entries are deleted, too. The service may be running.
     """
     from server.pruning import prunable
     from server.pruning import prune as delete

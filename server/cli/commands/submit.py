@@ -43,19 +43,19 @@ class CampaignBudgetOptions(BudgetOptions):
         str | None,
         typer.Option(
             "--train-tokens",
-            help="Tokens that you will train for: 300B or 300e9. The search then goes on as long "
-            "as the next trial is expected to save more node-hours over them than it costs (more "
-            "energy under tokens_per_joule), and no longer; runners-up are measured again by the "
-            "same account.  \\[default: not known; the search ends when nothing untried is likely "
-            "to be better by 1 %]",
+            help="Tokens of the planned training: 300B or 300e9. The search then continues while "
+            "the next trial is expected to save more node-hours over this training than it "
+            "costs (energy under tokens_per_joule); the same rule decides which runners-up "
+            "are measured again.  \\[default: unknown; the search ends when no untried "
+            "layout is likely to be better by 1 %]",
         ),
     ] = None
     stop_early: Annotated[
         bool | None,
         typer.Option(
             "--stop-early/--no-stop-early",
-            help="Whether to end before the budget is spent, once another trial is not worth it. "
-            "--no-stop-early takes all of it.  \\[default: stop early]",
+            help="Stop before the budget is spent, once another trial is not worth its cost. "
+            "--no-stop-early spends all of it.  \\[default: stop early]",
             show_default=False,
         ),
     ] = None
@@ -73,59 +73,58 @@ class TrialOptions(ProgramOptions):
         SlurmMode | None,
         typer.Option(
             "--mode",
-            help="sbatch: a job for each trial; pilot: steps inside one allocation.  "
-            "\\[default: sbatch]",
+            help="sbatch: one job per trial; pilot: steps inside one allocation.  \\[default: "
+            "sbatch]",
         ),
     ] = None
     pool_nodes: Annotated[
         int | None,
         typer.Option(
             "--pool-nodes",
-            help="Nodes that trials may hold at the same time.  \\[default: --nodes]",
+            help="Maximum nodes of all concurrent trials.  \\[default: --nodes]",
         ),
     ] = None
     warmup_iterations: Annotated[
-        int | None, typer.Option("--warmup", help="Iterations left out at the start of a trial.")
+        int | None, typer.Option("--warmup", help="Iterations discarded at the start of a trial.")
     ] = None
     measured_iterations: Annotated[
         int | None,
         typer.Option(
             "--iterations",
-            help="Iterations timed at each GAS at the least; of long ones two that agree do.",
+            help="Minimum iterations timed at each GAS; two long ones that agree are enough.",
         ),
     ] = None
     most_iterations: Annotated[
         int | None,
         typer.Option(
             "--most-iterations",
-            help="Iterations timed at each GAS at most, while their spread is large.",
+            help="Maximum iterations timed at each GAS, while their spread is large.",
         ),
     ] = None
     target_spread: Annotated[
         float | None,
         typer.Option(
             "--target-spread",
-            help="Standard error of the median time, as a share of it, that is small enough.",
+            help="Relative standard error of the median time at which a trial stops measuring.",
         ),
     ] = None
     give_up_below: Annotated[
         float | None,
         typer.Option(
             "--give-up-below",
-            help="Share of the best rate below which a trial ends early; 0: never.",
+            help="End a trial early below this share of the best rate; 0: never.",
         ),
     ] = None
     time_limit_s: Annotated[
-        float | None, typer.Option("--time-limit", help="Seconds for one trial.")
+        float | None, typer.Option("--time-limit", help="Time limit of one trial, in seconds.")
     ] = None
     confirmations: Annotated[
-        int | None, typer.Option("--confirmations", help="So many of the best are run again.")
+        int | None,
+        typer.Option("--confirmations", help="Number of the best layouts that are measured again."),
     ] = None
     time_scale: Annotated[
         float | None,
-        typer.Option(
-            "--time-scale", help="Simulated trials: seconds waited for each simulated second."
-        ),
+        typer.Option("--time-scale", help="Simulated trials: real seconds per simulated second."),
     ] = None
 
     def protocol(self) -> dict[str, Any]:
@@ -160,10 +159,10 @@ def submit(
         Objective | None,
         typer.Option(
             "--objective",
-            help="What is to be as high as possible: tokens_per_s, the shortest training on at "
-            "most --nodes; tokens_per_s_per_gpu and tokens_per_node_hour, the fewest node-hours "
-            "for a token; tokens_per_joule, the least energy for a token, hosts included, on a "
-            "machine whose power is known.  \\[default: tokens_per_s]",
+            help="Metric to maximise: tokens_per_s, the shortest training on at most --nodes; "
+            "tokens_per_s_per_gpu and tokens_per_node_hour, the fewest node-hours per "
+            "token; tokens_per_joule, the least energy per token, hosts included, on a "
+            "machine with known power.  \\[default: tokens_per_s]",
         ),
     ] = None,
     min_headroom_gib: Annotated[
@@ -172,8 +171,8 @@ def submit(
             "--min-headroom-gib",
             "--headroom",
             metavar="GIB",
-            help="Memory that the fullest GPU is to have left; what leaves less is ranked last.  "
-            "\\[default: 0]",
+            help="Free memory required on the fullest GPU; strategies that leave less rank "
+            "last.  \\[default: 0]",
         ),
     ] = None,
     baseline: Annotated[
@@ -181,10 +180,10 @@ def submit(
         typer.Option(
             "--baseline",
             metavar="LAYOUT|none",
-            help="The layout that you would train with now, which is measured first and which the "
-            "result is told against: tp=8,pp=4,mbs=1,zero=1, or a line of Megatron's arguments in "
-            "quotes. What it leaves out is as in the space.  \\[default: as in "
-            "Megatron-Bridge's recipes for the model's size: all nodes, MBS 1, ZeRO 1, as little "
+            help="Your current layout: tp=8,pp=4,mbs=1,zero=1, or a quoted line of Megatron "
+            "arguments. It is measured first, and the result is compared with it. Missing "
+            "dimensions are taken from the space.  \\[default: as in Megatron-Bridge's "
+            "recipes for the model's size: all nodes, MBS 1, ZeRO 1, as little "
             "recomputation and as few stages as fit]",
         ),
     ] = None,
@@ -192,37 +191,37 @@ def submit(
         str | None,
         typer.Option(
             "--tokens",
-            help="Tokens that days and energy are told for, and nothing else.  \\[default: "
-            "--train-tokens, else 20 for each parameter]",
+            help="Tokens for which the result gives days and energy; no effect on the search.  "
+            "\\[default: --train-tokens, else 20 for each parameter]",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of the search and the trials.")
+        int | None, typer.Option("--seed", help="Random seed of the search and the trials.")
     ] = None,
     search: Annotated[
         SearchMethod | None,
         typer.Option(
             "--search",
-            help="What chooses the trials: calibrated, DeepHyper with the calibrated cost model as "
-            "its surrogate; deephyper as it comes, random or grid, to compare with, which run "
-            "until the budget is spent.  \\[default: calibrated]",
+            help="Search method: calibrated, DeepHyper with the calibrated cost model as its "
+            "surrogate; or for comparison deephyper with its defaults, random or grid, "
+            "which run until the budget is spent.  \\[default: calibrated]",
         ),
     ] = None,
     surrogate: Annotated[
         Surrogate | None,
-        typer.Option("--surrogate", help="Of --search deephyper.  \\[default: forest]"),
+        typer.Option("--surrogate", help="Surrogate of --search deephyper.  \\[default: forest]"),
     ] = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start from nothing, not from earlier trials of the machine."),
+        typer.Option("--fresh", help="Ignore earlier trials on the machine."),
     ] = False,
     screen_nodes: Annotated[
         str | None,
         typer.Option(
             "--screen-nodes",
             metavar="auto|off|NODES",
-            help="On how few nodes trials of the search may stand for the same layout on more, "
-            "with fewer replicas; the best are confirmed on all of theirs.  \\[default: auto]",
+            help="Measure layouts on fewer nodes, with fewer replicas; the best are confirmed on "
+            "all nodes. auto, off, or a number of nodes.  \\[default: auto]",
         ),
     ] = None,
     screen_layers: Annotated[
@@ -230,34 +229,37 @@ def submit(
         typer.Option(
             "--screen-layers",
             metavar="off|LAYERS",
-            help="With how few of the model's layers trials of the search may stand for the same "
-            "layout with all, in pipelines and on nodes fewer by the same factor: for models that "
-            "the nodes at hand (--pool-nodes) are too few for.  \\[default: off]",
+            help="Measure layouts with fewer of the model's layers, on proportionally fewer "
+            "stages and nodes: for models that need more nodes than --pool-nodes.  "
+            "\\[default: off]",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Let nobody else of a shared service see it, but admins."),
+        typer.Option(
+            "--private", help="Hide it from other users of a shared service, except admins."
+        ),
     ] = False,
     own_runner: Annotated[
         bool,
-        typer.Option("--own-runner", help="Leave it to `autotune runner --as-me` of yours alone."),
+        typer.Option("--own-runner", help="Leave it to your own `autotune runner --as-me`."),
     ] = False,
     notify: Annotated[
         bool,
-        typer.Option("--notify", help="Send you an e-mail when it ends or pauses."),
+        typer.Option("--notify", help="Send an e-mail when it ends or pauses."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would try and cost; submit nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print the size of the space and the cost; submit nothing."),
     ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
     json: Json = False,
 ) -> None:
-    """Submit a campaign: how should this model be laid out on these nodes?
+    """Submit a campaign: find the fastest layout of a model on these nodes.
 
-    The service tries layouts in short training runs until another is not worth it, measures the
-    best again, and recommends one. A dimension that is not given is automatic.
+    The service measures layouts in short training runs until another is not worth its cost,
+    measures the best ones again, and recommends one. Dimensions that are not given are automatic.
     """
     machine_name = machine.machine or _machine_of(trials.profile, service)
     optional: dict[str, Any] = chosen(
@@ -305,21 +307,20 @@ def repeat(
         SearchMethod,
         typer.Option(
             "--search",
-            help="What chooses the trials, as of `autotune submit`. calibrated starts without "
-            "earlier trials, so that it knows none of the campaign that it is compared with.",
+            help="Search method, as for `autotune submit`. calibrated starts without earlier "
+            "trials, which would include the campaign that it is compared with.",
         ),
     ],
     surrogate: Annotated[
         Surrogate,
-        typer.Option("--surrogate", help="Of --search deephyper."),
+        typer.Option("--surrogate", help="Surrogate of --search deephyper."),
     ] = "forest",
     watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
     json: Json = False,
 ) -> None:
-    """Submit a campaign's question again with another search, to compare both.
+    """Submit a campaign again with another search, to compare both.
 
-    Model, machine, space, budget, seed, evaluator and baseline are the campaign's own; a deadline
-    is not taken over.
+    Model, machine, space, budget, seed, evaluator and baseline are copied; a deadline is not.
     """
     with service.client() as client:
         handle = client.campaign(campaign).repeat(search, surrogate=surrogate)

@@ -16,17 +16,15 @@ LINES_BESIDE_TRIALS = 8
 
 def top(
     service: ServiceOptions,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print it once instead of keeping it in view.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once instead of updating.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.5, help="Seconds between two looks.")
+        float, typer.Option("--every", min=0.5, help="Seconds between updates.")
     ] = 2.0,
     json: Json = False,
 ) -> None:
-    """Show what runs where and who waits for what: runners, campaigns, trials. Ctrl-C ends it.
+    """Show live which runners, campaigns and trials run, and why others wait, until Ctrl-C.
 
-    With --json, or where stdout is no terminal, it is printed once.
+    With --json, or if stdout is not a terminal, print once.
     """
     console = out()
     with service.client() as client:

@@ -24,14 +24,13 @@ from server.cli.output import Json, document, note, out, text
 if TYPE_CHECKING:
     from server.store import Store
 
-HELP = """Say who may use a service that a group shares, and what: list, add, change, renew, revoke.
+HELP = """Manage the users of a shared service: list, add, change, renew, revoke.
 
-These work at the database, as whoever may write it: the first admin is made so, before the service
-runs with `autotune serve --group`. Each user has a token, of which the database keeps a hash alone;
-it is printed once.
+These commands write to the database: use them to add the first admin before `autotune serve
+--group`. Each user has a token, which is printed once; the database stores only its hash.
 
-Scopes, each with all before it: `read` sees the group's campaigns; `submit` makes campaigns, and
-changes its own; `admin` changes all, sees the private ones, and manages users.
+Scopes, each including those before it: `read` sees the group's campaigns; `submit` creates
+campaigns, and changes its own; `admin` changes all, sees private ones, and manages users.
 """
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
@@ -43,24 +42,24 @@ NewName = Annotated[
 ]
 Scope = Annotated[
     UserScope | None,
-    typer.Option("--scope", help="What the user may do.  \\[default: submit]"),
+    typer.Option("--scope", help="Scope of the user.  \\[default: submit]"),
 ]
 MostCampaigns = Annotated[
     str | None,
-    typer.Option(
-        "--most-campaigns", metavar="N|none", help="Campaigns that have not ended, at once."
-    ),
+    typer.Option("--most-campaigns", metavar="N|none", help="Maximum active campaigns."),
 ]
 MostTrials = Annotated[
     str | None,
-    typer.Option("--most-trials", metavar="N|none", help="Trials at once, of all campaigns."),
+    typer.Option(
+        "--most-trials", metavar="N|none", help="Maximum concurrent trials of all campaigns."
+    ),
 ]
 NodeHours = Annotated[
     str | None,
     typer.Option(
         "--node-hours-a-month",
         metavar="X|none",
-        help="Node-hours of trials in a calendar month (UTC).",
+        help="Maximum node-hours of trials per calendar month (UTC).",
     ),
 ]
 Email = Annotated[
@@ -68,19 +67,19 @@ Email = Annotated[
     typer.Option(
         "--email",
         metavar="ADDRESS|none",
-        help="Where the user's campaigns tell of their end (submit --notify).",
+        help="E-mail address for notices (submit --notify).",
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="FILE", help="Write the token there (0600) instead of printing it."
+        "--out", metavar="FILE", help="Write the token to this file (0600) instead of printing it."
     ),
 ]
 
 
 def list_(storage: StorageOptions, json: Json = False) -> None:
-    """List the users, with their limits and what they have taken of them."""
+    """List the users, with their limits and usage."""
     from server.store.users import list_users
 
     with existing(storage.settings()) as store, store.session() as session:
@@ -103,9 +102,9 @@ def add(
     out_file: Out = None,
     json: Json = False,
 ) -> None:
-    """Add a user, and print the token, once.
+    """Add a user, and print the token once.
 
-    The user gives it to `autotune login`, or to the service's page.
+    The user enters it in `autotune login`, or on the sign-in page.
     """
     from autotune.schemas import UserCreate
     from autotune.validation import validated
@@ -128,8 +127,7 @@ def change(
     email: Email = None,
     json: Json = False,
 ) -> None:
-    """Give a user another scope, other limits or another address; what is left out stays, `none`
-    is no limit, or no address."""
+    """Change a user's scope, limits or address; `none` removes a limit or the address."""
     from autotune.schemas import UserChange
     from autotune.validation import validated
     from server.store.users import change_user
@@ -146,9 +144,9 @@ def change(
 
 
 def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
-    """Give a user a new token, and print it, once; the old one is worth nothing then.
+    """Replace a user's token, and print the new one once.
 
-    A user who was revoked is let in again.
+    This also restores a revoked user.
     """
     from server.store.users import renew_user
 
@@ -158,7 +156,7 @@ def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json 
 
 
 def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
-    """Let a user in no more, sessions of browsers among it; the user's campaigns go on."""
+    """Revoke a user's access, including browser sessions; the user's campaigns continue."""
     from server.store.users import revoke_user
 
     with existing(storage.settings()) as store, _audited(store, f"users revoke {name}") as session:
@@ -172,10 +170,10 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
 
 
 def login(service: ServiceOptions, json: Json = False) -> None:
-    """Keep the token that an admin gave you for a service, so that every command finds it.
+    """Store the token of a service, so that every command finds it.
 
-    It is asked for, or read from --token-file or stdin, and kept for this user alone (0600).
-    Commands without --url mean this service then, unless one of your own runs.
+    The token is read from a prompt, --token-file or stdin, and stored for this user only (0600).
+    Commands without --url then use this service, unless your own is running.
     """
     from autotune.client import Client
     from autotune.client.location import default_url, plain_url, token_in
@@ -201,7 +199,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
-    """Delete the kept token of a service; the token itself works until an admin renews it."""
+    """Delete the stored token of a service; the token stays valid until an admin renews it."""
     from autotune.client.location import default_url, plain_url
     from autotune.client.logins import login_at, login_path, logins
 
@@ -214,7 +212,7 @@ def logout(service: ServiceOptions, json: Json = False) -> None:
 
 
 def whoami(service: ServiceOptions, json: Json = False) -> None:
-    """Say as whom the service knows you, and what you may do."""
+    """Show your user name and scope at the service."""
     with service.client() as client:
         me, url = client.whoami(), client.base_url
     return document(me) if json else text(f"{tables.users.who(me)} at {url}")
@@ -222,19 +220,20 @@ def whoami(service: ServiceOptions, json: Json = False) -> None:
 
 def audit(
     storage: StorageOptions,
-    user: Annotated[str | None, typer.Option("--user", help="Only of this user.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only changes by this user.")] = None,
     campaign: Annotated[
-        int | None, typer.Option("--campaign", min=1, help="Only about this campaign.")
+        int | None, typer.Option("--campaign", min=1, help="Only changes of this campaign.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only of so long: days (7d), weeks, or hours.")
+        str | None,
+        typer.Option("--since", help="Only the last days (7d), weeks (2w) or hours (12h)."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most.")] = 100,
     json: Json = False,
 ) -> None:
-    """List who asked for which change, and how it was answered, the newest first.
+    """List changes with their user and response status, newest first.
 
-    It reads the database; admins have it from the service, too, at /api/v1/audit.
+    Reads the database. Admins also get it from the service, at /api/v1/audit.
     """
     from server.store.audit import audit_page
 

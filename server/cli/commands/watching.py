@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Follow a campaign until it is at rest, then print what it recommends.
+    """Follow a campaign until it ends or pauses, then print the recommendation.
 
-    Ctrl-C ends the watching, not the campaign. Exit code 1 where there is no result.
+    Ctrl-C stops watching, not the campaign. Exit code 1 if there is no result.
     """
     with service.client() as client:
         follow(client.campaign(campaign), json=json)
