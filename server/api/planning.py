@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ from autotune.prediction import misplaced, plan
 from autotune.resolution import campaign_space, machine_shape, subject_of
 from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
 from autotune.search import CampaignBelief
-from evaluators.cluster import profile_as_dict
+from evaluators.cluster import ClusterProfile, profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
@@ -33,6 +33,21 @@ STACKS_KEPT = 8
 """Machines and programs whose earlier trials are kept, some megabytes each at most."""
 
 FITS_KEPT = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PlannedQuestion:
+    """A question that can be asked, and the earlier trials that its answer rests on.
+
+    Attributes:
+        newest: id of the newest of them; 0 where there is none, or none is to count.
+    """
+
+    space: SearchSpace
+    profile: ClusterProfile | None
+    stack: TrialStack
+    newest: int
+    now: datetime
 
 
 class Plans:
@@ -58,6 +73,30 @@ class Plans:
         Raises:
             InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
         """
+        asked = self._asked(request, owner=owner, as_admin=as_admin)
+        question = request.model_dump(mode="json", exclude={"name", "time_scale"})
+        kept = profile_as_dict(asked.profile) if asked.profile else None
+        words = json.dumps([question, kept, asdict(asked.stack)], sort_keys=True)
+
+        def answer() -> CampaignPlan:
+            calibration, sources = self._start(asked)
+            simulated = asked.stack.simulated
+            return plan(
+                request, asked.space, calibration, started_from=sources, simulated=simulated
+            )
+
+        return self._answers.of(words, answer, version=(asked.newest, asked.now))
+
+    def calibration(
+        self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
+    ) -> Calibration:
+        """Return what the plan of a question rests on; raises as `of` does."""
+        calibration, _ = self._start(self._asked(request, owner=owner, as_admin=as_admin))
+        return calibration
+
+    def _asked(
+        self, request: CampaignCreate, *, owner: str | None, as_admin: bool
+    ) -> PlannedQuestion:
         profile = chosen_profile(request, self._settings, as_admin=as_admin)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
@@ -79,41 +118,28 @@ class Plans:
         if not request.fresh:
             with self._store.session() as session:
                 newest = newest_trial(session, stack)
-        now = _next_hour(datetime.now(UTC))
-        question = request.model_dump(mode="json", exclude={"name", "time_scale"})
-        shape = machine_shape(machine).model_dump()
-        asked = [question, kept, shape, list(stack.private_of), simulated]
-        words = json.dumps(asked, sort_keys=True)
+        space = campaign_space(request, transformer, machine, program=program_of(request, profile))
+        return PlannedQuestion(
+            space=space,
+            profile=profile,
+            stack=stack,
+            newest=newest,
+            now=_next_hour(datetime.now(UTC)),
+        )
 
-        def answer() -> CampaignPlan:
-            space = campaign_space(
-                request, transformer, machine, program=program_of(request, profile)
-            )
-            if not newest:
-                knowledge = general_knowledge(machine, space.program.tuning)
-                return plan(request, space, knowledge, simulated=simulated)
-            calibration, sources = self._start(stack, newest, space, now=now)
-            return plan(request, space, calibration, started_from=sources, simulated=simulated)
-
-        return self._answers.of(words, answer, version=(newest, now))
-
-    def _start(
-        self,
-        stack: TrialStack,
-        newest: int,
-        space: SearchSpace,
-        *,
-        now: datetime,
-    ) -> tuple[Calibration, list[StartedFrom]]:
-        """Return what a campaign over the space would begin with."""
+    def _start(self, asked: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
+        """Return what a campaign would begin with."""
+        space = asked.space
+        if not asked.newest:
+            return general_knowledge(space.machine, space.program.tuning), []
 
         def read() -> Sequence[PastTrial]:
             with self._store.session() as session:
-                return trials_of(session, stack)
+                return trials_of(session, asked.stack)
 
-        past = self._past.of(stack, read, version=newest)
+        past = self._past.of(asked.stack, read, version=asked.newest)
         with self._store.session() as session:
-            shown = telling_of(session, past, space, now=now)
+            shown = telling_of(session, past, space, now=asked.now)
             sources = sources_of(session, shown)
         belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
         earlier = tuple(sorted(belief.earlier, key=repr))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery
+from autotune.prediction import predict, scaling_study
+from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery, StrategyShape
 from server.api.callers import CallerOf
-from server.api.dependencies import PlansOf, SettingsOf, StoreOf
-from server.api.predictions import prediction
-from server.api.scaling import predicted
+from server.api.dependencies import PlansOf, SettingsOf
 from server.dashboard import form
 from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.rendering import render
 from server.figures.scaling import scaling_chart, scaling_table
+from server.programs import chosen_program, refusals_of
 
 router = APIRouter()
 
@@ -52,27 +52,48 @@ def answer(
     return render(request, template, plan_context(found))
 
 
+class StrategyInPlan(CampaignCreate):
+    """A strategy beside a question: its figures rest on the same trials as the plan's."""
+
+    strategy: StrategyShape
+    """The strategy that is asked about."""
+
+    def query(self) -> dict[str, Any]:
+        """Return the fields that this has in common with the query of a prediction."""
+        return self.model_dump(include=PREDICTED, exclude_unset=True)
+
+
+PREDICTED = set(StrategyInPlan.model_fields) & set(PredictionQuery.model_fields)
+
+
 @router.post("/fragments/memory")
 def memory(
     request: Request,
-    query: Annotated[PredictionQuery, Body()],
-    store: StoreOf,
+    asked: Annotated[StrategyInPlan, Body()],
+    plans: PlansOf,
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Response:
-    answer = prediction(query, store, settings, caller)
+    query = PredictionQuery.model_validate(asked.query())
+    calibration = plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin)
+    program = chosen_program(query, settings, as_admin=caller.is_admin)
+    refusals = refusals_of(query, settings, as_admin=caller.is_admin)
+    answer = predict(query, calibration, program=program, refusals=refusals)
     return render(request, "_memory.html", memory_context(answer))
 
 
 @router.post("/fragments/scaling")
 def scaling(
     request: Request,
-    query: Annotated[ScalingQuery, Body()],
-    store: StoreOf,
+    asked: Annotated[StrategyInPlan, Body()],
+    plans: PlansOf,
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Response:
-    study = predicted(query, store, settings, caller)
+    query = ScalingQuery.model_validate(asked.query())
+    calibration = plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin)
+    program = chosen_program(query, settings, as_admin=caller.is_admin)
+    study = scaling_study(query, calibration, program=program)
     charts = [
         {
             "series": series,

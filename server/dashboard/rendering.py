@@ -175,7 +175,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "plural": wording.plural,
     "power_summary": wording.power_summary,
     "rate_reached": rate_reached,
-    "rests_on": wording.rests_on,
     "searched_by": searched_by,
     "remark": remark,
     "saved": wording.saved,

@@ -10,7 +10,6 @@ from statistics import fmean
 from autotune.dimension_words import capitalised
 from autotune.resolution import strategy_of
 from autotune.schemas import (
-    CalibrationSummary,
     Campaign,
     Expectation,
     MachineShape,
@@ -349,23 +348,6 @@ def saved(saving: TrainingSaving) -> str:
     said = [f"saves {listed(less)}"] if less else []
     said += [f"takes {listed(more)} more"] if more else []
     return " and ".join(said) or "takes as much"
-
-
-def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
-    """Return what was calibrated on what; for None that nothing was."""
-    if summary is None:
-        return f"general knowledge of its kind of machine ({machine.gpu}), not calibrated"
-    failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
-    software = f" ({summary.software})" if summary.software else ""
-    return (
-        f"calibration {summary.name}: {trials_of(summary)} of {', '.join(summary.models)} "
-        f"on {summary.machine}{failed}{software}"
-    )
-
-
-def trials_of(summary: CalibrationSummary) -> str:
-    """Return `24 simulated trials`, `1 trial`."""
-    return plural(summary.observations, "simulated trial" if summary.simulated else "trial")
 
 
 def listed(words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.resolution import transformer_of
-from autotune.schemas import ModelShape, StrategyShape
+from autotune.schemas import CalibrationSummary, MachineShape, ModelShape, StrategyShape
 from autotune.wording import figure
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
@@ -23,10 +23,8 @@ from server.dashboard.wording import (
     percent,
     plural,
     probability,
-    rests_on,
     seconds,
     started_from,
-    trials_of,
     why_chosen,
 )
 
@@ -149,6 +147,23 @@ def with_unit(value: float | None, unit: str) -> str:
 def moment(value: datetime | None) -> str:
     """Return the local time, to the minute."""
     return NO_VALUE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
+    """Return what was calibrated on what; for None that nothing was."""
+    if summary is None:
+        return f"general knowledge of its kind of machine ({machine.gpu}), not calibrated"
+    failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
+    software = f" ({summary.software})" if summary.software else ""
+    return (
+        f"calibration {summary.name}: {trials_of(summary)} of {', '.join(summary.models)} "
+        f"on {summary.machine}{failed}{software}"
+    )
+
+
+def trials_of(summary: CalibrationSummary) -> str:
+    """Return `24 simulated trials`, `1 trial`."""
+    return plural(summary.observations, "simulated trial" if summary.simulated else "trial")
 
 
 def below(whose: str, shared: str, table: RenderableType) -> Group:

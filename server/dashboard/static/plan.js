@@ -35,8 +35,7 @@ const scalingAnswers = answers({
 });
 
 function oneStrategy() {
-  const { model, machine, evaluator, slurm, min_headroom_gib } = values(question);
-  return { model, machine, evaluator, slurm, min_headroom_gib, ...values(strategy) };
+  return { ...values(question), ...values(strategy) };
 }
 
 // What is not legal scales nowhere.

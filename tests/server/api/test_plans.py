@@ -11,6 +11,7 @@ from autotune.prediction import plan
 from autotune.resolution import machine_of, space_of, transformer_of
 from autotune.schemas import Campaign, CampaignPlan, TrialState
 from autotune.search import CampaignBelief
+from autotune.wording import figure
 from server.api.planning import Plans
 from server.runner.start import SearchStart, telling_trials
 from server.settings import Settings
@@ -81,6 +82,23 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     rates = [each.tokens_per_s for each in expected.best]
     assert [each.tokens_per_s for each in answer.best] == pytest.approx(rates, rel=1e-3)
     assert answer.fitting == expected.fitting
+
+
+def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store) -> None:
+    """Its memory calculator rests on the trials that its plan rests on."""
+
+    def peak(**changes: Any) -> str:
+        best = planned(client, **changes).best[0]
+        question = body(**changes) | {"strategy": best.strategy.model_dump(mode="json")}
+        answer = client.post("/fragments/memory", json=question)
+        low, high = figure(best.memory_low_gib), figure(best.memory_high_gib)
+        interval = f"80 %: {low} to {high}"
+        assert interval in answer.text
+        assert client.post("/fragments/scaling", json=question).status_code == 200
+        return interval
+
+    out_of_memory(store, created(store))
+    assert peak() != peak(fresh=True)
 
 
 def test_an_answer_is_kept_until_another_trial_has_ended(store: Store, settings: Settings) -> None:
