@@ -26,7 +26,6 @@ from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.campaigns import campaigns_of
 from server.store.listings import LAST_EVENT, Listings
-from server.store.shared_names import models_in, share_names
 from server.store.store import Store
 from server.store.tables import CampaignRow, ListingRow, TrialRow
 
@@ -249,7 +248,7 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
         return []
     rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
     courses = _best_so_far(session, ids)
-    found = [
+    return [
         ListedCampaign.model_construct(
             **dict(campaign)
             | {"model": _kept_once(campaign.model), "machine": _kept_once(campaign.machine)},
@@ -258,9 +257,6 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
         )
         for campaign in campaigns_of(session, rows)
     ]
-    for each in found:
-        share_names(models_in(each))
-    return found
 
 
 @lru_cache(maxsize=256)

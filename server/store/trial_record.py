@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
+from typing import TypeVar
 
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import StrategyShape, Trial, TrialMetrics
 from autotune.schemas.wire import Wire
-from server.store.shared_names import share_names
 from server.store.tables import TrialRow
+
+Model = TypeVar("Model", bound=Wire)
 
 
 def trial_of(row: TrialRow) -> Trial:
     """Return a row as the wire model."""
     trial = _validated(row)
-    share_names(_models(trial))
-    return trial
+    return _compact(
+        trial.model_copy(
+            update={
+                "strategy": _compact(trial.strategy),
+                "accumulations": [_compact(each) for each in trial.accumulations],
+                "expected": trial.expected and _compact(trial.expected),
+                "metrics": trial.metrics and _compact(trial.metrics),
+            }
+        )
+    )
 
 
-def _models(trial: Trial) -> Iterator[Wire]:
-    """Yield a trial and the models in it."""
-    yield trial
-    yield trial.strategy
-    yield from trial.accumulations
-    yield from (model for model in (trial.expected, trial.metrics) if model is not None)
+def _compact(model: Model) -> Model:
+    """Return the model with one set of given fields for all of its class: with a set of its own in
+    each model, a kept trial takes 9 kB instead of 3."""
+    return type(model).model_construct(_fields_set=_fields(type(model)), **dict(model))
+
+
+@cache
+def _fields(kind: type[Wire]) -> set[str]:
+    return set(kind.model_fields)
 
 
 def _validated(row: TrialRow) -> Trial:
