@@ -31,7 +31,8 @@ def trial_of(row: TrialRow) -> Trial:
 def _compact(model: Model) -> Model:
     """Return the model with one set of given fields for all of its class: with a set of its own in
     each model, a kept trial takes 9 kB instead of 3."""
-    return type(model).model_construct(_fields_set=_fields(type(model)), **dict(model))
+    kind: type[Model] = type(model)
+    return kind.model_construct(_fields_set=_fields(kind), **dict(model))
 
 
 @cache
