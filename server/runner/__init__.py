@@ -14,7 +14,7 @@ def run(settings: Settings) -> None:
     Raises:
         InvalidInput: the database's URL is not one.
         InUse: another runner works on this SQLite file.
-        NewerSchema: a later version of the program wrote the database.
+        UnknownSchema: a later version wrote the database, or one too old to be upgraded.
         DatabaseReplaced: the database was deleted or replaced meanwhile.
     """
     # Late: whoever only starts a runner's process needs no surrogate model.

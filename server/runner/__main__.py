@@ -22,7 +22,7 @@ def main() -> int:
     from server.logs import configure
     from server.runner.supervisor import EXIT_REPLACED
     from server.settings import Settings
-    from server.store import DatabaseReplaced, InUse, NewerSchema
+    from server.store import DatabaseReplaced, InUse, UnknownSchema
 
     settings = Settings()
     configure(settings, "runner", terminal=parent is None)
@@ -34,7 +34,7 @@ def main() -> int:
     except DatabaseReplaced as error:
         print(error, file=sys.stderr)
         return EXIT_REPLACED
-    except (InvalidInput, NewerSchema) as error:
+    except (InvalidInput, UnknownSchema) as error:
         print(error, file=sys.stderr)
         return EXIT_INVALID
     return 0

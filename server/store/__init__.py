@@ -5,9 +5,9 @@ from server.store.errors import (
     DatabaseReplaced,
     InUse,
     LeaseLost,
-    NewerSchema,
     NotFound,
     StoreError,
+    UnknownSchema,
 )
 from server.store.store import Store
 
@@ -16,8 +16,8 @@ __all__ = [
     "DatabaseReplaced",
     "InUse",
     "LeaseLost",
-    "NewerSchema",
     "NotFound",
     "Store",
     "StoreError",
+    "UnknownSchema",
 ]

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, select, text, update
 
 from search_spaces.errors import InvalidInput
 from server.store.engine import WRITING
-from server.store.errors import NewerSchema
+from server.store.errors import UnknownSchema
 from server.store.store import Store
 from server.store.tables import Base, CampaignRow
 
@@ -85,7 +85,7 @@ def restore(store: Store, file: Path, *, replace: bool = False) -> CopiedRows:
 
     Raises:
         InvalidInput: the file is no backup that this version knows, or the database is not empty.
-        NewerSchema: the database is of a later version.
+        UnknownSchema: the database is of a later version, or too old to be upgraded.
         OSError: the file cannot be read.
     """
     with TemporaryDirectory(prefix="autotune-restore-") as folder:
@@ -97,8 +97,9 @@ def restore(store: Store, file: Path, *, replace: bool = False) -> CopiedRows:
                 raise InvalidInput("file", str(file), NO_BACKUP, valid=OF_BACKUP)
             try:
                 source.upgrade()
-            except NewerSchema:
-                raise InvalidInput("file", str(file), source.schema_fault() or "") from None
+            except UnknownSchema:
+                reason = f"{source.schema_fault()}; {source.remedy()}"
+                raise InvalidInput("file", str(file), reason) from None
             store.upgrade()
             with _one_moment(source) as rows, _writing(store) as into:
                 if not replace:

@@ -6,7 +6,7 @@ StoreError
 ├── NotAllowed        who asks may not do that
 ├── LeaseLost         another runner holds the campaign now
 ├── InUse             another process serves this database
-├── NewerSchema       a later version of the program wrote this database
+├── UnknownSchema     a later version wrote this database, or one too old to be upgraded
 └── DatabaseReplaced  the database is not the one that this process opened
 """
 
@@ -55,8 +55,8 @@ class InUse(StoreError):
     """Another process already does this work on this database."""
 
 
-class NewerSchema(StoreError):
-    """A later version of the program has written this database: this one cannot tell how."""
+class UnknownSchema(StoreError):
+    """This version has no migration from the database's schema to its own."""
 
 
 class DatabaseReplaced(StoreError):

@@ -13,11 +13,15 @@ from sqlalchemy.orm import Session
 
 from server.store.announcements import write_announced
 from server.store.engine import PATIENCE_S, WRITING, build_engine, busy_timeout
-from server.store.errors import NewerSchema
+from server.store.errors import UnknownSchema
 from server.store.failures import cause, is_damaged
 from server.store.tables import CampaignRow, EventRow, TrialRow
 
 UPGRADE_LOCK = 0x6D696772
+INSTALL_LATER = "install that version"
+UPGRADE_BETWEEN = (
+    "start the version of 24 November 2026 on it once, which upgrades it to schema 0015"
+)
 VERSION = table("alembic_version", column("version_num"))
 """Where Alembic notes the schema's version."""
 
@@ -68,10 +72,10 @@ class Store:
         """Bring the schema up to date; several processes may do so at once.
 
         Raises:
-            NewerSchema: a later version of the program has brought it beyond this one's.
+            UnknownSchema: a later version wrote it, or one too old to be upgraded.
         """
-        if self.is_newer():
-            raise NewerSchema(f"{self.shown}: {self.schema_fault()}; install that version")
+        if remedy := self.remedy():
+            raise UnknownSchema(f"{self.shown}: {self.schema_fault()}; {remedy}")
         if self.is_current():
             return
         from server.store.migration import migrate
@@ -101,9 +105,13 @@ class Store:
         """Return whether the schema is the one that this version of the program expects."""
         return self.schema_fault() is None
 
-    def is_newer(self) -> bool:
-        """Return whether a later version of the program has written the database."""
-        return _is_newer(self.revision())
+    def remedy(self) -> str | None:
+        """Return what to do where no migration leads from the database's schema to this version's;
+        None where one does, or the database is empty."""
+        revision = self.revision()
+        if revision is None or revision in known_revisions():
+            return None
+        return INSTALL_LATER if _is_newer(revision) else UPGRADE_BETWEEN
 
     def schema_fault(self) -> str | None:
         """Return what is wrong with the schema, in a sentence; None where nothing is."""
@@ -138,9 +146,9 @@ def _revision(connection: Connection) -> str | None:
     return found
 
 
-def _is_newer(revision: str | None) -> bool:
-    """Return whether this version of the program has never heard of the schema's version."""
-    return revision is not None and revision not in known_revisions()
+def _is_newer(revision: str) -> bool:
+    """Return whether a later version of the program wrote the schema: revisions are numbers."""
+    return revision > known_revisions()[-1]
 
 
 @cache

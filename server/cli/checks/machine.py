@@ -91,7 +91,7 @@ def database(settings: Settings) -> CheckResult:
             return CheckResult.ok("database", f"{url.database} (`autotune serve` creates it)")
         store = Store(settings.url)
         try:
-            fault, newer = store.schema_fault(), store.is_newer()
+            fault, remedy = store.schema_fault(), store.remedy()
         finally:
             store.close()
     except (SQLAlchemyError, OSError, InvalidInput, ImportError) as error:
@@ -100,8 +100,8 @@ def database(settings: Settings) -> CheckResult:
     shown = url.render_as_string(hide_password=True)
     if fault is None:
         return CheckResult.ok("database", f"{shown}, up to date")
-    if newer:
-        advice = "install that version, or choose another database"
+    if remedy:
+        advice = f"{remedy}, or choose another database"
         return CheckResult.fail("database", f"{shown}: {fault}", advice=advice)
     advice = "`autotune serve` brings it up to date when it starts"
     return CheckResult.warn("database", f"{shown}: {fault}", advice=advice)

@@ -253,18 +253,19 @@ def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
 
 @contextmanager
 def refusing_databases() -> Iterator[None]:
-    """Say why a database is refused, and what to do: another has it, or it is of a later version.
+    """Say why a database is refused, and what to do: another process has it, or its schema is of a
+    version that this one does not know.
 
     Raises:
         Failed: it is refused.
     """
-    from server.store import DatabaseReplaced, InUse, NewerSchema
+    from server.store import DatabaseReplaced, InUse, UnknownSchema
 
     try:
         yield
     except InUse as error:
         raise Failed(f"{error}; end that one first, or choose another with --data-dir") from None
-    except NewerSchema as error:
+    except UnknownSchema as error:
         raise Failed(f"{error}, or choose another database with --data-dir") from None
     except DatabaseReplaced as error:
         raise Failed(str(error)) from None
