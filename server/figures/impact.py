@@ -114,7 +114,7 @@ class ImpactFigure(DrawnFigure):
             for bar in self.bars
         ]
         y = nominal("name", sort=[bar.name for bar in self.bars], title=None)
-        title = f"change of {self.unit} by its choice, mean over all strategies, %"
+        title = f"mean change of {self.unit}, %"
         tooltip = [
             nominal("name", title="parameter"),
             nominal("said", title="importance (80 %)"),
@@ -167,7 +167,7 @@ class BeeswarmFigure(DrawnFigure):
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
         order = list(dict.fromkeys(dot.name for dot in self.dots))
-        title = f"contribution to {self.unit} against the mean of the space, %"
+        title = f"contribution to {self.unit}, %"
         legend: Spec = {
             "title": "value",
             "values": [0, 1],

@@ -91,7 +91,7 @@ class MarginalFigure(DrawnFigure):
         rows, heads, order = self._rows()
         label = {"labelExpr": "split(datum.label, '|')[1]", "ticks": False, "domain": False}
         y = nominal("row", sort=order, title=None, axis=label, scale={"domain": order})
-        x = quantitative("change", title=f"change of {self.unit}, all else being equal, %")
+        x = quantitative("change", title=f"change of {self.unit}, all else equal, %")
         tooltip = [
             nominal("value", title="value"),
             nominal("said", title="change (80 %)"),

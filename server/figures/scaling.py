@@ -37,7 +37,7 @@ from server.figures.style import (
     finish,
     reference_line,
 )
-from server.figures.vega import Spec, layer, nominal, quantitative
+from server.figures.vega import Spec, expr, layer, nominal, quantitative
 
 TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",
@@ -51,6 +51,8 @@ ROOM = 0.03
 HIGHEST_BOTTOM = 0.85
 """Of the axis: what is nearly ideal is not to look far from it."""
 LABEL_DOWN_PX = 13
+FOOT_PX = 18
+"""Under the lowest place, for the label of a point there."""
 
 
 class ScalingFigure(DrawnFigure):
@@ -257,14 +259,14 @@ def scaling_chart(
         "nodes",
         title="nodes",
         axis={"values": widths, "format": ",d", "labelOverlap": "parity"},
-        scale={"type": "log", "base": 2, "nice": False, "padding": 26},
+        scale={"type": "log", "base": 2, "nice": False, "padding": 40},
     )
     extent = {"domain": _extent(points), "nice": False}
     y = quantitative(
         "efficiency",
-        title="rate for each GPU over that on the fewest nodes",
+        title="rate per GPU against the fewest nodes",
         axis={"format": ".0%", "tickCount": 6},
-        scale=extent | ({"range": above_lane()} if failed else {}),
+        scale=extent | {"range": above_lane() if failed else [expr(f"height - {FOOT_PX}"), 0]},
     )
     by_layout = nominal(
         "layout",

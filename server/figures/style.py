@@ -15,6 +15,9 @@ FIGURE = ",.4~r"
 
 LETTER_PX = 7.0
 """Mean width of a letter of a legend, px, rather more than less."""
+NARROW = "width < 420"
+STACKED = f"{NARROW} ? 'vertical' : 'horizontal'"
+"""Where several legends of a figure stand: below each other where it is narrow."""
 SYMBOL_PX = 40
 """Of a legend's symbol, and between two columns."""
 
@@ -100,13 +103,14 @@ def finish(
         "axisX": {"grid": False},
         "legend": {
             "orient": "bottom",
-            "columns": {"expr": "width < 420 ? 2 : 3"},
+            "columns": expr(f"{NARROW} ? 2 : 3"),
             "labelColor": palette.text,
             "titleColor": palette.text,
             "labelFontSize": 12,
             "labelLimit": 260,
             "symbolSize": 80,
             "columnPadding": 18,
+            "layout": {"bottom": {"anchor": "start", "direction": {"signal": STACKED}}},
         },
     }
     return {

@@ -14,6 +14,7 @@ from server.figures.source import FigureSource
 from server.figures.style import Scheme
 from server.figures.vega import VEGA_LITE_VERSION
 from tests.server.figures.conftest import Stages
+from tests.server.figures.scene import words_on_page
 
 KINDS: tuple[FigureKind, ...] = get_args(FigureKind)
 PLAIN = FigureOptions()
@@ -61,6 +62,14 @@ def fields_of(encoding: Any) -> set[str]:
     parts = [part if isinstance(part, list) else [part] for part in encoding.values()]
     channels = [channel for part in parts for channel in part]
     return {channel["field"] for channel in channels if "field" in channel}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_word_is_cut_on_a_phone(done: FigureSource, kind: FigureKind) -> None:
+    width = 336
+    for word in words_on_page(DEFINITIONS[kind].make(done, PLAIN).chart(), width=width):
+        start, end = word.ends
+        assert word.angle or (start >= 0 and end <= width), word
 
 
 @pytest.mark.parametrize("kind", KINDS)
