@@ -148,8 +148,8 @@ def test_lines_that_arrive_together_are_no_times(tmp_path: Path) -> None:
 def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:
     evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, num_workers=2)
     search = CBO(
-        SPACE.problem(seed=3),
-        random_state=3,
+        SPACE.problem(seed=4),
+        random_state=4,
         surrogate_model="ET",
         acq_func="UCB",
         acq_optimizer="sampling",

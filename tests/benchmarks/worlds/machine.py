@@ -19,57 +19,21 @@ Share = Callable[[Transformer, Lattice], Array]
 """How much of a cost each strategy has, shape (n,), 0 to 1."""
 
 
-def _stragglers(_: Transformer, lattice: Lattice) -> Array:
-    """All wait for the slowest node, and of more nodes one is slower."""
-    return np.asarray(np.log2(lattice["num_nodes"]) / 7.0)
-
-
-def _narrow_products(transformer: Transformer, lattice: Lattice) -> Array:
-    return lattice["tensor_parallel"] * 1024.0 / transformer.hidden_size
-
-
-def _far_links(_: Transformer, lattice: Lattice) -> Array:
-    """Half of a node's GPUs are near each other."""
-    return np.asarray(lattice["tensor_parallel"] > lattice.gpus_per_node / 2, dtype=np.float64)
-
-
-def _uneven_stages(transformer: Transformer, lattice: Lattice) -> Array:
-    """The first and the last stage have more to do than their layers."""
-    return 4.0 * lattice["pipeline_parallel"] / transformer.num_layers
-
-
-def _small_micro_batches(_: Transformer, lattice: Lattice) -> Array:
-    return 1.0 / lattice["micro_batch_size"]
-
-
-def _wide_reductions(_: Transformer, lattice: Lattice) -> Array:
-    return np.asarray(np.log2(np.maximum(lattice.data_parallel, 1)) / 8.0)
-
-
-def _deep_pipelines(_: Transformer, lattice: Lattice) -> Array:
-    return np.asarray(np.log2(lattice["pipeline_parallel"]) / 6.0)
-
-
-def _large_micro_batches(_: Transformer, lattice: Lattice) -> Array:
-    return np.asarray(np.log2(lattice["micro_batch_size"]) / 5.0)
-
-
-def _split_products(_: Transformer, lattice: Lattice) -> Array:
-    return np.asarray(np.log2(lattice["tensor_parallel"]) / 3.0)
-
-
 OF_TIME: Mapping[str, Share] = {
-    "stragglers": _stragglers,
-    "narrow products": _narrow_products,
-    "far links": _far_links,
-    "uneven stages": _uneven_stages,
-    "small micro-batches": _small_micro_batches,
-    "wide reductions": _wide_reductions,
+    # All wait for the slowest node, and of more nodes one is slower.
+    "stragglers": lambda _, x: np.log2(x["num_nodes"]) / 7.0,
+    "narrow products": lambda model, x: x["tensor_parallel"] * 1024.0 / model.hidden_size,
+    # Half of a node's GPUs are near each other.
+    "far links": lambda _, x: (x["tensor_parallel"] > x.gpus_per_node / 2).astype(np.float64),
+    # The first and the last stage have more to do than their layers.
+    "uneven stages": lambda model, x: 4.0 * x["pipeline_parallel"] / model.num_layers,
+    "small micro-batches": lambda _, x: 1.0 / x["micro_batch_size"],
+    "wide reductions": lambda _, x: np.log2(np.maximum(x.data_parallel, 1)) / 8.0,
 }
 OF_MEMORY: Mapping[str, Share] = {
-    "buffers of deep pipelines": _deep_pipelines,
-    "fragments of large micro-batches": _large_micro_batches,
-    "buffers of split products": _split_products,
+    "buffers of deep pipelines": lambda _, x: np.log2(x["pipeline_parallel"]) / 6.0,
+    "fragments of large micro-batches": lambda _, x: np.log2(x["micro_batch_size"]) / 5.0,
+    "buffers of split products": lambda _, x: np.log2(x["tensor_parallel"]) / 3.0,
 }
 
 OF_MEMORY_SPREAD = 0.05

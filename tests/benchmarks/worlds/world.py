@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,18 +44,25 @@ class Question:
         """The earlier campaign's."""
         model, nodes = self.earlier
         choices, batch = CHECKPOINTING, EARLIER_BATCH
-        return Question(
-            model=model,
-            machine=self.machine,
-            nodes=nodes,
-            choices=choices,
-            batch=batch,
-            earlier=self.earlier,
-        )
+        return replace(self, model=model, nodes=nodes, choices=choices, batch=batch)
 
 
 CHECKPOINTING: dict[str, DimensionChoice] = {"activation_checkpointing": ["none", "full"]}
 EARLIER_BATCH = 256
+
+
+def _checkpointed(
+    model: str, machine: str, *, nodes: int, batch: int, earlier: tuple[str, int]
+) -> Question:
+    return Question(
+        model=model,
+        machine=machine,
+        nodes=nodes,
+        choices=CHECKPOINTING,
+        batch=batch,
+        earlier=earlier,
+    )
+
 
 QUESTIONS: dict[str, Question] = {
     "175B on 16 Frontier nodes, table V": Question(
@@ -66,37 +73,17 @@ QUESTIONS: dict[str, Question] = {
         batch=None,
         earlier=("gpt-22b", 4),
     ),
-    "22B on 4 Frontier nodes": Question(
-        model="gpt-22b",
-        machine="frontier",
-        nodes=4,
-        choices=CHECKPOINTING,
-        batch=512,
-        earlier=("llama-2-7b", 2),
+    "22B on 4 Frontier nodes": _checkpointed(
+        "gpt-22b", "frontier", nodes=4, batch=512, earlier=("llama-2-7b", 2)
     ),
-    "Llama 2 70B on 8 DGX A100": Question(
-        model="llama-2-70b",
-        machine="dgx-a100",
-        nodes=8,
-        choices=CHECKPOINTING,
-        batch=512,
-        earlier=("llama-2-13b", 2),
+    "Llama 2 70B on 8 DGX A100": _checkpointed(
+        "llama-2-70b", "dgx-a100", nodes=8, batch=512, earlier=("llama-2-13b", 2)
     ),
-    "Llama 2 13B on 8 Polaris nodes": Question(
-        model="llama-2-13b",
-        machine="polaris",
-        nodes=8,
-        choices=CHECKPOINTING,
-        batch=256,
-        earlier=("llama-2-7b", 4),
+    "Llama 2 13B on 8 Polaris nodes": _checkpointed(
+        "llama-2-13b", "polaris", nodes=8, batch=256, earlier=("llama-2-7b", 4)
     ),
-    "Llama 3 8B on 2 DGX H100": Question(
-        model="llama-3-8b",
-        machine="dgx-h100",
-        nodes=2,
-        choices=CHECKPOINTING,
-        batch=128,
-        earlier=("llama-2-13b", 2),
+    "Llama 3 8B on 2 DGX H100": _checkpointed(
+        "llama-3-8b", "dgx-h100", nodes=2, batch=128, earlier=("llama-2-13b", 2)
     ),
 }
 

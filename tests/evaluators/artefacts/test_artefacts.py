@@ -22,6 +22,7 @@ from tests.evaluators.adapter.samples import my_script
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 from tests.evaluators.local.trials import request as trial
+from tests.evaluators.local.trials import strategy
 from tests.requirement import require
 
 FRONTIER = load_machine("frontier")
@@ -30,17 +31,7 @@ TINY = load_model("tiny")
 
 MEGATRON_DEEPSPEED = ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
 
-SMALL = Strategy(
-    tensor_parallel=2,
-    pipeline_parallel=1,
-    micro_batch_size=1,
-    gradient_accumulation_steps=2,
-    zero_stage=1,
-    num_nodes=1,
-    activation_checkpointing="none",
-    flash_attention=False,
-    precision="fp32",
-)
+SMALL = strategy(tensor_parallel=2, zero_stage=1)
 
 
 def run(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -23,6 +23,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster, make_slurm
 from tests.evaluators.adapter import samples
 from tests.evaluators.frameworks.readers import strategy_of
+from tests.evaluators.local.trials import strategy
 from tests.requirement import require
 
 __all__ = ["make_slurm"]
@@ -34,17 +35,7 @@ ONE_GPU = replace(MACHINE, gpus_per_node=1)
 TINY = load_model("tiny")
 LIMIT_S = 180.0
 
-OVER_TWO_NODES = Strategy(
-    tensor_parallel=2,
-    pipeline_parallel=2,
-    micro_batch_size=1,
-    gradient_accumulation_steps=4,
-    zero_stage=1,
-    num_nodes=2,
-    activation_checkpointing="none",
-    flash_attention=False,
-    precision="fp32",
-)
+OVER_TWO_NODES = strategy(2, 2, gradient_accumulation_steps=4, zero_stage=1, num_nodes=2)
 
 PRETRAIN = """
 import json, os, sys

@@ -21,7 +21,8 @@ BASE = Strategy(
 
 STRATEGIES = {
     "the defaults": BASE,
-    "no model parallelism, ZeRO-3": Strategy(
+    "no model parallelism, ZeRO-3": replace(
+        BASE,
         tensor_parallel=1,
         pipeline_parallel=1,
         micro_batch_size=4,
@@ -31,7 +32,8 @@ STRATEGIES = {
         activation_checkpointing="none",
         precision="fp16",
     ),
-    "ZeRO-2 with tensor parallelism": Strategy(
+    "ZeRO-2 with tensor parallelism": replace(
+        BASE,
         tensor_parallel=8,
         pipeline_parallel=1,
         micro_batch_size=1,
@@ -40,7 +42,8 @@ STRATEGIES = {
         num_nodes=4,
         sequence_parallel=True,
     ),
-    "ZeRO-0 in fp32": Strategy(
+    "ZeRO-0 in fp32": replace(
+        BASE,
         tensor_parallel=1,
         pipeline_parallel=2,
         micro_batch_size=1,
@@ -51,23 +54,15 @@ STRATEGIES = {
         flash_attention=False,
         precision="fp32",
     ),
-    "interleaved": Strategy(
-        tensor_parallel=4,
-        pipeline_parallel=4,
-        micro_batch_size=1,
-        gradient_accumulation_steps=8,
-        zero_stage=1,
-        num_nodes=2,
-        virtual_stages=3,
-        sequence_parallel=True,
+    "interleaved": replace(
+        BASE, tensor_parallel=4, micro_batch_size=1, virtual_stages=3, sequence_parallel=True
     ),
-    "interleaved, without a sharded optimizer": Strategy(
-        tensor_parallel=2,
+    "interleaved, without a sharded optimizer": replace(
+        BASE,
         pipeline_parallel=8,
         micro_batch_size=1,
         gradient_accumulation_steps=16,
         zero_stage=0,
-        num_nodes=2,
         virtual_stages=2,
         activation_checkpointing="selective",
     ),

@@ -18,9 +18,9 @@ from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
+from tests.evaluators.local.trials import strategy
 
 PATIENCE_S = 120.0
 """Only ends what would never end."""
@@ -146,17 +146,7 @@ def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialReques
             "tiny", num_layers=4, hidden_size=32, num_attention_heads=4, seq_length=16
         ),
         machine=machine(),
-        strategy=Strategy(
-            tensor_parallel=1,
-            pipeline_parallel=1,
-            micro_batch_size=1,
-            gradient_accumulation_steps=2,
-            zero_stage=0,
-            num_nodes=nodes,
-            activation_checkpointing="none",
-            flash_attention=False,
-            precision="fp32",
-        ),
+        strategy=strategy(num_nodes=nodes),
         protocol=TrialProtocol(
             accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", PATIENCE_S)
         ),
