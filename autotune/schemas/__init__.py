@@ -1,4 +1,5 @@
-"""The wire models: what the service takes and answers, shared by server, client and command line.
+"""The wire models: requests and responses of the service, shared by server, client and command
+line.
 
 Importable without SQLAlchemy, DeepHyper, FastAPI or torch. A name's module is imported when the
 name is first asked for: a command that needs two models need not build a hundred.

@@ -1,4 +1,4 @@
-"""Being let in."""
+"""Sign-in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from autotune.schemas.wire import Wire
 
 
 class BrowserKey(Wire):
-    """What lets one browser in, once."""
+    """A one-time key that signs in one browser."""
 
     key: str
-    """To be opened as `/enter?key=…`, with `to=` for a page of the service."""
+    """Open it as `/enter?key=…`, with `to=` for a page of the service."""

@@ -1,4 +1,4 @@
-"""What a service works on now: its runners, the trials that run or wait, the campaigns."""
+"""The current activity of a service: runners, unfinished trials, campaigns."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from autotune.schemas.wire import TrialPurpose, Wire
 
 
 class RunnerActivity(Wire):
-    """A runner that works, as it last told of itself."""
+    """A running runner, as of its last heartbeat."""
 
     host: str
-    """Where its process is."""
+    """Host of its process."""
     pid: int
-    """Of its process."""
+    """Id of its process."""
     version: str
-    """Of autotune."""
+    """Version of autotune."""
     started_at: datetime
-    """When it began."""
+    """When it started."""
     silent_s: float
-    """Since it last said that it works, by the database's clock."""
+    """Seconds since its last heartbeat, by the database's clock."""
     campaigns: list[int] = Field(default_factory=list)
     """Ids of the campaigns that it holds."""
 
@@ -39,50 +39,51 @@ class TrialActivity(Wire):
     purpose: TrialPurpose
     """Why it was started."""
     evaluator: EvaluatorName
-    """What runs it."""
+    """Evaluator that runs it."""
     strategy: StrategyShape
-    """What it measures."""
+    """Strategy that it measures."""
     phase: Literal["created", "waiting", "running"]
-    """`created` until something runs or queues it."""
+    """`created` until it runs or is queued."""
     reason: str = ""
-    """Why it waits, where that is known; of one that runs, what keeps its end from being known."""
+    """Why it waits, if known; for a running trial, why its end may be unknown (the scheduler does
+    not answer)."""
     job_id: str | None = None
     """The scheduler's id of its job."""
     host: str | None = None
     """The nodes on which it runs."""
     created_at: datetime
-    """When it was decided on."""
+    """When it was created."""
     age_s: float
-    """Since then."""
+    """Seconds since then."""
 
 
 class CampaignActivity(Wire):
-    """A campaign that does not rest for good."""
+    """A campaign that has not ended."""
 
     id: int
     """Its id."""
     name: str
     """Its name."""
     state: CampaignState
-    """How it stands."""
+    """Its state."""
     evaluator: EvaluatorName
-    """What runs its trials."""
+    """Evaluator that runs its trials."""
     runner: str | None = None
-    """`host:pid` of the runner that holds it; null where none does."""
+    """`host:pid` of the runner that holds it; null if none does."""
     running: int = 0
-    """Trials that run."""
+    """Running trials."""
     waiting: int = 0
     """Trials that have not started."""
     waits_for: str = ""
-    """Why nothing of it runs, in a sentence; empty while something does."""
+    """Why no trial runs, in a sentence; empty while one runs."""
 
 
 class Activity(Wire):
-    """What runs where, and who waits for what."""
+    """Runners, unfinished trials and active campaigns."""
 
     runners: list[RunnerActivity]
-    """The longest at work first."""
+    """Runners, oldest first."""
     trials: list[TrialActivity]
-    """The first 1000 that have not ended: those that run first, then by campaign."""
+    """At most 1000 unfinished trials, running ones first, then by campaign."""
     campaigns: list[CampaignActivity]
-    """All that do not rest for good, by id."""
+    """All campaigns that have not ended, by id."""

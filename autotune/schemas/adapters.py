@@ -6,20 +6,20 @@ from autotune.schemas.wire import Wire
 
 
 class AdapterSummary(Wire):
-    """A trainer that a file describes. What the file has trials run is not told."""
+    """An adapter: a trainer described by a file. Its command is not included."""
 
     name: str
     """Name under which a campaign chooses it."""
     description: str = ""
-    """What it trains with, in words."""
+    """The trainer, in words."""
     evidence: str = ""
-    """What was done with it: `trained`, `parsed` (the trainer's own parser took what it writes),
-    `read` (its words were held against the trainer's sources), or `unchecked`."""
+    """How it was checked: `trained`, `parsed` (the trainer's own parser accepted its command),
+    `read` (compared with the trainer's sources), or `unchecked`."""
     checked: str = ""
-    """When, and at which version."""
+    """Date and version of the check."""
     dimensions: tuple[str, ...] = ()
-    """What a search may vary of it; every other dimension has one value."""
+    """Dimensions that a search may vary; every other one has a fixed value."""
     own: bool = False
-    """Whether it is the service's user's own; the others come with autotune."""
+    """Whether it belongs to the service's user; the others come with autotune."""
     problem: str = ""
-    """Why it cannot be used, without what stands in the file; empty where it can."""
+    """Why it cannot be used, without the file's content; empty if it can."""

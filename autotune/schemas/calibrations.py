@@ -1,4 +1,4 @@
-"""The cost model fitted to a machine and software stack: what it rests on and what it found."""
+"""The cost model fitted to a machine and software stack: its observations and constants."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ObservationShape(Wire):
     peak_memory_gib: Gibibytes | None = None
     """Peak memory of the fullest GPU, GiB; null where it is not known."""
     fitted: bool | None = None
-    """Whether memory sufficed; null where that is not known: a trial may end for another reason."""
+    """Whether it fit into memory; null if unknown, such as after another failure."""
     gpu_joules_per_token: Annotated[float, Field(gt=0)] | None = None
-    """Energy that the GPUs alone drew, J for a token; null where it was not sampled. Documents of
+    """Energy of the GPUs alone, J per token; null if not sampled. Documents of
     earlier versions call it `joules_per_token`."""
 
     @model_validator(mode="before")
@@ -50,42 +50,42 @@ class ObservationShape(Wire):
 
 
 class EarlierObservation(ObservationShape):
-    """The same of an earlier campaign's trial, as a later one keeps it when it begins."""
+    """An observation from an earlier campaign, stored with a later one."""
 
     campaign_id: int
     """The earlier campaign."""
     versions: dict[str, str]
-    """Versions of what it ran with, by package."""
+    """Package versions of its environment."""
     age_days: float
     """Age of the trial when the later campaign began, days."""
 
 
 class CalibrationDocument(Wire):
-    """A calibration as it is exported and imported. All follows from its observations."""
+    """A calibration document for export and import. Its constants follow from the observations."""
 
     format: Literal["autotune-calibration-1"] = "autotune-calibration-1"
     """Version of this format."""
     machine: MachineShape
     """The machine in full."""
     software: Software = ""
-    """Software stack that the observations are of, in words."""
+    """Software stack of the observations, in words."""
     simulated: bool = False
-    """Whether they come from the cost model and no machine."""
+    """Whether the observations are simulated."""
     observations: Annotated[
         list[ObservationShape], Field(min_length=1, max_length=MOST_OBSERVATIONS)
     ]
-    """What the constants are fitted to."""
+    """Observations to which the constants are fitted."""
 
 
 class CalibrationCreate(Wire):
     """Fit to the trials of campaigns, which ran on one machine; their models may differ."""
 
     name: CalibrationName
-    """Name to keep it under; it has to be free."""
+    """Name of the new calibration; must be unused."""
     campaigns: Annotated[list[Positive], Field(min_length=1, max_length=100)]
     """Campaigns to whose trials it is fitted."""
     software: Software | None = None
-    """The stack that they ran on; null: as the trials' versions say."""
+    """Software stack; null: taken from the trials' versions."""
 
 
 class ConstantShape(Wire):
@@ -109,18 +109,18 @@ class ConstantShape(Wire):
 
 
 class CalibrationSummary(Wire):
-    """What a prediction rests on."""
+    """The calibration used for a prediction."""
 
     name: str
     """Its name."""
     machine: str
     """Name of the machine."""
     software: str
-    """Software stack that the observations are of, in words."""
+    """Software stack of the observations, in words."""
     simulated: bool
-    """Whether they come from the cost model and no machine."""
+    """Whether the observations are simulated."""
     created_at: datetime | None = None
-    """When it was kept; null where it is kept nowhere."""
+    """When it was stored; null if it is not stored."""
     observations: int
     """Strategies that were observed."""
     timed: int
@@ -132,7 +132,7 @@ class CalibrationSummary(Wire):
 
 
 class CalibrationDetail(CalibrationSummary):
-    """A calibration with its constants, those first that the observations say most about."""
+    """A calibration with its constants, those best determined by the observations first."""
 
     constants: list[ConstantShape]
-    """The constants, those first that the observations say most about."""
+    """The constants, those best determined by the observations first."""

@@ -1,4 +1,4 @@
-"""Campaigns as they stand, and the events of their changes."""
+"""Campaigns and their events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CampaignOutcome = Literal[
     "cancelled",
     "failed",
 ]
-"""What a campaign has come to: its state, and of one that is done whether it found a layout; of a
-scaling study whether it measured one."""
+"""Outcome of a campaign: its state, and for a finished one whether it found a layout; for a scaling
+study whether it measured one."""
 
 
 class StartedFrom(Wire):
-    """Trials of an earlier campaign that a later one started from."""
+    """Earlier trials that a campaign started from, by campaign."""
 
     campaign_id: int
     """The earlier campaign."""
@@ -40,129 +40,127 @@ class StartedFrom(Wire):
 
 
 class StartWorth(Wire):
-    """What a campaign's start from earlier trials was worth.
+    """Benefit of the earlier trials that a campaign uses.
 
-    Errors are medians of the relative error of the time foreseen before the first trial.
+    Errors are medians of the relative error of iteration times predicted before the first trial.
     """
 
     trials: int
-    """Trials that were timed, of which the medians are."""
+    """Number of timed trials in the medians."""
     error_without: float
-    """Error from general knowledge alone, as a share."""
+    """Error without the earlier trials, as a fraction."""
     error_with: float
-    """Error with the earlier trials, as a share."""
+    """Error with the earlier trials, as a fraction."""
 
 
 class FewNodes(Wire):
-    """On how few nodes, or with how few of the model's layers, trials run that stand for more."""
+    """Number of nodes or layers of trials that stand for more nodes or layers."""
 
     nodes: int | None
-    """Nodes that such trials run on; null where all run in full."""
+    """Nodes of such trials; null if all trials run in full."""
     layers: int | None = None
-    """Layers that such trials run with; null where they have all."""
+    """Layers of such trials; null if they have all layers."""
     reason: str
-    """Why so, in a sentence."""
+    """Reason for the choice, in a sentence."""
     outcome: str = ""
-    """Whether what was projected came true, in a sentence; empty until that is known."""
+    """Whether the projections agreed with measurements, in a sentence; empty until known."""
 
 
 class Campaign(Wire):
-    """A campaign as it stands."""
+    """A campaign."""
 
     id: int
     """Unique in the service."""
     name: str
-    """What people call it; may be empty."""
+    """Display name; may be empty."""
     state: CampaignState
-    """How it stands."""
+    """Its state."""
     reason: str
-    """Why it paused, ended or failed, in a sentence; empty otherwise."""
+    """Why it paused, ended or failed, in a sentence; else empty."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its results are simulated by the cost model."""
     owner: str | None = None
-    """Name of the user whose it is; null where the service has no users."""
+    """Name of its owner; null if the service has no users."""
     private: bool = False
-    """Whether its owner and admins alone see it."""
+    """Whether only its owner and admins see it."""
     request: CampaignCreate
-    """What was asked, with the defaults that were taken."""
+    """The request, with defaults filled in."""
     model: ModelShape
     """The model in full."""
     machine: MachineShape
     """The machine in full."""
     created_at: datetime
-    """When it was asked for."""
+    """When it was created."""
     started_at: datetime | None
     """When its search began; null until then."""
     finished_at: datetime | None
     """When it ended; null until then."""
     trials: int
-    """Trials of the search so far, the baseline among them."""
+    """Trials of the search so far, including the baseline."""
     pending: int
     """Trials that have not ended."""
     waiting: int = 0
-    """Those of `pending` that wait for nodes."""
+    """Pending trials that wait for nodes."""
     failures: int
     """Trials that failed."""
     confirmations: int
-    """Trials that measured one of the best once more."""
+    """Confirmations: trials that measured one of the best again."""
     node_hours: float
-    """Node-hours that all trials took."""
+    """Node-hours of all trials."""
     best_trial: int | None = None
-    """Number of the first trial of the layout that is recommended so far; null while there is
-    none."""
+    """Number of the first trial of the recommended layout; null while there is none."""
     best_objective: float | None = None
-    """The recommended layout's objective: the median of its trials, or projected from them where
-    they ran on fewer nodes or with fewer layers; null while there is none."""
+    """Objective of the recommended layout: the median of its trials, or projected from trials on
+    fewer nodes or with fewer layers; null while there is none."""
     best_strategy: StrategyShape | None = None
     """The recommended layout; null while there is none."""
     best_mfu: float | None = None
-    """Its model FLOPs over the machine's 16-bit peak; null where that is not known."""
+    """Its MFU: model FLOPs over the machine's 16-bit peak; null if the peak is unknown."""
     best_projected_from_nodes: int | None = None
-    """Nodes that its figures are projected from; null where they are its own."""
+    """Nodes of the trials from which it is projected; null if measured on its own nodes."""
     best_projected_from_layers: int | None = None
-    """Layers that its figures are projected from; null where they are of all."""
+    """Layers of the trials from which it is projected; null if measured with all layers."""
     fastest_trial: int | None = None
     """Number of the fastest single trial; null while there is none."""
     fastest_objective: float | None = None
-    """That trial's objective, which another run may not confirm; null while there is none."""
+    """Objective of that trial; a repetition may differ. Null while there is none."""
     started_from: list[StartedFrom] | None = None
-    """Earlier trials that it started from; null until its search begins, empty where it began from
-    nothing."""
+    """Earlier trials that it uses; null until its search begins, empty if none."""
     start_worth: StartWorth | None = None
-    """What that start was worth; null while it is not known."""
+    """Benefit of the earlier trials; null while unknown."""
     screening: FewNodes | None = None
-    """On how few nodes or layers its trials run; null until its search begins."""
+    """Number of nodes or layers of stand-in trials; null until its search begins."""
 
 
 class ListedCampaign(Campaign):
-    """A campaign with what lists show of it."""
+    """A campaign with its summary for lists."""
 
     outcome: CampaignOutcome
-    """Its state; of one that is done whether it found a layout, or timed one for a study."""
+    """Its state; for a finished campaign whether it found a layout, or measured one for a study."""
     best_so_far: list[float]
-    """Best objective of any trial after each trial, from the first that gave one on; of many
-    trials some, at equal distances."""
+    """Best objective so far after each trial, from the first successful one; thinned at equal
+    distances for many trials."""
 
 
 class CampaignPage(Wire):
     """A page of campaigns."""
 
     items: list[ListedCampaign]
-    """Campaigns of this page, in the order that was asked for."""
+    """Campaigns of this page, in the requested order."""
     next: str | None = None
     """Cursor of the next page; null on the last."""
 
 
 class Event(Wire):
-    """A change, sent over SSE, with the campaign or trial as it stands when it is sent."""
+    """A change, sent over SSE, with the current campaign or trial."""
 
     id: int
-    """Grows by one for each change, and survives restarts."""
+    """Increases with each change, also across restarts."""
     campaign_id: int
     """Campaign that has changed."""
     kind: Literal["campaign", "trial", "recommendation"]
     """What has changed."""
     campaign: Campaign | None = None
-    """The campaign; null where a trial has changed."""
+    """The campaign; null if a trial changed."""
     trial: Trial | None = None
-    """The trial; null where the campaign has changed."""
+    """The trial; null if the campaign changed."""

@@ -11,20 +11,21 @@ EvaluatorName = Literal["simulated", "local", "slurm", "ray"]
 Objective = Literal[
     "tokens_per_s", "tokens_per_s_per_gpu", "tokens_per_node_hour", "tokens_per_joule"
 ]
-"""What a campaign makes as high as possible. The last two are the inverse of the node-hours and of
-the energy for a token."""
+"""Metric that a campaign maximises. The last two are the inverse of the node-hours and of the
+energy per token."""
 
 TrainerName = Literal["megatron-bridge", "megatron-lm", "nemo", "torchtitan", "transformers"]
-"""A trainer that a recommendation can be launched with."""
+"""Trainer for which launch files are written."""
 
 SearchMethod = Literal["calibrated", "deephyper", "random", "grid"]
-"""What chooses the trials. `calibrated`: DeepHyper, by expected improvement, with the calibrated
-cost model as its surrogate. `deephyper`: DeepHyper as it comes, which knows what is legal and
-nothing else. `random`: legal layouts at random. `grid`: from the least model parallelism upward,
-without what needs as much memory as a layout that ran out of it."""
+"""Search method. `calibrated`: DeepHyper, by expected improvement, with the calibrated cost model
+as its surrogate. `deephyper`: DeepHyper with its defaults, over the legal layouts. `random`: legal
+layouts at random. `grid`: from the least model parallelism upward, skipping layouts that need as
+much memory as one that ran out of it."""
 
 Surrogate = Literal["forest", "gaussian_process"]
-"""Of DeepHyper as it comes: extremely randomised trees, its default, or a Gaussian process."""
+"""Surrogate of the search `deephyper`: extremely randomised trees, its default, or a Gaussian
+process."""
 
 ScalingKind = Literal["strong", "weak"]
 """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
@@ -48,8 +49,8 @@ FigureKind = Literal[
 layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
 `marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `parallel`: each
 trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
-against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: what
-was predicted of each trial against what was measured. `timeline`: the nodes over time."""
+against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`:
+predicted against measured time of each trial. `timeline`: the nodes over time."""
 
 FigureName = Literal[
     "trajectory",
@@ -94,12 +95,13 @@ ProgressAxis = Literal["trial", "node_hours"]
 """What the progress of several campaigns is drawn over."""
 
 UserScope = Literal["read", "submit", "admin"]
-"""What a user may do, each with all before it: read what the group may see; submit campaigns and
-change one's own; change all, and manage users."""
+"""Scope of a user, each including those before it: `read` sees the group's campaigns; `submit`
+creates campaigns and changes its own; `admin` changes all and manages users."""
 
 
 class CampaignState(StrEnum):
-    """`queued` waits for a runner; `running` and `confirming` are worked on; the rest rest."""
+    """`queued` waits for a runner; `running` and `confirming` are active; the others are at
+    rest."""
 
     QUEUED = "queued"
     RUNNING = "running"

@@ -26,56 +26,55 @@ class ProgressStep(Wire):
 
 
 class ComparedCampaign(Wire):
-    """One of the campaigns, and what came of it."""
+    """One campaign of a comparison, with its result."""
 
     campaign_id: int
     """The campaign."""
     name: str
-    """What people call it; may be empty."""
+    """Display name; may be empty."""
     state: CampaignState
-    """How it stands."""
+    """Its state."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its results are simulated by the cost model."""
     objective: Objective
-    """What was to be as high as possible."""
+    """The objective: the metric that is maximised."""
     search: SearchMethod
-    """What chose its trials."""
+    """Its search method."""
     surrogate: Surrogate | None = None
-    """Of the search `deephyper`; null with any other."""
+    """Surrogate of the search `deephyper`; null for any other."""
     trials: int
-    """Trials of the search, the baseline among them."""
+    """Trials of the search, including the baseline."""
     failures: int
     """Trials that failed."""
     node_hours: float
-    """Node-hours that all trials took."""
+    """Node-hours of all trials."""
     winner: Ranked | None = None
-    """What it recommends; null while nothing ran."""
+    """Its recommended strategy; null until a trial succeeded."""
     provisional: bool = False
-    """Whether the winner may still change."""
+    """Whether the recommendation may still change."""
     speedup_over_baseline: float | None = None
-    """The winner's objective over the baseline's; null where there is no such figure."""
+    """Objective relative to the baseline; null if unknown."""
     progress: list[ProgressStep]
-    """Improvements, trials on few nodes left out; the last repeats the best at the end of what was
-    spent."""
+    """Improvements, without stand-in trials; the last point repeats the best at the final cost."""
 
 
 class QuestionDifference(Wire):
-    """What the campaigns were asked differently."""
+    """A setting in which the campaigns differ."""
 
     field: str
-    """The field as the request names it, such as `space.tensor_parallel`."""
+    """Field of the request, such as `space.tensor_parallel`."""
     values: list[str]
-    """What each campaign has there, in their order."""
+    """Value of each campaign, in their order."""
 
 
 class CampaignComparison(Wire):
-    """Campaigns side by side, in the order in which they were asked for."""
+    """Campaigns side by side, in the requested order."""
 
     campaigns: list[ComparedCampaign]
     """The campaigns."""
     differences: list[QuestionDifference]
-    """What they were asked differently."""
+    """Settings in which they differ."""
     comparable: bool
-    """Whether their rates may be held against each other."""
+    """Whether their rates are comparable."""
     sentence: str
-    """What the comparison comes to, or why it is none."""
+    """The result in a sentence, or why they cannot be compared."""

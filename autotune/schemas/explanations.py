@@ -1,4 +1,4 @@
-"""Why a campaign's best won, what lies beyond its space, and why nothing ran."""
+"""Why the best is best, what lies beyond the space, or why nothing ran."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from search_spaces.dimensions import Scalar
 class ExplainedStrategy(Wire):
     """Time and memory of one strategy by part.
 
-    The parts are predicted by the campaign's calibration and scaled so that they add up to the
-    whole.
+    The parts are predicted by the campaign's calibration and scaled to add up to the total.
     """
 
     role: Literal["winner", "runner_up", "baseline"]
-    """What it is to the campaign."""
+    """Its role in the campaign."""
     strategy: StrategyShape
     """The strategy."""
     global_batch_size: int
@@ -25,81 +24,80 @@ class ExplainedStrategy(Wire):
     iteration_time_s: float
     """Time of an optimizer step, s."""
     time_origin: Literal["measured", "derived", "projected", "predicted"]
-    """Whether that was measured, derived from what the layout took at other accumulations,
-    projected from fewer nodes, or predicted."""
+    """Origin of the time: measured, derived from other accumulations, projected from fewer nodes,
+    or predicted."""
     time_parts_s: dict[str, float]
     """Time by part (`products`, `attention`, `elementwise`, `recomputation`, `tensor_parallel`,
     `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`, `stragglers`), s."""
     relative_cost: float
-    """What a token takes (time, node-hours or energy, by the objective) over what it takes the
-    winner."""
+    """Cost per token (time, node-hours or energy, by the objective) relative to the best."""
     memory_gib: float
     """Peak memory of the fullest GPU, GiB."""
     memory_origin: Literal["measured", "derived", "projected", "predicted"]
-    """Where that is from, as of `time_origin`."""
+    """Origin of the memory, like `time_origin`."""
     memory_parts_gib: dict[str, float]
     """Memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
     `logits`, `zero3_gather`, `overhead`), GiB."""
     fit_probability: float
-    """Probability that memory suffices."""
+    """Probability that it fits into memory."""
     sentence: str
-    """What it loses against the winner and to what; the winner's own: what takes most of its
+    """What it loses against the best, and to which parts; for the best, the largest parts of its
     step."""
 
 
 class SuggestedChange(Wire):
-    """A campaign to submit next: this one's request with some fields set otherwise."""
+    """A suggested campaign: this campaign's request with some fields changed."""
 
     fields: dict[str, int | str | list[Scalar]]
     """`nodes`, and dimensions as `space.…`, with all their values."""
     strategy: StrategyShape
-    """The best predicted of it."""
+    """Its best predicted strategy."""
     fit_probability: float
-    """Probability that memory suffices for that."""
+    """Probability that this strategy fits into memory."""
     sentence: str
-    """All of this in words."""
+    """Summary in words."""
 
 
 class SpaceEdges(Wire):
-    """Whether the best has an extreme value of some dimension, and what is predicted beyond."""
+    """Edges of the space at which the best lies, and predictions beyond them."""
 
     sentence: str
-    """What lies at the edge, in words."""
+    """Summary in words."""
     suggestion: SuggestedChange | None
-    """What to ask next; null where nothing beyond is predicted to be better and to fit."""
+    """Suggested next campaign; null if nothing beyond is predicted to be better and to fit."""
 
 
 class FailureCause(Wire):
     """Why no trial has succeeded."""
 
     sentence: str
-    """Why, in words."""
+    """Reason in words."""
     need_low_gib: float | None
-    """Least that those that ran out of memory are believed to need, GiB; null where none did."""
+    """Lowest predicted memory of layouts that ran out of memory, GiB; null if none did."""
     need_high_gib: float | None
-    """Most that they are believed to need, GiB; null where none did."""
+    """Highest predicted memory of these layouts, GiB; null if none did."""
     suggestions: list[SuggestedChange]
-    """Changed requests of which something probably fits, the least change first."""
+    """Changed requests with which something probably fits, smallest change first."""
 
 
 class Explanation(Wire):
-    """What a campaign's trials have taught, worked out once for each state of them."""
+    """Explanation of a campaign's results, computed once per state of its trials."""
 
     campaign_id: int
     """The campaign."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its results are simulated by the cost model."""
     memory_limit_gib: float
-    """Memory of a GPU that predictions use, GiB; what has run may have used more."""
+    """Usable memory of a GPU in predictions, GiB; trials may have used more."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     time_note: str = ""
-    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
+    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     strategies: list[ExplainedStrategy]
-    """The winner, its runners-up and the baseline; empty while nothing has succeeded."""
+    """The best, its runners-up and the baseline; empty until a trial succeeded."""
     edges: SpaceEdges | None = None
-    """What lies beyond the space; null where the best is not of it."""
+    """Predictions beyond the space; null if the best is outside it."""
     failures: FailureCause | None = None
-    """Why nothing has succeeded; null where something has."""
+    """Why no trial has succeeded; null if one has."""
     sentences: list[str]
-    """All of this in three sentences at most."""
+    """Summary in at most three sentences."""

@@ -12,12 +12,11 @@ from autotune.schemas.wire import Wire
 PictureFormat = Literal["svg", "png", "pdf"]
 
 FigureForm = Literal["json", "vega.json"] | PictureFormat
-"""What a figure can be had as, by the end of a file's name: `json` is its data, `vega.json` its
-chart."""
+"""Formats of a figure, by file extension: `json` is its data, `vega.json` its chart."""
 
 
 class FigureTable(Wire):
-    """The same as the picture, for those who do not see it."""
+    """The figure as a table, for screen readers."""
 
     columns: list[str]
     """Headings."""
@@ -26,37 +25,37 @@ class FigureTable(Wire):
 
 
 class FigureChoice(Wire):
-    """A query parameter by which a figure can be narrowed."""
+    """A query parameter that filters a figure."""
 
     name: str
     """Name of the parameter."""
     label: str
-    """Its name for people."""
+    """Its label."""
     values: list[str]
-    """What it may be."""
+    """Allowed values."""
     value: str = ""
-    """What it is narrowed to now; empty for all where it is not `required`."""
+    """Current value; empty for all values unless `required`."""
     required: bool = False
-    """Whether it always has one of the values."""
+    """Whether a value is required."""
 
 
 class Figure(Wire):
-    """What all figures have; each kind adds its series."""
+    """Common fields of all figures; each kind adds its series."""
 
     campaign_id: int
     """The campaign."""
     kind: FigureKind
-    """What it shows."""
+    """Kind of figure."""
     title: str
     """Its title."""
     caption: str
-    """What it shows, in a sentence."""
+    """Summary in a sentence."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its results are simulated by the cost model."""
     table: FigureTable
-    """The same as a table."""
+    """The figure as a table."""
     choices: list[FigureChoice] = Field(default_factory=list)
-    """What it can be narrowed to, where there is more than one value to choose from."""
+    """Filters with more than one value to choose from."""
 
 
 class FigureOffer(Wire):
@@ -65,21 +64,21 @@ class FigureOffer(Wire):
     kind: FigureKind
     """The kind."""
     name: FigureName
-    """The name by which it is asked for; its kind is one, too."""
+    """Name in requests; the kind is accepted, too."""
     title: str
     """Its title."""
     shows: str
-    """What it shows, in words."""
+    """Description."""
     missing: str = ""
-    """Why the campaign has none of it; empty where it has."""
+    """Why the campaign has no such figure; empty if it has one."""
 
 
 class FigureOffers(Wire):
-    """All kinds of figures, in the order of a report."""
+    """All kinds of figures, in display order."""
 
     campaign_id: int
     """The campaign."""
     simulated: bool
-    """Whether what they show comes from the cost model and no machine."""
+    """Whether their data is simulated by the cost model."""
     figures: list[FigureOffer]
-    """The kinds; those with an empty `missing` can be had."""
+    """The kinds; those with an empty `missing` are available."""

@@ -8,7 +8,7 @@ from autotune.schemas.wire import Wire
 
 
 class ModelQuery(Wire):
-    """A model, and how long it is to train."""
+    """A model, and the length of its training."""
 
     model: ModelChoice
     """A name, a bare size such as `"13B"`, or a shape."""

@@ -1,4 +1,4 @@
-"""What is answered of a whole campaign before any of its trials runs."""
+"""Predictions for a campaign before it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.dimensions import Scalar
 
 
 class PlannedStrategy(SweepRow):
-    """A strategy as it is predicted, by part; `rank` is by the campaign's objective."""
+    """Prediction of a strategy, by part; `rank` is by the campaign's objective."""
 
     objective: float
     """Predicted value of the campaign's objective."""
@@ -32,20 +32,20 @@ class PlannedStrategy(SweepRow):
 
 
 class PlanRemedy(Wire):
-    """A change of the question with which something probably fits."""
+    """A change of the request with which something probably fits."""
 
     fields: dict[str, int | str | list[Scalar]]
     """Fields of the request (`nodes`, `space.zero_stage` …), and what to set them to."""
     strategy: StrategyShape
-    """The fastest that then fits."""
+    """The fastest strategy that then fits."""
     memory_gib: float
     """Its predicted peak memory, GiB."""
     sentence: str
-    """All of this in words."""
+    """Summary in words."""
 
 
 class CampaignPlan(Wire):
-    """What can be said of a question before anything runs; all of it is predicted."""
+    """Predictions for a request before anything runs."""
 
     model: ModelShape
     """The model in full."""
@@ -54,40 +54,40 @@ class CampaignPlan(Wire):
     objective: Objective
     """What is to be as high as possible."""
     nodes: int
-    """The most nodes that a strategy may use."""
+    """Maximum nodes of a strategy."""
     legal: int
-    """Strategies that no rule refuses."""
+    """Legal strategies."""
     fitting: int
     """Legal strategies that probably fit."""
     layouts: int
-    """Fitting strategies that differ in more than GAS."""
+    """Number of layouts among the fitting strategies."""
     global_batch_sizes: list[int]
     """Global batch sizes of the legal strategies, samples."""
     memory_limit_gib: float
-    """Memory of a GPU that is taken to fit, GiB."""
+    """Usable memory of a GPU, GiB."""
     best: list[PlannedStrategy]
-    """The best predicted strategies, one of each layout."""
+    """The best predicted strategies, one per layout."""
     baseline: PlannedStrategy | None = None
-    """What a campaign would measure first and be told against; null where it does without."""
+    """The baseline, which a campaign measures first; null without one."""
     over_baseline: float | None = None
     """Objective of the best over the baseline's; null without one."""
     cost: CampaignCost | None = None
-    """What the campaign would cost; null where nothing fits."""
+    """Cost of the campaign; null if nothing fits."""
     gain: CampaignGain | None = None
-    """What it would find beyond the prediction; null where nothing fits."""
+    """Expected gain over the best prediction; null if nothing fits."""
     time_note: str = ""
-    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
+    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     started_from: list[StartedFrom] = Field(default_factory=list)
-    """Earlier trials of the machine and program that the figures rest on, and that a campaign would
-    start from."""
+    """Earlier trials of the machine and trainer on which the predictions are based, and from which
+    a campaign would start."""
     simulated: bool = False
     """Whether those are simulated trials: only where the question names the simulated evaluator.
     All others are answered from measured trials alone."""
     obstacle: str = ""
-    """Why there is nothing to try; empty where there is something."""
+    """Why no strategy can be tried; empty if one can."""
     remedies: list[PlanRemedy] = Field(default_factory=list)
-    """What would give something to try; empty where there is something."""
+    """Changes with which a strategy could be tried; empty if one already can."""
     seconds: float
-    """What working it out took, s."""
+    """Computation time, s."""
     sentence: str
     """The plan in words."""

@@ -1,4 +1,4 @@
-"""What is answered before anything runs."""
+"""Predictions, spaces and dry runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class BrokenRule(Wire):
     rule: str
     """Name of the rule."""
     reason: str
-    """What it demands, and how that is broken."""
+    """The requirement, and how it is violated."""
     count: int = 1
-    """Points or strategies that break it."""
+    """Number of points or strategies that violate it."""
     severity: Literal["refuse", "warn"] = "refuse"
-    """Whether it makes a strategy illegal (`refuse`) or says what to expect (`warn`)."""
+    """Whether a violation makes a strategy illegal (`refuse`) or only warns (`warn`)."""
 
 
 class SpaceReport(Wire):
-    """Counts of a space: what there is, what is legal, and what is predicted to fit."""
+    """Counts of a space: all points, legal strategies, and strategies predicted to fit."""
 
     model: ModelShape
     """The model in full."""
@@ -40,39 +40,40 @@ class SpaceReport(Wire):
     raw: int
     """Points of the grid of all dimensions."""
     legal: int
-    """Strategies that no rule refuses."""
+    """Legal strategies."""
     fitting: int
     """Legal strategies that are predicted to fit."""
     layouts: int
-    """Fitting strategies that differ in more than GAS: what there is to try."""
+    """Number of layouts among the fitting strategies."""
     legal_layouts: int = 0
-    """Legal strategies that differ in more than GAS."""
+    """Number of layouts among the legal strategies."""
     global_batch_sizes: list[int]
     """Global batch sizes of the legal strategies, samples."""
     refusals: list[BrokenRule]
-    """How many raw points each rule removes, most first; one point may break several."""
+    """Number of raw points that each rule removes, most first; a point may violate several
+    rules."""
     warnings: list[str] = Field(default_factory=list)
-    """What to know before comparing its strategies, a sentence each."""
+    """Warnings about comparing its strategies, one sentence each."""
 
 
 class LeftOut(Wire):
-    """A strategy that a space lacks and that is predicted to be better than the best of it."""
+    """A strategy outside a space that is predicted to be better than its best."""
 
     dimensions: list[str]
-    """Those whose values the space lacks; one where it was relaxed alone."""
+    """Dimensions whose values the space lacks; one if only it was relaxed."""
     strategy: StrategyShape
     """The strategy."""
     gain: float
-    """Share of the objective by which it is better, at the same nodes and global batch."""
+    """Relative gain in the objective, at the same nodes and global batch."""
     sentence: str
-    """All of this in words."""
+    """Summary in words."""
 
 
 class BaselinePlan(Wire):
-    """The layout that a campaign would measure first."""
+    """The baseline of a campaign."""
 
     given: bool
-    """Whether it is the user's own, and not a customary one."""
+    """Whether the user gave it; otherwise a default one."""
     strategy: StrategyShape
     """The strategy."""
     global_batch_size: int
@@ -80,72 +81,72 @@ class BaselinePlan(Wire):
     memory_gib: float
     """Predicted peak memory of the fullest GPU, GiB."""
     memory_limit_gib: float
-    """Memory that the cost model takes to fit, GiB."""
+    """Usable memory of a GPU, GiB."""
     fits: bool
     """Whether it is predicted to fit."""
     keeps_headroom: bool = True
-    """Whether it is predicted to fit and leave the memory that the campaign asks for."""
+    """Whether it is predicted to fit with the requested headroom."""
 
 
 class DryRun(Wire):
-    """What a campaign would do."""
+    """Dry run of a campaign."""
 
     space: SpaceReport
-    """What its space holds."""
+    """Counts of its space."""
     node_hours_per_trial: float
-    """Predicted node-hours of one trial of the search, on few nodes where it would run there."""
+    """Predicted node-hours of one trial of the search, on fewer nodes if it would be a stand-in."""
     node_hours_budget: float | None
-    """Node-hours that it may take; null: no bound."""
+    """Maximum node-hours; null: no limit."""
     node_hours_expected: float
-    """Predicted node-hours of all its trials, baseline and confirmations among them."""
+    """Predicted node-hours of all trials, including baseline and confirmations."""
     trials_affordable: int
-    """Predicted trials of the search that the budget buys."""
+    """Predicted number of trials of the search within the budget."""
     left_out: list[LeftOut] = Field(default_factory=list)
-    """What the space lacks and is predicted to be better by 2 % or more, best first."""
+    """Strategies outside the space that are predicted to be better by at least 2 %, best first."""
     baseline: BaselinePlan | None = None
-    """What would be measured first; null where it does without."""
+    """The baseline; null without one."""
     screening: FewNodes | None = None
-    """On how few nodes or layers trials of the search would run."""
+    """Number of nodes or layers of the search's trials."""
     study: StudyPlan | None = None
-    """What a scaling study would measure; null for a search."""
+    """Trials of a scaling study; null for a search."""
 
 
 class MemoryChange(Wire):
-    """What makes a strategy fit, and what it is then."""
+    """A change that makes a strategy fit, and the changed strategy."""
 
     changes: dict[str, Scalar]
     """Dimensions to change, and what to set them to."""
     strategy: StrategyShape
-    """The strategy as it is then."""
+    """The changed strategy."""
     global_batch_size: int
-    """Samples of one optimizer step; the same as before where whole micro-batches make it."""
+    """Samples of one optimizer step; unchanged if whole micro-batches allow it."""
     memory_gib: float
     """Predicted peak memory of the fullest GPU, GiB."""
     fit_probability: float
-    """Probability that memory suffices."""
+    """Probability that it fits into memory."""
     iteration_time_s: float
     """Predicted time of an optimizer step, s."""
     relative: float
-    """Rate for each node over that of the strategy as it is, if that had the memory."""
+    """Rate per node relative to the original strategy, if that had enough memory."""
     sentence: str
-    """All of this in words."""
+    """Summary in words."""
 
 
 class Prediction(Wire):
-    """Predicted figures of one strategy; all null or empty where it is illegal."""
+    """Prediction of one strategy; all values are null or empty if it is illegal."""
 
     model: ModelShape
     """The model in full."""
     machine: MachineShape
     """The machine in full."""
     strategy: StrategyShape
-    """The strategy that was asked about."""
+    """The requested strategy."""
     legal: bool
-    """Whether no rule refuses it."""
+    """Whether it is legal."""
     reasons: list[BrokenRule]
-    """Rules that it breaks, refusals first."""
+    """Violated rules, refusals first."""
     fits: bool | None = None
-    """Whether it is likelier than not that memory suffices."""
+    """Whether it probably fits into memory."""
     data_parallel: int | None = None
     """Replicas of the model (DP)."""
     global_batch_size: int | None = None
@@ -157,9 +158,9 @@ class Prediction(Wire):
     iteration_time_high_s: float | None = None
     """Upper end of the 80 % interval of the measured time, s."""
     tokens_per_s: float | None = None
-    """Tokens trained in a second."""
+    """Tokens per second."""
     tokens_per_s_per_gpu: float | None = None
-    """Tokens trained in a second on each GPU."""
+    """Tokens per second and GPU."""
     model_tflops_per_gpu: float | None = None
     """Model FLOPs of each GPU, TFLOP/s."""
     hardware_tflops_per_gpu: float | None = None
@@ -175,48 +176,46 @@ class Prediction(Wire):
     memory_high_gib: float | None = None
     """Upper end of the 80 % interval of the measured peak, GiB."""
     memory_limit_gib: float | None = None
-    """Memory that is taken to fit, GiB."""
+    """Usable memory of a GPU, GiB."""
     fit_probability: float | None = None
-    """Probability that memory suffices."""
+    """Probability that it fits into memory."""
     joules_per_token: float | None = None
-    """Energy of all nodes, hosts included, J for a token; null where the machine's power figures
-    are not known."""
+    """Energy of all nodes, hosts included, J per token; null if the machine's power is unknown."""
     power_trials: int = 0
-    """Trials whose sampled power that energy rests on."""
+    """Number of trials with sampled power on which the energy is based."""
     calibration: CalibrationSummary | None = None
-    """Trials that the figures rest on; null where they are general knowledge of the machine's
-    kind."""
+    """Calibration used; null if uncalibrated."""
     time_parts_s: dict[str, float] = Field(default_factory=dict)
     """Time of a step by part (`products`, `attention`, `elementwise`, `recomputation`,
     `tensor_parallel`, `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`,
     `stragglers`), s."""
     time_note: str = ""
-    """Which part of the time rests on an assumed pipeline bubble; empty once trials measured it."""
+    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
     """Peak memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
     `logits`, `zero3_gather`, `overhead`), GiB."""
     memory_sentence: str = ""
-    """Where the memory is, and whether it suffices."""
+    """Summary of the memory, and whether it fits."""
     memory_changes: list[MemoryChange] = Field(default_factory=list)
-    """The fewest changes that make memory suffice, the fastest first; none where it does."""
+    """The smallest changes that make it fit, fastest first; empty if it fits."""
 
 
 class SweepQuery(SpaceQuery):
-    """A space, and what its prediction rests on."""
+    """A space, and the calibration for its predictions."""
 
     calibration: Label | None = None
-    """Name of a calibration of this machine, or `"none"` for what is generally known of the
-    machine's kind; null: the newest of measured trials of the machine, and of simulated ones where
-    the evaluator is given as simulated."""
+    """Name of a calibration of this machine, or `"none"` for the uncalibrated cost model; null: the
+    newest calibration of measured trials on the machine, or of simulated ones if the evaluator is
+    given as simulated."""
     most: Annotated[int, Field(ge=1, le=1000)] = 20
-    """Rows of the answer at most."""
+    """Maximum rows of the response."""
 
 
 class SweepRow(Wire):
     """One strategy of a sweep."""
 
     rank: int
-    """By predicted rate among those that probably fit; 1 is the best."""
+    """Rank by predicted rate among strategies that probably fit; 1 is the best."""
     strategy: StrategyShape
     """The strategy."""
     global_batch_size: int
@@ -232,67 +231,65 @@ class SweepRow(Wire):
     memory_gib: float
     """Predicted peak memory of the fullest GPU, GiB."""
     fit_probability: float
-    """Probability that memory suffices."""
+    """Probability that it fits into memory."""
 
 
 class CampaignCost(Wire):
-    """What a campaign costs if it takes all of its budget; most end earlier."""
+    """Cost of a campaign that uses its whole budget; most end earlier."""
 
     trials: int
     """Trials of the search."""
     node_hours_per_trial: float
     """Node-hours of one trial of the search."""
     node_hours: float
-    """Node-hours of all trials, baseline and confirmations among them."""
+    """Node-hours of all trials, including baseline and confirmations."""
 
 
 class CampaignGain(Wire):
-    """What there is to be found beyond the best prediction.
+    """Expected gain over the best prediction.
 
-    Held against taking the best predicted strategy as it is, and the next one where it does not
-    fit.
+    The reference is the best predicted strategy, or the next one if it does not fit.
     """
 
     rate_gain: float
-    """Share of the objective that the best of all is expected to be better by."""
+    """Expected relative gain of the best strategy in the objective."""
     rate_gain_high: float
-    """In one case of ten that share is larger than this."""
+    """90th percentile of that gain."""
     probability_better: float
     """Probability that some other strategy is better by 1 % or more."""
     saved_share: float
-    """Expected share of a training's cost that knowing the best saves."""
+    """Expected fraction of a training's cost saved by the best strategy."""
     node_hours_per_token: float
-    """Node-hours for a token with the best predicted strategy."""
+    """Node-hours per token with the best predicted strategy."""
     training_tokens: float | None = None
-    """Training tokens that the question gives; null where it gives none."""
+    """Training tokens of the request; null if not given."""
     training_node_hours: float | None = None
-    """Node-hours of that training; null where no tokens are given."""
+    """Node-hours of that training; null if no tokens are given."""
     saved_node_hours: float | None = None
-    """Node-hours that it is expected to save; null where no tokens are given."""
+    """Node-hours that the campaign is expected to save; null if no tokens are given."""
     break_even_tokens: float | None = None
-    """Training tokens after which the whole campaign has paid for itself; null where nothing is
-    expected to be saved."""
+    """Training tokens after which the campaign has paid for itself; null if no saving is
+    expected."""
 
 
 class Sweep(Wire):
-    """A whole space in the order of its predicted rate."""
+    """The strategies of a space, ordered by predicted rate."""
 
     model: ModelShape
     """The model in full."""
     machine: MachineShape
     """The machine in full."""
     legal: int
-    """Strategies that no rule refuses."""
+    """Legal strategies."""
     fitting: int
-    """Strategies that memory suffices for with a probability of over one half."""
+    """Strategies that probably fit into memory."""
     calibration: CalibrationSummary | None = None
-    """Trials that the figures rest on; null where they are general knowledge of the machine's
-    kind."""
+    """Calibration used; null if uncalibrated."""
     seconds: float
-    """What working it out took, s."""
+    """Computation time, s."""
     rows: list[SweepRow]
     """The best of them."""
     cost: CampaignCost | None = None
-    """What a campaign over the space with the usual budget would cost; null where nothing fits."""
+    """Cost of a campaign over the space with the default budget; null if nothing fits."""
     gain: CampaignGain | None = None
-    """What such a campaign would find beyond the prediction; null where nothing fits."""
+    """Expected gain of such a campaign over the best prediction; null if nothing fits."""

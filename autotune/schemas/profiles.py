@@ -13,19 +13,19 @@ class ProfileSummary(Wire):
     name: str
     """Name under which a campaign chooses it."""
     description: str = ""
-    """What it is for, in words."""
+    """Description."""
     machine: str = ""
-    """Machine of the catalog that it belongs to; empty for any."""
+    """Machine of the catalog; empty for any machine."""
     program: str = ""
-    """What its jobs run to train."""
+    """Trainer of its jobs."""
     source: str = ""
-    """File that it was read from; empty for one that comes with autotune."""
+    """File of the profile; empty for a built-in one."""
     problem: str = ""
-    """Why it cannot be used; empty where it can."""
+    """Why it cannot be used; empty if it can."""
 
 
 class ProfileDetail(ProfileSummary):
-    """A cluster profile with all that it says, table by table as in its file."""
+    """A cluster profile with its content, table by table as in its file."""
 
     content: dict[str, Any]
-    """All that it says, table by table as in its file."""
+    """Content, table by table as in its file."""

@@ -1,4 +1,4 @@
-"""The answer of a campaign: its best strategies, what they cost, save, and stand against."""
+"""Recommendation of a campaign: its best strategies, their cost and saving, and the baseline."""
 
 from __future__ import annotations
 
@@ -22,64 +22,64 @@ class Ranked(Wire):
     strategy: StrategyShape
     """The strategy."""
     metrics: TrialMetrics
-    """Its figures, the median of its trials; projected where it was not measured on its own
-    nodes."""
+    """Metrics, the median of its trials; projected if not measured on its own nodes."""
     predicted_iteration_time_s: float | None
     """Median prediction of the time of an optimizer step before it ran, s."""
     relative_to_best: float
-    """Its objective over that of the best."""
+    """Objective relative to the best."""
     significant: bool | None
     """Whether the best beats it by more than both spreads; null for the best itself."""
     confirmed: bool
-    """Whether it was measured once more, with success."""
+    """Whether a confirmation succeeded."""
     memory_headroom_gib: float | None
-    """Memory that its fullest GPU has left, GiB; null where it is not known."""
+    """Free memory on the fullest GPU, GiB; null if unknown."""
     failed_confirmation: bool = False
-    """Whether it failed when it was run once more; it is then ranked last."""
+    """Whether its confirmation failed; it is then ranked last."""
     keeps_headroom: bool = True
-    """Whether it leaves the memory that the campaign asks for."""
+    """Whether it leaves the requested headroom."""
     joules_per_token: float | None = None
-    """Energy of all nodes, hosts included, J for a token: a prediction unless
-    `metrics.energy_sampled`; null where the machine's power figures are not known."""
+    """Energy of all nodes, hosts included, J per token; predicted unless `metrics.energy_sampled`;
+    null if the machine's power is unknown."""
     gpu_joules_per_token: float | None = None
-    """Energy that its GPUs alone drew through the measured iterations, J for a token, the median of
-    its trials; null where it was not sampled."""
+    """Energy of the GPUs alone during the measured iterations, J per token, the median of its
+    trials; null if not sampled."""
     projected_from_nodes: int | None = None
-    """Nodes of the trials that its figures are projected from; null where it was measured on its
-    own. What is projected is never `confirmed`."""
+    """Nodes of the trials from which it is projected; null if measured on its own nodes. A
+    projected strategy is never `confirmed`."""
     projected_from_layers: int | None = None
-    """Layers of the trials that its figures are projected from; null where they had all."""
+    """Layers of the trials from which it is projected; null if they had all layers."""
 
 
 class FrontPoint(Wire):
-    """A measured layout that none beats in both the rate and what it takes."""
+    """A measured layout on the Pareto front of rate and cost."""
 
     trial_numbers: list[int]
     """Trials of the layout."""
     strategy: StrategyShape
     """The strategy."""
     tokens_per_s: float
-    """Tokens trained in a second."""
+    """Tokens per second."""
     joules_per_token: float | None
-    """Energy of all nodes, hosts included, J for a token: a prediction unless `energy_sampled`;
-    null where the machine's power figures are not known."""
+    """Energy of all nodes, hosts included, J per token; predicted unless `energy_sampled`; null if
+    the machine's power is unknown."""
     energy_sampled: bool
-    """Whether the GPUs' part of that energy is what they drew."""
+    """Whether the GPUs' part of that energy was sampled."""
     confirmed: bool
-    """Whether it was measured once more, with success."""
+    """Whether a confirmation succeeded."""
 
 
 class ParetoFront(Wire):
-    """The front of the rate against one of the things that it takes."""
+    """Pareto front of the rate against nodes or energy."""
 
     against: ParetoCost
-    """What the rate is held against."""
+    """The cost on the other axis."""
     points: list[FrontPoint]
-    """Its layouts; the rate and what it takes both rise along them."""
+    """Layouts of the front, by increasing rate and cost."""
 
 
 class TrainingCost(Wire):
-    """What a whole training would take with the best strategy, from its measured rate."""
+    """Time, node-hours and energy of a whole training with the best strategy, from its measured
+    rate."""
 
     tokens: float
     """Tokens of the training."""
@@ -90,23 +90,22 @@ class TrainingCost(Wire):
     node_hours: float
     """Node-hours."""
     energy_mwh: float | None
-    """Energy of all nodes, hosts included, MWh; null where the machine's power figures are not
-    known."""
+    """Energy of all nodes, hosts included, MWh; null if the machine's power is unknown."""
     gpu_energy_mwh: float | None = None
-    """Energy of the GPUs alone, MWh: `energy_mwh` without the rest of the nodes; null where their
-    power figures are not known."""
+    """Energy of the GPUs alone, MWh: `energy_mwh` without the rest of the nodes; null if their
+    power is unknown."""
     energy_sampled: bool = False
-    """Whether the GPUs' energy, alone and in `energy_mwh`, is what they drew; otherwise it is
+    """Whether the GPUs' energy, alone and in `energy_mwh`, was sampled; otherwise it is
     predicted."""
     assumed: bool = False
-    """Whether nobody has said how many tokens there will be."""
+    """Whether `tokens` is an assumption (20 per parameter)."""
 
 
 class TrainingSaving(Wire):
-    """What a whole training with the best strategy saves against the baseline.
+    """Saving of a whole training with the best strategy against the baseline.
 
-    It is told at the global batch of the best where the baseline's trial tells of that; negative is
-    what it takes more.
+    Computed at the global batch of the best if the baseline's trial covers it; negative if the best
+    costs more.
     """
 
     tokens: float
@@ -116,69 +115,67 @@ class TrainingSaving(Wire):
     node_hours: float
     """Node-hours that it saves."""
     energy_mwh: float | None
-    """Energy of all nodes that it saves, hosts included, MWh; null where it is not known of
-    both."""
+    """Saved energy of all nodes, hosts included, MWh; null unless known for both."""
     repaid_after_tokens: float | None
-    """Tokens after which it has saved the node-hours that the campaign spent; null where it saves
-    none."""
+    """Tokens after which the saving equals the campaign's node-hours; null if nothing is saved."""
 
 
 class LaunchNeed(Wire):
-    """What a user has to give a launch script."""
+    """A variable that a launch script needs from the user."""
 
     variable: str
-    """Name of a variable of the environment."""
+    """Name of the environment variable."""
     meaning: str
-    """What it has to say."""
+    """Expected value."""
 
 
 class LaunchScript(Wire):
     """The script that trains with the best strategy where its trials ran.
 
-    With nothing in `needs` it runs as it is. `remark` says in a sentence what it trains on then,
-    and for how long.
+    It runs unchanged if `needs` is empty.
     """
 
     file: str
     """Name of the script, one of the `artefacts`."""
     needs: list[LaunchNeed]
-    """What has to be given; empty where it runs as it is."""
+    """Variables that it needs; empty if it runs unchanged."""
     remark: str
-    """What it trains on as it is, and for how long, in a sentence."""
+    """Data and duration of the unchanged script, in a sentence."""
 
 
 class TrainerOffer(Wire):
-    """A trainer that the best strategy can be launched with, or why it cannot."""
+    """A trainer, and whether it can train the best strategy."""
 
     name: TrainerName
     """The trainer, as `artefacts.zip` takes it."""
     supported: bool
     """Whether it can train the model with this strategy."""
     reason: str
-    """Why it cannot, in a sentence; empty where it can."""
+    """Why it cannot, in a sentence; empty if it can."""
     variables: list[LaunchNeed]
-    """What its files read from the environment; empty where there are none."""
+    """Environment variables that its files read; empty if there are no files."""
 
 
 class Baseline(Wire):
-    """The layout that a campaign measured first."""
+    """The baseline of a campaign."""
 
     given: bool
-    """Whether it is the user's own, and not a customary one."""
+    """Whether the user gave it; otherwise a default one."""
     trial_number: int
     """Its trial."""
     strategy: StrategyShape
     """The strategy."""
     state: TrialState
-    """How its trial stands, or how it ended."""
+    """State of its trial."""
     metrics: TrialMetrics | None
-    """Its figures at its own GAS, the median of its trials; null where it gave none."""
+    """Metrics at its own GAS, the median of its trials; null if there are none."""
     comparison: str
-    """How the best stands against it, or what became of it, in a sentence."""
+    """Comparison of the best with it, or its failure, in a sentence."""
 
 
 class Neighbour(Wire):
-    """A layout that differs from the best in one dimension, by the next value of the space."""
+    """A neighbour: a layout that differs from the best in one dimension, by the next value of the
+    space."""
 
     dimension: str
     """The dimension."""
@@ -187,83 +184,80 @@ class Neighbour(Wire):
     strategy: StrategyShape
     """The strategy."""
     state: Literal["ok", "oom", "failed"] | None
-    """How its trial ended; null where it has none."""
+    """State of its trial; null without one."""
     relative_to_best: float | None
-    """Its rate over that of the best: measured where `state` is `ok`, predicted where it is null;
-    null where its trial failed."""
+    """Rate relative to the best: measured if `state` is `ok`, predicted if it is null; null if its
+    trial failed."""
     relative_low: float | None
     """Lower end of the 80 % interval of that ratio."""
     relative_high: float | None
     """Upper end of the 80 % interval of that ratio."""
     fit_probability: float
-    """Probability that memory suffices with the headroom that was asked for; 1 or 0 where a trial
-    has shown it."""
+    """Probability that it fits with the requested headroom; 1 or 0 if a trial has shown it."""
 
 
 class SpaceStanding(Wire):
-    """How sure it is that the recommended layout is the best of its space."""
+    """How certainly the recommended layout is the best of its space."""
 
     probability_best: float
     """Probability that it is the best."""
     expected_gain: float
-    """What is left to win: the share by which the rate would rise, on average, if the best of all
-    were known."""
+    """Expected relative gain in rate if the true best were known."""
     untried: int
     """Layouts of the space that have not run."""
     near_best: int
-    """Neighbours that are at most 2 % below it."""
+    """Neighbours within 2 % of it."""
     surroundings: Literal["sharp peak", "ridge", "broad basin"] | None
-    """Half of the neighbours near it make a broad basin, a quarter or fewer a sharp peak; null
-    where it has no neighbours."""
+    """`broad basin` if at least half of the neighbours are within 2 %, `sharp peak` if at most a
+    quarter; null without neighbours."""
     neighbours: list[Neighbour]
-    """Layouts that differ from it in one dimension."""
+    """Its neighbours."""
     sentence: str
-    """All of this in words."""
+    """Summary in words."""
 
 
 class Recommendation(Wire):
-    """The answer of a campaign."""
+    """Recommendation of a campaign."""
 
     campaign_id: int
     """The campaign."""
     provisional: bool
-    """Whether it may change: the campaign still runs, or its best is unconfirmed."""
+    """Whether it may change: the campaign is running, or its best is unconfirmed."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its results are simulated by the cost model."""
     objective: Objective
-    """What was to be as high as possible."""
+    """The objective: the metric that is maximised."""
     best: Ranked
     """The best strategy."""
     runners_up: list[Ranked]
-    """The next ones, in their order."""
+    """Runners-up, by rank."""
     standing: SpaceStanding | None = None
-    """How it stands in its space; null where it is not of the campaign's space."""
+    """How certainly it is the best of the space; null if it is outside the space."""
     pareto: list[ParetoFront] = Field(default_factory=list)
-    """Fronts of the rate against nodes and against energy; the latter only where the machine's
-    power figures are known."""
+    """Pareto fronts of the rate against nodes and against energy; the latter only if the machine's
+    power is known."""
     baseline: Baseline | None = None
-    """The layout that was measured first; null where the campaign did without."""
+    """The baseline; null without one."""
     speedup_over_baseline: float | None = None
-    """The best's objective over the baseline's, at the global batch of the best where the
-    baseline's trial tells of that; null where there is no such figure."""
+    """Objective of the best relative to the baseline, at the global batch of the best if the
+    baseline's trial covers it; null if unknown."""
     training: TrainingCost
-    """What a whole training would take with the best."""
+    """Cost of a whole training with the best."""
     saving: TrainingSaving | None = None
-    """What it would save against the baseline; null where that has no figures, or is the best
-    itself."""
+    """Saving against the baseline; null if the baseline has no metrics or is the best itself."""
     accumulations: list[Accumulation]
     """Iteration times of the best's layout at other GAS values."""
     trials: int
-    """Trials of the campaign, confirmations among them."""
+    """Trials of the campaign, including confirmations."""
     failures: int
     """Trials that failed."""
     node_hours: float
-    """Node-hours that all trials took."""
+    """Node-hours of all trials."""
     caveats: list[str]
-    """What to know before relying on it, a sentence each."""
+    """Caveats, one sentence each."""
     artefacts: list[str]
-    """Names of the files that launch it, each downloadable."""
+    """Names of its launch files."""
     launch: LaunchScript | None = None
-    """The one of `artefacts` to start with; null where there is none."""
+    """The launch script; null if there is none."""
     trainers: list[TrainerOffer] = Field(default_factory=list)
-    """Trainers to launch the best with, whichever ran the trials; the best suited first."""
+    """Trainers for launching the best; the best suited first."""

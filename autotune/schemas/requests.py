@@ -1,4 +1,4 @@
-"""What is asked: of a campaign, and of the service before anything runs."""
+"""Requests: campaigns, and predictions before anything runs."""
 
 from __future__ import annotations
 
@@ -25,53 +25,55 @@ Tokens = Annotated[
 
 
 class Budget(Wire):
-    """When a campaign ends; whichever comes first. Confirmations come on top of `max_trials`."""
+    """Budget of a campaign: it ends at the first limit. Confirmations do not count against
+    `max_trials`."""
 
     max_trials: Positive = 30
-    """Trials of the search at most, the baseline among them."""
+    """Maximum trials of the search, including the baseline."""
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
-    """Node-hours of all trials at most, the confirmations among them; null: no bound."""
+    """Maximum node-hours of all trials, including confirmations; null: no limit."""
     deadline: datetime | None = None
-    """When the last trial may start; null: no bound."""
+    """Time after which no trial starts; null: no limit."""
     stop_early: bool = True
-    """End the search once it is not worth going on: nothing untried is likely to be better by 1 %,
-    or by the account of `train_tokens`; no runner-up is then measured again that is not worth it
-    either."""
+    """End the search once another trial is not worth its cost: no untried layout is likely to be
+    better by 1 %, or by the rule of `train_tokens`. The same rule decides which runners-up are
+    confirmed."""
     train_tokens: Tokens | None = None
-    """Tokens of the training that the layout is for: the search ends once the next trial costs more
-    node-hours than it is expected to save over them; more energy, where the objective is
-    `tokens_per_joule`."""
+    """Tokens of the planned training: the search ends once the next trial costs more node-hours
+    than it is expected to save over this training (energy, if the objective is
+    `tokens_per_joule`)."""
 
 
 class ProtocolSpec(Wire):
-    """How each trial measures, and how many of the best are measured once more."""
+    """Measurement protocol of trials, and the number of confirmations."""
 
     warmup_iterations: Annotated[int, Field(ge=0, le=100)] = 1
-    """Iterations at each GAS that are run and not timed."""
+    """Iterations discarded at the start of a trial."""
     measured_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Iterations timed at each GAS at the least; of iterations of 20 s and more two that agree are
+    """Minimum iterations timed at each GAS; two iterations of 20 s or more that agree are
     enough."""
     most_iterations: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Iterations timed at each GAS at most, while the spread is large; never fewer than
+    """Maximum iterations timed at each GAS, while the spread is large; at least
     `measured_iterations`."""
     target_spread: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Standard error of the median iteration time, as a share of it, at which a GAS is measured
-    well enough."""
+    """Relative standard error of the median iteration time at which a GAS is measured well
+    enough."""
     give_up_below: Annotated[float, Field(ge=0, lt=1)] = 0.8
     """Share of the best trial's rate below which a trial of the search ends early; 0: never."""
     time_limit_s: Annotated[float, Field(gt=0, le=86400)] = 1200.0
-    """Seconds that a trial may run, from when it has its nodes."""
+    """Time limit of a trial from when it has its nodes, s."""
     confirmations: Annotated[int, Field(ge=0, le=10)] = 3
-    """How many of the best layouts are measured once more when the search has ended."""
+    """Number of best layouts that are measured again after the search."""
 
 
 class SlurmChoice(Wire):
-    """How trials go to Slurm. The profile is named, and never given: its text runs in every job."""
+    """How trials run on Slurm. The profile is given by name only, because its text runs in every
+    job."""
 
     profile: Annotated[Label, Field(min_length=1, max_length=100)]
-    """A cluster profile of the service, as `GET /profiles` lists them."""
+    """Name of a cluster profile (`GET /profiles`)."""
     mode: Literal["sbatch", "pilot"] = "sbatch"
-    """One job for each trial (`sbatch`), or steps inside one allocation (`pilot`)."""
+    """One job per trial (`sbatch`), or steps inside one allocation (`pilot`)."""
 
 
 RAY_ADDRESS = r"^((ray://)?[A-Za-z0-9_.:\[\]-]+:[0-9]{1,5})?$"
@@ -86,21 +88,21 @@ def _address_of_ray(text: str) -> str:
 
 
 class RayChoice(Wire):
-    """Which Ray cluster trials go to: its address, or a profile's that says it."""
+    """The Ray cluster of the trials: its address, or a profile with the address."""
 
     address: Annotated[
         str,
         Field(max_length=200, json_schema_extra={"pattern": RAY_ADDRESS}),
         AfterValidator(_address_of_ray),
     ] = ""
-    """Of the cluster's head: `10.0.0.1:6379`, or `ray://10.0.0.1:10001` from a machine that is no
-    node of it; empty: the profile's."""
+    """Address of the cluster's head: `10.0.0.1:6379`, or `ray://10.0.0.1:10001` from outside the
+    cluster; empty: the profile's."""
     profile: Annotated[Label, Field(max_length=100)] = ""
-    """A cluster profile of the service, as `GET /profiles` lists them; empty: none."""
+    """Name of a cluster profile (`GET /profiles`); empty: none."""
 
 
 NO_BASELINE = "none"
-"""Instead of a layout: the campaign does without a baseline."""
+"""Instead of a layout: no baseline."""
 
 BaselineChoice = (
     Annotated[str, Field(max_length=20_000), AfterValidator(storable)] | StrategyShape | None
@@ -121,163 +123,160 @@ class AdapterFile(Wire):
     text: AdapterText
     """Its content: TOML."""
     folder: Annotated[str, Field(max_length=4096, pattern=r"^/"), AfterValidator(storable)]
-    """Absolute path of its folder on the machines that run the trials: scripts lie there."""
+    """Absolute path of its folder on the machines that run the trials, for scripts."""
     files: dict[Description, AdapterText] = Field(default_factory=dict, max_length=20)
-    """Contents of the files that `base` names, by the paths that it has."""
+    """Contents of the files that `base` names, by path."""
 
 
 AdapterChoice = Annotated[Label, Field(max_length=50)] | AdapterFile
 
 
 class CampaignCreate(Wire):
-    """One question: how should this model be laid out on these nodes?"""
+    """A campaign: find the fastest layout of a model on these nodes."""
 
     name: Label = ""
-    """What people call it; empty: it has its number alone."""
+    """Display name; may be empty."""
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
     nodes: Positive = 1
-    """The most nodes that a strategy may use."""
+    """Maximum nodes of a strategy."""
     pool_nodes: Positive | None = None
-    """Nodes that trials may hold at the same time; null: `nodes`."""
+    """Maximum nodes of all concurrent trials; null: `nodes`."""
     evaluator: EvaluatorName = "simulated"
-    """What runs the trials: the cost model with noise (`simulated`), this machine (`local`), or a
-    cluster (`slurm`, `ray`). Nothing is run where it is left out."""
+    """Evaluator of the trials: the cost model with noise (`simulated`), this machine (`local`), or
+    a cluster (`slurm`, `ray`)."""
     slurm: SlurmChoice | None = None
-    """With the slurm evaluator, and only with it."""
+    """Settings of the slurm evaluator; only with it."""
     ray: RayChoice | None = None
-    """With the ray evaluator, and only with it."""
+    """Settings of the ray evaluator; only with it."""
     adapter: AdapterChoice = ""
-    """A trainer of the service, as `autotune adapter list` has them, or an adapter's file; empty:
-    the bundled one, or that of the profile. The command in a file runs in every trial, as the
-    service's user, so a service that a group shares takes files of admins alone unless its settings
-    allow others'."""
+    """Trainer: the name of an adapter (`GET /adapters`), or an adapter's file; empty: the bundled
+    one, or the profile's. The command in a file runs in every trial as the service's user, so a
+    shared service accepts files only from admins unless its settings allow all users."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
-    """Memory that the fullest GPU is to have left, GiB: what leaves less is not searched for, and
-    is ranked last."""
+    """Free memory required on the fullest GPU, GiB; strategies that leave less are not searched,
+    and rank last."""
     space: SpaceSpec = SpaceSpec()
-    """What may be tried; automatic where nothing is said."""
+    """The search space; dimensions default to automatic."""
     baseline: BaselineChoice = None
-    """The layout that is measured first and that the result is told against: a strategy,
-    `"tp=8,pp=4,mbs=1,zero=1"`, or a line of Megatron's arguments; `"none"` does without; null: a
-    customary one."""
+    """The baseline, which is measured first and compared with the result: a strategy,
+    `"tp=8,pp=4,mbs=1,zero=1"`, or a line of Megatron arguments; `"none"`: no baseline; null: a
+    default one."""
     budget: Budget = Budget()
-    """When it ends."""
+    """Its budget."""
     protocol: ProtocolSpec = ProtocolSpec()
-    """How each trial measures."""
+    """Measurement protocol of its trials."""
     tokens: Tokens | None = None
-    """Training tokens that the recommendation's days and energy are for, unless
-    `budget.train_tokens` says it; where nothing is said, 20 for each parameter."""
+    """Training tokens for the recommendation's days and energy; default: `budget.train_tokens`,
+    else 20 per parameter."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed of all that is drawn at random."""
+    """Random seed of the search and the trials."""
     search: SearchMethod = "calibrated"
-    """What chooses the trials. All but `calibrated` run every layout in full and end with the
-    budget, whatever `budget.stop_early` says: they are there to compare with."""
+    """Search method. All but `calibrated` are for comparison: they run every layout in full and
+    ignore `budget.stop_early`."""
     surrogate: Surrogate = "forest"
-    """Of the search `deephyper`, and only with it."""
+    """Surrogate of the search `deephyper`; only with it."""
     screen_nodes: ScreenNodes = "auto"
-    """On how few nodes trials of the search may run that stand for the same layout on more, with
-    fewer replicas; the best are confirmed on all of theirs."""
+    """Nodes on which the search measures layouts, with fewer replicas; the best are confirmed on
+    all nodes."""
     screen_layers: ScreenLayers = "off"
-    """With how many of the model's layers trials of the search run that stand for the same layout
-    with all, in pipelines and on nodes fewer by the same factor."""
+    """Number of the model's layers with which the search measures layouts, on proportionally fewer
+    stages and nodes."""
     fresh: bool = False
-    """Start from nothing, not from earlier trials of the machine."""
+    """Ignore earlier trials on the machine."""
     private: bool = False
-    """Let nobody else see it, of a service that a group shares, but admins."""
+    """Hide it from other users of a shared service, except admins."""
     own_runner: bool = False
-    """Let a runner of its owner's alone bring it forward (`autotune runner --as-me`), so that its
-    trials run as its owner."""
+    """Leave it to a runner of its owner (`autotune runner --as-me`), so that its trials run as the
+    owner."""
     notify: bool = False
-    """Send its owner an e-mail when it ends or pauses, at the address that an admin has given the
-    user."""
+    """Send the owner an e-mail when it ends or pauses, at the address that an admin has set."""
     study: StudySpec | None = None
-    """Instead of a search: how given layouts scale over nodes, measured."""
+    """Scaling study of given layouts, instead of a search."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Simulated evaluator: seconds waited for each simulated second."""
+    """Simulated evaluator: real seconds per simulated second."""
 
 
 class CampaignRepeat(Wire):
-    """The question of another campaign, searched in another way."""
+    """A copy of another campaign with another search."""
 
     like: Positive
-    """Id of that campaign. All but its search, name and deadline is taken over."""
+    """Id of that campaign. All settings but its search, name and deadline are copied."""
     search: SearchMethod
-    """What chooses the trials. `calibrated` starts without earlier trials, so that it knows none of
-    the campaign that it is compared with."""
+    """Search method. `calibrated` starts without earlier trials, which would include the campaign
+    that it is compared with."""
     surrogate: Surrogate = "forest"
-    """Of the search `deephyper`, and only with it."""
+    """Surrogate of the search `deephyper`; only with it."""
 
 
 class BudgetExtension(Wire):
-    """More of the budget; what is left out stays."""
+    """A raised budget; omitted fields stay unchanged."""
 
     max_trials: Positive | None = None
-    """Trials of the search at most, in all; null: as it was."""
+    """New maximum of trials of the search; null: unchanged."""
     max_node_hours: Annotated[float, Field(gt=0)] | None = None
-    """Node-hours at most, in all; null: as it was."""
+    """New maximum of node-hours; null: unchanged."""
     deadline: datetime | None = None
-    """When the last trial may start; null: as it was."""
+    """New deadline; null: unchanged."""
 
 
 class CampaignChange(Wire):
-    """What is to be another; what is left out stays."""
+    """Fields to change; omitted fields stay unchanged."""
 
     name: Label | None = None
-    """What people call it; null: as it was."""
+    """Display name; null: unchanged."""
     private: bool | None = None
-    """Whether its owner and admins alone see it; null: as it was."""
+    """Whether only its owner and admins see it; null: unchanged."""
 
 
 class ProgramChoice(Wire):
-    """What is to run the trials: its program decides what is legal. With the simulated evaluator
-    whatever one of the programs can do is."""
+    """The evaluator and trainer of the trials, which decide what is legal. With the simulated
+    evaluator, a strategy is legal if any trainer can run it."""
 
     evaluator: EvaluatorName = "simulated"
-    """What is to run the trials. Only where it is given as `simulated` does an answer rest on
-    simulated trials."""
+    """Evaluator of the trials. Predictions use simulated trials only if it is `simulated`."""
     slurm: SlurmChoice | None = None
-    """With the slurm evaluator, and only with it."""
+    """Settings of the slurm evaluator; only with it."""
     ray: RayChoice | None = None
-    """With the ray evaluator, and only with it."""
+    """Settings of the ray evaluator; only with it."""
     adapter: AdapterChoice = ""
-    """A trainer of the service, as `autotune adapter list` has them, or an adapter's file; empty:
-    the bundled one, or that of the profile."""
+    """Trainer: the name of an adapter (`GET /adapters`), or an adapter's file; empty: the bundled
+    one, or the profile's."""
 
 
 class SpaceQuery(ProgramChoice):
-    """A space, and what it is for."""
+    """A search space with its model and machine."""
 
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
     nodes: Positive = 1
-    """The most nodes that a strategy may use."""
+    """Maximum nodes of a strategy."""
     space: SpaceSpec = SpaceSpec()
-    """What may be tried; automatic where nothing is said."""
+    """The search space; dimensions default to automatic."""
 
 
 NO_CALIBRATION = "none"
-"""Instead of a name: what is generally known of the machine's kind."""
+"""Instead of a name: the uncalibrated cost model."""
 
 
 class PredictionQuery(ProgramChoice):
-    """A strategy, and what its prediction rests on."""
+    """A strategy, and the calibration for its prediction."""
 
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
     strategy: StrategyShape
-    """The strategy that is asked about."""
+    """The strategy."""
     calibration: Label | None = None
-    """Name of a calibration of this machine, or `"none"` for what is generally known of the
-    machine's kind; null: the newest of measured trials of the machine, and of simulated ones where
-    the evaluator is given as simulated."""
+    """Name of a calibration of this machine, or `"none"` for the uncalibrated cost model; null: the
+    newest calibration of measured trials on the machine, or of simulated ones if the evaluator is
+    given as simulated."""
     min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
-    """Memory of the fullest GPU that is to be left for a strategy to count as fitting, GiB."""
+    """Free memory required on the fullest GPU for a strategy to fit, GiB."""

@@ -13,11 +13,10 @@ from autotune.schemas.wire import Positive, Wire
 
 
 class ScalingQuery(PredictionQuery):
-    """A strategy, and the numbers of nodes on which its layout is looked at."""
+    """A strategy, and the numbers of nodes for its layout."""
 
     nodes: list[Positive] = Field(default_factory=list, max_length=MOST_WIDTHS)
-    """Numbers of nodes on which the layout is looked at; empty: halves and doubles of the
-    strategy's own."""
+    """Numbers of nodes; empty: halves and doubles of the strategy's own."""
 
 
 class ScaledStrategy(Wire):
@@ -40,40 +39,39 @@ class ScaledStrategy(Wire):
     measured: bool
     """Whether a trial timed it."""
     tokens_per_s: float
-    """Tokens trained in a second."""
+    """Tokens per second."""
     efficiency: float
-    """Rate for each GPU over that on the fewest nodes; 1 there."""
+    """Rate per GPU relative to the fewest nodes; 1 there."""
     efficiency_low: float
     """Lower end of its 80 % interval."""
     efficiency_high: float
     """Upper end of its 80 % interval."""
     fit_probability: float
-    """Probability that memory suffices; 1 where it was timed."""
+    """Probability that it fits into memory; 1 if it was measured."""
 
 
 class UnscaledStrategy(Wire):
-    """The layout on a number of nodes on which no step could be timed."""
+    """A number of nodes on which the layout failed."""
 
     num_nodes: int
     """Nodes."""
     strategy: StrategyShape
     """The layout there."""
     state: TrialState
-    """How the last trial ended that tried."""
+    """State of the last trial there."""
 
 
 class ScalingSeries(Wire):
     """Scaling of one kind, of one layout."""
 
     kind: ScalingKind
-    """With the same global batch on all nodes (`strong`), or with one in proportion to the nodes
-    (`weak`)."""
+    """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
     strategy: StrategyShape
-    """The layout as it was asked about, with the nodes and the batch that it has."""
+    """The requested layout, with its nodes and batch."""
     points: list[ScaledStrategy]
-    """The layout on each number of nodes, fewest first, but for those that `failed`."""
+    """The layout on each number of nodes, fewest first, without those that failed."""
     failed: list[UnscaledStrategy] = Field(default_factory=list)
-    """What was tried and could not be timed."""
+    """Numbers of nodes on which trials failed."""
     omitted: dict[int, str]
     """Number of nodes, and why the layout cannot run there."""
     sentence: str
@@ -88,14 +86,12 @@ class ScalingStudy(Wire):
     machine: MachineShape
     """The machine in full."""
     strategy: StrategyShape
-    """The strategy that was asked about."""
+    """The requested strategy."""
     calibration: CalibrationSummary | None = None
-    """Trials that the figures rest on; null where they are general knowledge of the machine's kind,
-    or a campaign's own trials."""
+    """Calibration used; null if uncalibrated, or based on a campaign's own trials."""
     campaign_id: int | None = None
-    """The campaign whose trials it rests on and whose measured steps it holds; null where it rests
-    on none."""
+    """Campaign whose trials and measurements it uses; null without one."""
     simulated: bool = False
-    """Whether those steps come from the cost model and no machine."""
+    """Whether these measurements are simulated."""
     series: list[ScalingSeries]
-    """Strong and weak scaling; one alone where the layout can run in no other way."""
+    """Strong and weak scaling; only one if the layout cannot run the other way."""

@@ -1,4 +1,4 @@
-"""What may be tried, as users write it."""
+"""Search spaces in requests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SettingChoice = Annotated[
     Annotated[list[SettingValue], Field(max_length=MOST_VALUES)] | SettingValue,
     BeforeValidator(notation.setting),
 ]
-"""A dimension of a trainer's own; which values it has is known where its adapter is."""
+"""A dimension that only a trainer has; its adapter knows the valid values."""
 
 
 class BatchBounds(Wire):
@@ -57,10 +57,10 @@ BatchChoice = Annotated[
 
 
 class ReadySpace(Wire):
-    """Where a space starts from."""
+    """Base of a space."""
 
     preset: Label | None = None
-    """A ready space of the catalog, such as `table-v`."""
+    """A built-in space, such as `table-v`."""
 
 
 def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
@@ -69,7 +69,7 @@ def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
 
 
 class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  # type: ignore[misc]
-    """What may be tried. Starts from a ready space where one is named; each field overrides it.
+    """A search space. Fields override the values of the preset, if one is named.
 
     A dimension is one value (`4`), a list (`[1, 2, 4]`), a range (`{"minimum": 4, "maximum": 20,
     "step": 4}`), `"auto"`, or a text of these (`"4..20 step 4"`). Where neither the ready space nor
@@ -89,9 +89,9 @@ class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  #
         Field(max_length=50, exclude_if=lambda settings: not settings),
         BeforeValidator(notation.settings),
     ] = Field(default_factory=dict)
-    """Values of the trainer's own dimensions, by name: one value, a list, a text such as
-    `"on,off"`, or `"auto"` for all values. What is not named is `"auto"`, or has its usual value
-    where the trainer searches it only on demand. Or a text of these:
+    """Values of dimensions that only the trainer has, by name: one value, a list, a text such as
+    `"on,off"`, or `"auto"` for all values. Omitted dimensions are `"auto"`, or have their default
+    if the trainer searches them only on demand. Also accepts a text:
     `"overlap=on bucket=50,100"`."""
     global_batch_size: BatchChoice | None = None
     """Samples of one optimizer step: one size, bounds, or a text of these (`"512..1024"`)."""

@@ -1,4 +1,4 @@
-"""What a scaling study asks: given layouts on given numbers of nodes, each measured."""
+"""Scaling studies: given layouts, measured on given numbers of nodes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ MOST_WIDTHS = 50
 
 
 class StudySpec(Wire):
-    """A scaling study, which a campaign makes instead of a search: each strategy is measured on
-    each number of nodes, at its own accumulation."""
+    """A scaling study, instead of a search: each strategy is measured on each number of nodes, at
+    its own accumulation."""
 
     kinds: list[ScalingKind] = Field(["strong", "weak"], min_length=1, max_length=2)
-    """With the same global batch on all nodes (`strong`), with one in proportion to the nodes
-    (`weak`), or both."""
+    """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
     strategies: list[StrategyShape] = Field(default_factory=list, max_length=MOST_STUDIED)
-    """Layouts, each with the global batch that strong scaling keeps and that weak scaling has on
+    """Layouts, each with the global batch for strong scaling, which is also that of weak scaling on
     the strategy's own nodes."""
     like: Positive | None = None
-    """The campaign whose recommended strategy is taken, where no `strategies` are given."""
+    """Campaign whose recommended strategy is used if no `strategies` are given."""
     nodes: list[Positive] = Field(default_factory=list, max_length=MOST_WIDTHS)
-    """Numbers of nodes; where none are given, halves and doubles of each strategy's own, within
-    the campaign's `nodes`."""
+    """Numbers of nodes; default: halves and doubles of each strategy's own, within the campaign's
+    `nodes`."""
 
 
 class StudiedStrategy(Wire):
-    """What a scaling study would measure."""
+    """A planned trial of a scaling study."""
 
     strategy: StrategyShape
-    """The layout on a number of nodes, with the accumulation that makes its batch."""
+    """The layout on a number of nodes, with the accumulation for its batch."""
     gpus: int
     """GPUs of these nodes."""
     global_batch_size: int
@@ -49,9 +48,9 @@ class StudiedStrategy(Wire):
 
 
 class StudyPlan(Wire):
-    """What a scaling study would measure, the fewest nodes first."""
+    """Trials of a scaling study, fewest nodes first."""
 
     trials: list[StudiedStrategy]
     """Its trials, in their order."""
     omitted: list[str]
-    """What cannot be measured, and why: a sentence each."""
+    """What cannot be measured, and why, one sentence each."""

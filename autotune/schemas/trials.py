@@ -1,4 +1,4 @@
-"""Trials: what ran, as what, and what it measured."""
+"""Trials and their measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialStat
 
 
 class TrialMetrics(Wire):
-    """The figures of one strategy at its own GAS.
+    """Metrics of one strategy at its own GAS.
 
     Model FLOPs count no recomputation, hardware FLOPs do; MFU and HFU are these over the machine's
     16-bit peak.
@@ -33,20 +33,19 @@ class TrialMetrics(Wire):
     iteration_time_s: float
     """Median time of an optimizer step, s."""
     iteration_time_spread_s: float
-    """Half of the distance between the 10th and the 90th percentile of that time, s."""
+    """Half the distance between the 10th and 90th percentile of that time, s."""
     measured: bool
-    """False where the time follows from two other GAS values by the law of accumulation."""
+    """Whether the time was measured at this GAS; otherwise derived from two other GAS values."""
     tokens_per_s: float
-    """Tokens trained in a second."""
+    """Tokens per second."""
     tokens_per_s_per_gpu: float
-    """Tokens trained in a second on each GPU."""
+    """Tokens per second and GPU."""
     tokens_per_node_hour: float
-    """Tokens trained in an hour on each node."""
+    """Tokens per node-hour."""
     tokens_per_joule: float | None = None
-    """Tokens trained with a joule of all nodes, hosts included; null where the machine's power
-    figures are not known."""
+    """Tokens per joule of all nodes, hosts included; null if the machine's power is unknown."""
     energy_sampled: bool = False
-    """Whether the GPUs' part of that energy is what they drew; otherwise it is predicted."""
+    """Whether the GPUs' part of that energy was sampled; otherwise it is predicted."""
     model_tflops_per_gpu: float
     """Model FLOPs of each GPU, TFLOP/s."""
     hardware_tflops_per_gpu: float
@@ -58,35 +57,34 @@ class TrialMetrics(Wire):
     peak_memory_gib: float | None
     """Peak memory of the fullest rank, GiB; null where it is not known."""
     loss: float | None
-    """Loss of the last iteration, nats for a token; null where the trial does not train for
-    real."""
+    """Loss of the last iteration, nats per token; null for a simulated trial."""
     trainer_parameters: int | None = None
-    """Parameters of the model as its trainer counts them; null where it does not tell."""
+    """Parameters of the model as counted by the trainer; null if it does not report them."""
     model_parameters: int | None = None
-    """Parameters of the model that the trial was to train, with which figures are worked out; null
-    where its trainer does not tell its own."""
+    """Parameters of the requested model, from which metrics are computed; null if the trainer does
+    not report its own."""
 
 
 class Accumulation(Wire):
     """Iteration time of one layout at one GAS."""
 
     gradient_accumulation_steps: int
-    """Micro-batches of each replica in one optimizer step (GAS)."""
+    """Micro-batches per replica and optimizer step (GAS)."""
     global_batch_size: int
     """Samples of one optimizer step."""
     iteration_time_s: float
-    """Time of an optimizer step, s: the median of those measured, or what the law of accumulation
-    says."""
+    """Time of an optimizer step, s: the median of the measurements, or derived from other GAS
+    values."""
     tokens_per_s: float
-    """Tokens trained in a second."""
+    """Tokens per second."""
     measured: bool
     """Whether it was measured at this GAS."""
     iteration_times_s: list[float] = Field(default_factory=list)
-    """Time of each measured iteration, s; empty where none was."""
+    """Time of each measured iteration, s; empty if none was measured."""
 
 
 class Expectation(Wire):
-    """What was expected of a trial before it ran, by all that was known then.
+    """Prediction of a trial before it ran.
 
     The median time and memory are the trial's `predicted_iteration_time_s` and
     `predicted_memory_gib`.
@@ -99,19 +97,20 @@ class Expectation(Wire):
     iteration_time_high_s: float
     """Upper end of that interval, s."""
     fit_probability: float
-    """Probability that memory suffices."""
+    """Probability that it fits into memory."""
     node_hours: float
-    """What the trial takes if it runs to its end."""
+    """Node-hours of a full run."""
     best_so_far: float | None
-    """Objective of the best layout measured by then; null while there was none."""
+    """Objective of the best layout so far; null if there was none."""
     probability_better: float | None
-    """Probability that this one is better than that if it fits; null while there was none."""
+    """Probability that this trial is better than the best so far, if it fits; null if there was
+    none."""
 
 
 class Trial(Wire):
     """One short training run.
 
-    `strategy` is what ran, and all figures are its own.
+    All metrics are those of `strategy` as it ran.
     """
 
     id: int
@@ -121,61 +120,62 @@ class Trial(Wire):
     number: int
     """Counts from 1 within the campaign."""
     purpose: TrialPurpose
-    """Why it was run."""
+    """Its purpose."""
     strategy: StrategyShape
-    """What ran."""
+    """The strategy that ran."""
     stands_for_nodes: int | None = None
-    """Nodes of the same layout that it stands for; null where it stands for itself."""
+    """Nodes of the layout for which it stands in; null if it ran in full."""
     num_layers: int | None = None
-    """Layers that it ran with, of a model that has more: its pipeline and nodes are shorter by the
-    same factor; null where it ran with all."""
+    """Layers that it ran with, on proportionally fewer stages and nodes; null if it ran with all
+    layers."""
     token: str
     """Name of its directory under the service's `trials/`."""
     state: TrialState
-    """How it stands, or how it ended."""
+    """State of the trial."""
     phase: Literal["waiting", "running"] | None = None
-    """While it is pending: whether it waits for nodes or runs."""
+    """While pending: whether it waits for nodes or runs."""
     phase_reason: str = ""
-    """Why it waits, in words; of one that runs, what keeps its end from being known."""
+    """Why it waits, in words; for a running trial, why its end may be unknown (the scheduler does
+    not answer)."""
     job_id: str | None = None
-    """The scheduler's name for it; null where there is none."""
+    """The scheduler's id of its job; null without one."""
     simulated: bool
-    """Whether the cost model ran it and no machine."""
+    """Whether it was simulated by the cost model."""
     created_at: datetime
-    """When it was chosen."""
+    """When it was created."""
     started_at: datetime | None
-    """When it had its nodes; null until then."""
+    """When it got its nodes; null until then."""
     finished_at: datetime | None
     """When it ended; null until then."""
     duration_s: float | None
-    """From its start to its end, s; null until then."""
+    """Time from start to end, s; null until it ended."""
     node_hours: float | None
-    """Node-hours that it took; null until it ended."""
+    """Node-hours; null until it ended."""
     predicted_iteration_time_s: float | None
     """Median prediction of the time of an optimizer step before it ran, s."""
     predicted_memory_gib: float | None
     """Median prediction of the fullest rank's peak memory before it ran, GiB."""
     expected: Expectation | None = None
-    """What else was expected of it; null where an earlier version started it."""
+    """Further predictions; null for trials of an earlier version."""
     metrics: TrialMetrics | None
-    """Its figures; null unless it went well."""
+    """Its metrics; null unless it succeeded."""
     accumulations: list[Accumulation]
-    """Iteration times at each GAS that was measured, and at its own."""
+    """Iteration times at each measured GAS, and at its own."""
     peak_memory_gib_by_rank: list[float]
     """Peak memory of each rank, GiB; empty where it is not known."""
     gpu_joules_per_token: float | None = None
-    """Energy that the GPUs alone drew through the measured iterations, J for a token, at whatever
-    GAS these ran; null where it was not sampled."""
+    """Energy of the GPUs alone during the measured iterations at all measured GAS values, J per
+    token; null if not sampled."""
     energy_note: str = ""
     """How the energy was sampled, or why it was not."""
     error: str | None
-    """Why it failed, in words; null where it did not."""
+    """Why it failed, in words; null if it did not fail."""
     log_path: str | None
-    """File of its log on the service's machine; null where there is none."""
+    """File of its log on the service's machine; null if there is none."""
     host: str | None
     """Nodes that it ran on; null where not known."""
     versions: dict[str, str]
-    """Versions of what it ran with, by package."""
+    """Package versions of its environment."""
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """Print it in an interactive shell: in a line, not with all its fields."""
@@ -198,12 +198,12 @@ class Trial(Wire):
 
 
 class NodePower(Wire):
-    """Power of all GPUs of one node over time, the host left out."""
+    """Power of all GPUs of one node over time, without the host."""
 
     node: str
     """Name of the node."""
     samples: int
-    """Samples that were taken; where there are fewer points, each is the mean of several."""
+    """Number of samples; with fewer points, each is the mean of several."""
     at_s: list[float]
     """Time of each point since the trial's start by the node's clock, s."""
     watts: list[float]
@@ -216,7 +216,7 @@ class NodePower(Wire):
 
 
 class EnergyWindow(Wire):
-    """A stretch of a trial from whose samples its energy was computed."""
+    """An interval of a trial whose samples were used for its energy."""
 
     start_s: float
     """Its first sample since the trial's start, s."""
@@ -225,17 +225,17 @@ class EnergyWindow(Wire):
 
 
 class TrialPower(Wire):
-    """Power of the GPUs of each of a trial's nodes over time, hosts left out.
+    """Power of the GPUs of each node of a trial over time, without hosts.
 
-    A trial samples it about once a second. Of a node at most 600 points are kept, of more than 60
-    nodes fewer: means over equal stretches of time.
+    A trial samples it about once a second. At most 600 points per node are stored (fewer for more
+    than 60 nodes), as means over equal intervals.
     """
 
     nodes: list[NodePower] = Field(default_factory=list)
-    """Nodes that were sampled; empty where none was."""
+    """Sampled nodes; empty if none was sampled."""
     energy_windows: list[EnergyWindow] = Field(default_factory=list)
-    """The measured iterations, from which `gpu_joules_per_token` was computed; empty where it was
-    not."""
+    """Intervals of the measured iterations, used for `gpu_joules_per_token`; empty if it was not
+    computed."""
     note: str = ""
     """How power was sampled, or why it was not."""
 

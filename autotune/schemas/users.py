@@ -1,4 +1,4 @@
-"""Users of a service that a group shares, what they may do, and what was done."""
+"""Users of a shared service, their scopes and limits, and the audit."""
 
 from __future__ import annotations
 
@@ -20,61 +20,61 @@ AtMost = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
 class UserLimits(Wire):
-    """How much one user may have; null: no limit."""
+    """Limits of a user; null: no limit."""
 
     most_campaigns: AtMost | None = None
-    """Campaigns that have not ended, at once."""
+    """Maximum active campaigns."""
     most_trials: AtMost | None = None
-    """Trials at once, of all campaigns."""
+    """Maximum concurrent trials of all campaigns."""
     node_hours_a_month: Annotated[float, Field(gt=0)] | None = None
-    """Node-hours of trials in a calendar month (UTC), the simulated ones left out."""
+    """Maximum node-hours of trials per calendar month (UTC), without simulated trials."""
 
 
 class UserCreate(UserLimits):
     """A user to be added."""
 
     name: UserName
-    """Letters, digits and `._@+-`; given once, even where its user was revoked."""
+    """Letters, digits and `._@+-`; unique, also among revoked users."""
     scope: UserScope = "submit"
-    """What the user may do."""
+    """Scope of the user."""
     email: EmailAddress | None = None
-    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
+    """E-mail address for notices; null: none."""
 
 
 class UserChange(UserLimits):
-    """What is to be another; what is left out stays."""
+    """Fields to change; omitted fields stay unchanged."""
 
     scope: UserScope = "submit"
-    """What the user may do."""
+    """Scope of the user."""
     email: EmailAddress | None = None
-    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
+    """E-mail address for notices; null: none."""
 
 
 class User(UserLimits):
     """A user."""
 
     name: str
-    """As which owners of campaigns are named."""
+    """Name of the user."""
     scope: UserScope
-    """What the user may do."""
+    """Scope of the user."""
     email: str | None = None
-    """Where campaigns of theirs that ask for it tell of their end; null: nowhere."""
+    """E-mail address for notices; null: none."""
     has_token: bool
-    """Whether there is a token; without one the user comes through a proxy alone."""
+    """Whether there is a token; a user without one signs in through a proxy."""
     created_at: datetime
     """When the user was added."""
     revoked_at: datetime | None
-    """When the user was shut out; null: never."""
+    """When the user was revoked; null: never."""
     last_used_at: datetime | None
-    """When a request was last made, to ten minutes; null: never."""
+    """Time of the last request, to ten minutes; null: never."""
     unfinished_campaigns: int
     """Campaigns that have not ended."""
     node_hours_this_month: float
-    """Node-hours that trials have taken this calendar month (UTC), the simulated ones left out."""
+    """Node-hours used this calendar month (UTC), without simulated trials."""
 
 
 class NewToken(Wire):
-    """A user's token. It is told once: the service keeps what it is known by alone."""
+    """A user's token. It is returned once: the service stores only its hash."""
 
     name: str
     """The user's name, with which the token begins."""
@@ -83,33 +83,33 @@ class NewToken(Wire):
 
 
 class WhoAmI(Wire):
-    """Who asks, as the service knows them."""
+    """The user who makes the request."""
 
     name: str | None
-    """The user's name; null for the service's own user, who runs it."""
+    """Name of the user; null for the service's own user."""
     scope: UserScope
-    """What this user may do."""
+    """Scope of this user."""
     group: bool
     """Whether the service is shared by a group, with a token for each user."""
 
 
 class AuditEntry(Wire):
-    """One change that was asked for."""
+    """A requested change."""
 
     id: int
     """Grows with each."""
     at: datetime
-    """When it was answered."""
+    """Time of the response."""
     user: str | None
-    """Who asked; null: the service's own user, or nobody known (status 401)."""
+    """The user; null: the service's own user, or unknown (status 401)."""
     address: str
-    """Where the request came from: an address, or `command` for a command at the database."""
+    """Origin of the request: an address, or `command` for a command at the database."""
     action: str
     """The method with the path's template, or the command."""
     campaign_id: int | None
-    """The campaign that it was about; null where it was about none."""
+    """Its campaign; null if it has none."""
     status: int
-    """HTTP status of the answer: 2xx done, 4xx refused."""
+    """HTTP status: 2xx done, 4xx refused."""
 
 
 class AuditPage(Wire):

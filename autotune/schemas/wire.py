@@ -1,4 +1,4 @@
-"""What all wire models have in common, and the answer to a request that is refused."""
+"""Base of all wire models, and the response to a refused request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 TrialPurpose = Literal["search", "confirmation", "baseline", "study"]
-"""Why a trial is run: to search, to measure one of the best once more, or to have the layout
-measured that the result is told against, which counts as a trial of the search; or for a scaling
-study, which searches nothing."""
+"""Purpose of a trial: `search`, `confirmation` (one of the best measured again), `baseline` (counts
+as a trial of the search), or `study` (part of a scaling study)."""
 
 AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study"})
 """Purposes of trials that measure a strategy at its own GAS alone."""
@@ -35,7 +34,7 @@ MOST_VALUES = 1000
 
 
 class Wire(BaseModel):
-    """Base of all: unknown fields are refused, not dropped, and so are infinity and NaN."""
+    """Base of all models: unknown fields, infinity and NaN are refused."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -43,16 +42,16 @@ class Wire(BaseModel):
 
 
 class FieldProblem(Wire):
-    """One field of a request that cannot be used: its value, why, and what would do."""
+    """An invalid field of a request: its value, the reason, and valid values."""
 
     field: str
-    """Name of the field as the request has it, such as `budget.max_trials`."""
+    """Name of the field in the request, such as `budget.max_trials`."""
     value: Any = None
-    """What was given; cut short where it is long."""
+    """The given value, truncated if long."""
     reason: str
-    """Why it cannot be used."""
+    """Why it is invalid."""
     valid: str = ""
-    """What would do; empty where there is nothing to say."""
+    """Valid values; may be empty."""
 
 
 class Problem(Wire):
@@ -67,6 +66,6 @@ class Problem(Wire):
     detail: str
     """The whole problem in one line."""
     errors: list[FieldProblem] = Field(default_factory=list)
-    """Each field that is refused; empty where no field is to blame."""
+    """The refused fields; empty if no field is to blame."""
     request_id: str = ""
-    """By which the service's log knows the request."""
+    """Id of the request in the service's log."""

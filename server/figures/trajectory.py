@@ -106,7 +106,7 @@ class Trajectory(Wire):
     objective_title: str
     """Its unit."""
     simulated: bool
-    """Whether its figures come from the cost model and no machine."""
+    """Whether its data is simulated by the cost model."""
     by: Axis
     """What the horizontal axis counts."""
     x_title: str
