@@ -10,7 +10,7 @@ from autotune.explanation import MEMORY_WORDS, time_words
 from autotune.resolution import strategy_of
 from autotune.schemas import ExplainedStrategy, Explanation
 from autotune.wording import figure
-from server.dashboard.wording import mark, probability, seconds, times
+from server.wording import mark, probability, seconds, times
 
 ROLES = {"winner": "Best", "runner_up": "Runner-up", "baseline": "Baseline"}
 

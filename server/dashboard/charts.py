@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from autotune.schemas import TrialPower
 from server.dashboard.series import AccumulationSeries, MemorySeries
-from server.dashboard.wording import seconds
 from server.figures.comparison import COLOURS, DASHES
 from server.figures.style import FIGURE, PALETTES, Scheme, by_value, finish, legend, limit_line
 from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.wording import seconds
 
 
 def accumulation_chart(series: AccumulationSeries, *, scheme: Scheme = "light") -> Spec:

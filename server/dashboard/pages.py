@@ -28,7 +28,11 @@ from server.dashboard.form import SEARCHES
 from server.dashboard.series import accumulation_series
 from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
-from server.dashboard.wording import (
+from server.figures.source import FigureSource
+from server.settings import Settings
+from server.store.campaigns import get_campaign
+from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
+from server.wording import (
     age,
     count,
     duration,
@@ -37,10 +41,6 @@ from server.dashboard.wording import (
     nothing_ran,
     plural,
 )
-from server.figures.source import FigureSource
-from server.settings import Settings
-from server.store.campaigns import get_campaign
-from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
 
 NEWEST_FIRST = "-number"
 ROWS = 100

@@ -14,7 +14,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
 from autotune.wording import figure
 from search_spaces.dimensions import DIMENSIONS
-from server.dashboard.wording import percent, seconds
+from server.wording import percent, seconds
 
 WIDTH = 1000.0
 """Of a bar, in units of its own; the page stretches it."""

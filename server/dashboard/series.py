@@ -13,7 +13,7 @@ from pydantic import Field
 from autotune.measurement import AccumulationMeasurement, accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import Accumulation, Campaign, Recommendation, Trial, Wire
-from server.dashboard.wording import strategy_line
+from server.wording import strategy_line
 
 
 class AccumulationSeries(Wire):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from autotune.explanation.scaling import scaled_strategies
 from autotune.resolution import strategy_of
 from autotune.schemas import ScalingKind, StrategyShape, StudySpec
-from server.dashboard.wording import count, mark, plural
 from server.figures.scaling import TITLES, layout_line, measured_steps
 from server.figures.source import FigureSource
+from server.wording import count, mark, plural
 
 
 @dataclass(frozen=True, kw_only=True)

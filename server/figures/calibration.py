@@ -7,7 +7,6 @@ from statistics import median
 from typing import Literal
 
 from autotune.schemas import FigureTable, Trial, TrialPurpose, TrialState, Wire
-from server.dashboard.wording import plural, probability, seconds, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
@@ -22,6 +21,7 @@ from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, axis, finish
 from server.figures.trajectory import thin
 from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.wording import plural, probability, seconds, strategy_line
 
 
 class CalibrationPoint(Wire):

@@ -12,11 +12,11 @@ from autotune.resolution import strategy_shape
 from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.dashboard.wording import plural, probability, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, by_value, finish
 from server.figures.vega import Spec, layer, nominal, ordinal
+from server.wording import plural, probability, strategy_line
 
 PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
 """`predicted`: nothing ran there yet; `out_of_memory`: what was tried there ran out of it, and the

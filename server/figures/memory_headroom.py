@@ -7,7 +7,6 @@ from typing import Literal
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, TrialState, Wire
 from autotune.wording import figure
-from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
@@ -22,6 +21,7 @@ from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, axis, finish, limit_line, scale
 from server.figures.trajectory import thin
 from server.figures.vega import Spec, at, layer, nominal, ordinal, quantitative
+from server.wording import plural, strategy_line
 
 FARTHEST = 0.3
 """Share of a GPU's memory that a trial may have wanted beyond it and still be drawn there."""

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from autotune.dimension_words import value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, Wire
-from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import outcome_channels
 from server.figures.outcome import FAILURES, NOT_DRAWN, Outcome, objective_of, outcome_of
@@ -31,6 +30,7 @@ from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Palette, Scheme, by_value, finish
 from server.figures.trajectory import thin
 from server.figures.vega import Spec, expr, layer, nominal, ordinal, quantitative
+from server.wording import plural, strategy_line
 
 LINES = 400
 """More are a mat: of more trials a share of each outcome is drawn."""

@@ -9,11 +9,11 @@ from autotune.recommendation.pareto import COSTS, pareto_fronts
 from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.dashboard.wording import plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, by_value, finish
 from server.figures.vega import Spec, layer, nominal, quantitative
+from server.wording import plural, strategy_line
 
 TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
 KINDS = ("on the front", "beaten in both")

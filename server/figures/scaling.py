@@ -23,7 +23,6 @@ from autotune.schemas import (
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.dashboard.wording import count, mark, seconds, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import LANE_ROWS, above_lane, lane_layers, lane_middle, outcome_channels
 from server.figures.outcome import outcome_of_state
@@ -38,6 +37,7 @@ from server.figures.style import (
     reference_line,
 )
 from server.figures.vega import Spec, expr, layer, nominal, quantitative
+from server.wording import count, mark, seconds, strategy_line
 
 TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import FigureTable, Trial, TrialState, Wire
-from server.dashboard.wording import axis_unit, duration, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, by_value, finish
 from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.wording import axis_unit, duration, strategy_line
 
 MOST_ROWS_PX = 340
 LEAST_ROW_PX = 3

@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol, TypeVar
 from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from autotune.wording import figure
-from server.dashboard.wording import axis_unit, plural, strategy_line
 from server.figures.drawn import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
@@ -38,6 +37,7 @@ from server.figures.style import (
     scale,
 )
 from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.wording import axis_unit, plural, strategy_line
 
 MAXIMUM_POINTS = 3000
 """More marks than this cost the browser more than they tell the eye."""

@@ -211,9 +211,9 @@ def runner(
 
 def _runner_here(settings: Settings) -> str:
     """Return what the runner of this host does; raises Failed where there is none."""
-    from server.dashboard.wording import plural
     from server.store import Store
     from server.store.runners import known_runners
+    from server.wording import plural
 
     host = node()
     with closing(Store(settings.url)) as store:

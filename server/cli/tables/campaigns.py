@@ -25,7 +25,7 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.dashboard.wording import best_origin, best_projected_from, fastest_single
+from server.wording import best_origin, best_projected_from, fastest_single
 
 
 def campaigns(items: Sequence[Campaign]) -> Group:

@@ -14,7 +14,7 @@ from autotune.schemas import CalibrationSummary, MachineShape, ModelShape, Strat
 from autotune.wording import figure
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
-from server.dashboard.wording import (
+from server.wording import (
     duration,
     iteration_expected,
     mark,

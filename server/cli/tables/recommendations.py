@@ -33,7 +33,7 @@ from server.cli.tables.elements import (
     without_common,
 )
 from server.cli.tables.trials import metrics_facts
-from server.dashboard.wording import (
+from server.wording import (
     fits,
     neighbour_state,
     projected_from,

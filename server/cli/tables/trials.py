@@ -27,7 +27,7 @@ from server.cli.tables.elements import (
     with_unit,
     without_common,
 )
-from server.dashboard.wording import energy_origin, power_summary, step_spread
+from server.wording import energy_origin, power_summary, step_spread
 
 NODES_SHOWN = 16
 BARS = "▁▂▃▄▅▆▇█"

@@ -18,7 +18,7 @@ from autotune.schemas import (
 )
 from autotune.wording import figure
 from search_spaces.catalog import load_machine
-from server.dashboard.wording import (
+from server.wording import (
     age,
     axis_unit,
     duration,
