@@ -53,6 +53,7 @@ from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.request_record import RequestRecord
 from server.api.standings import Standings
+from server.dashboard import entrance as entrance_page
 from server.dashboard import reference
 from server.dashboard import routes as dashboard
 from server.data_folder import closed_folder
@@ -91,7 +92,13 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Return all that a request passes through, refusals and failures included, in the gate."""
         within = super().build_middleware_stack()
-        gate = Gate(within, access=self.state.access, settings=self.state.settings)
+        access: Access = self.state.access
+        gate = Gate(
+            within,
+            access=access,
+            settings=self.state.settings,
+            locked_page=lambda request, to: entrance_page.locked_page(request, access, to=to),
+        )
         inner = Auditing(gate, store=self.state.store) if self.state.settings.group else gate
         return RequestRecord(inner, metrics=self.state.metrics)
 
@@ -163,9 +170,8 @@ def _routes() -> list[BaseRoute]:
     for resource in RESOURCES:
         api.include_router(resource.router)
     router.include_router(api, prefix="/api/v1")
-    for module in (health, metrics, dashboard):
+    for module in (health, metrics, dashboard, entrance_page):
         router.include_router(module.router)
-    router.include_router(entrance.entrance)
     return router.routes
 
 

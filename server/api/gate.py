@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -20,7 +21,6 @@ from server.api.access import Access, caller_for
 from server.api.callers import CALLER
 from server.api.metrics import MetricsToken
 from server.api.origin import INERT
-from server.dashboard.rendering import render
 from server.encryption import Encryption
 from server.problems import problem
 from server.settings import Settings
@@ -70,11 +70,24 @@ class Identified:
 
 class Gate:
     """Middleware around everything: serves those who may use the service, and nobody over a
-    connection that others could read."""
+    connection that others could read.
 
-    def __init__(self, app: ASGIApp, *, access: Access, settings: Settings) -> None:
+    Args:
+        locked_page: returns the page that a browser without a session gets, from where it then
+            goes on to an address of this service.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        settings: Settings,
+        locked_page: Callable[[Request, str], Response],
+    ) -> None:
         self.app = app
         self.access = access
+        self.locked_page = locked_page
         self.encryption = Encryption(settings)
         self.metrics_token = MetricsToken(settings.metrics_token_file)
         self.user_header = settings.proxy_user_header
@@ -149,25 +162,12 @@ class Gate:
         wants_page = "text/html" in Headers(scope=scope).get("accept", "")
         if wants_page and not scope["path"].startswith("/api/"):
             request = Request(scope)
-            page = locked_page(request, self.access, to=_own_address(request))
+            page = self.locked_page(request, _own_address(request))
             await page(scope, receive, send)
             return
         headers = {**INERT, "WWW-Authenticate": "Bearer"}
         refused = problem(HTTPStatus.UNAUTHORIZED, reason, headers=headers)
         await refused(scope, receive, send)
-
-
-def locked_page(
-    request: Request,
-    access: Access,
-    *,
-    to: str = "/",
-    refusal: str = "",
-    status: int = HTTPStatus.UNAUTHORIZED,
-) -> Response:
-    """Return the page of those who are not let in: with users it asks for a token."""
-    context = {"here": "locked", "group": access.is_group, "to": to, "refusal": refusal}
-    return render(request, "locked.html", context, status=status)
 
 
 def _own_address(request: Request) -> str:
