@@ -19,12 +19,12 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace
 from server.api.kept import Kept
 from server.programs import chosen_profile, is_simulated, program_of
-from server.runner.start import SearchStart, telling_of
 from server.settings import Settings
 from server.store import Store
 from server.store.history import PastTrial, TrialStack, newest_trial, sources_of, trials_of
 from server.store.stack import machine_digest, trainer_of
 from server.store.stack import program_of as program_name
+from server.store.start import SearchStart, telling_of
 
 KEPT = 500
 """Answers that are kept, the last asked for."""

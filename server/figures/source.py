@@ -22,7 +22,7 @@ from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.runner.start import SearchStart, program_of_campaign, space_of_campaign, versions_of
+from server.store.start import SearchStart, program_of_campaign, space_of_campaign, versions_of
 
 MAY_FIT = 0.1
 """Probability of fitting from which on a strategy counts among those that are compared."""

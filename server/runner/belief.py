@@ -13,10 +13,10 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from server.runner.results import Workload
 from server.runner.snapshot import CampaignSnapshot
-from server.runner.start import SearchStart, space_of_campaign
 from server.runner.worth import proposer_of, trial_cost
 from server.store import Store
 from server.store.history import earlier_observations
+from server.store.start import SearchStart, space_of_campaign
 
 
 class SearchBelief:

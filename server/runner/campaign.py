@@ -37,7 +37,6 @@ from server.runner.scheduling import (
     wants_baseline,
 )
 from server.runner.snapshot import CampaignSnapshot
-from server.runner.start import telling_trials
 from server.runner.study import next_of_study
 from server.runner.trial_ends import store_ends
 from server.runner.trial_logs import TrialLogs
@@ -49,6 +48,7 @@ from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import keep_start, note_worth
 from server.store.leases import Lease, release, renew
 from server.store.owner_limits import room_of
+from server.store.start import telling_trials
 from server.store.trials import (
     UnrunTrial,
     finish_all,
