@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from server.settings import Settings
 from server.store import Store
+from tests.failing_file_system import failing_file_system
 from tests.full_disk import full_disk
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
@@ -43,22 +47,38 @@ def test_a_trial_waits_for_room_on_the_disk_and_then_runs(tmp_path: Path) -> Non
         running.until_state(campaign, "done")
 
 
-def test_a_campaign_waits_for_a_file_system_that_cannot_be_written(tmp_path: Path) -> None:
-    """It goes on by itself, and nothing is held against a layout."""
-    with (
-        full_disk(tmp_path / "small", inodes=1000) as disk,
-        running_on(disk.folder, tmp_path / "elsewhere.db") as running,
-    ):
+@contextmanager
+def read_only(folder: Path) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    with full_disk(folder, inodes=1000) as disk:
         disk.make_room()
+
+        @contextmanager
+        def fails() -> Iterator[None]:
+            disk.forbid_writing()
+            yield
+            disk.allow_writing()
+
+        yield fails
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
+def test_a_campaign_waits_for_a_file_system_that_fails(tmp_path: Path, error: int) -> None:
+    """It goes on by itself, and nothing is held against a layout."""
+    folder = tmp_path / "small"
+    with ExitStack() as stack:
+        if error == errno.EROFS:
+            fails = stack.enter_context(read_only(folder))
+        else:
+            folder.mkdir()
+            fails = partial(failing_file_system, folder, error)
+        running = stack.enter_context(running_on(folder, tmp_path / "elsewhere.db"))
         campaign = created(running.store, time_scale=0.002)
         running.until(lambda: any(t.phase == "running" for t in running.trials(campaign)))
-        disk.forbid_writing()
-        read_only = os.strerror(errno.EROFS)
-        running.until(lambda: read_only in running.campaign(campaign).reason)
-        assert running.campaign(campaign).reason.startswith("waits for a file system: ")
-        assert str(disk.folder) in running.campaign(campaign).reason
-        assert running.campaign(campaign).state in {"running", "confirming"}
-        disk.allow_writing()
+        with fails():
+            running.until(lambda: os.strerror(error) in running.campaign(campaign).reason)
+            assert running.campaign(campaign).reason.startswith("waits for a file system: ")
+            assert str(folder) in running.campaign(campaign).reason
+            assert running.campaign(campaign).state in {"running", "confirming"}
         running.until(lambda: running.campaign(campaign).reason == "")
         running.until_state(campaign, "done")
         assert {trial.state for trial in running.trials(campaign)} <= {"ok", "oom"}
