@@ -13,7 +13,6 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.cli import tables
 from server.cli.options import ModelOptions, name_or_file
 from server.cli.output import Json, document, note, out, text
 
@@ -40,6 +39,7 @@ def list_(json: Json = False) -> None:
     `read`, by comparison with the trainer's documentation or sources.
     """
     from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
+    from server.cli.tables import elements as elements_table
     from server.settings import Settings
 
     folder = Settings().adapters_dir
@@ -56,9 +56,9 @@ def list_(json: Json = False) -> None:
         rows.append(row | told | {"description": adapter.description})
     if json:
         return document(rows)
-    table = tables.elements.headed("adapter", "from", "evidence", "checked", "")
+    table = elements_table.headed("adapter", "from", "evidence", "checked", "")
     for row in rows:
-        known = (row.get(name, tables.elements.NO_VALUE) for name in ("evidence", "checked"))
+        known = (row.get(name, elements_table.NO_VALUE) for name in ("evidence", "checked"))
         remark = Text(row.get("problem", "") or row.get("description", ""))
         style = "red" if "problem" in row else None
         table.add_row(row["name"], row["from"], *known, remark, style=style)
@@ -275,6 +275,8 @@ def _print(
     import json
     import shlex
 
+    from server.cli.tables import elements as elements_table
+
     plan = next(iter(requests.values())).directory.glob("**/start-1.json")
     for path in plan:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -288,7 +290,7 @@ def _print(
         else:
             values = ", ".join(f"{name} = {value}" for name, value in match.found.items())
             text(f"{values}\n  in: {match.line}")
-    table = tables.elements.headed("", "check", "")
+    table = elements_table.headed("", "check", "")
     for finding in findings:
         mark = Text("no", style="red")
         if not finding.shown:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
 
@@ -74,13 +73,15 @@ def read_document(path: Path) -> CalibrationDocument:
 
 def list_(service: ServiceOptions, json: Json = False) -> None:
     """List the service's calibrations."""
+    from server.cli.tables import calibrations as calibrations_table
+
     with service.client() as client:
         calibrations = client.calibrations()
     if json:
         return document(calibrations)
     if not calibrations:
         return note("no calibrations: make one with `autotune calibrations fit`")
-    return out().print(tables.calibrations.calibrations(calibrations))
+    return out().print(calibrations_table.calibrations(calibrations))
 
 
 def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
@@ -89,11 +90,13 @@ def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
     Constants with the most information from the trials come first. The ± of a value is a factor:
     the true value is with 80 % probability between the value divided by it and the value times it.
     """
+    from server.cli.tables import calibrations as calibrations_table
+
     with service.client() as client:
         calibration = client.calibration(known_name(name))
     if json:
         return document(calibration)
-    return out().print(tables.calibrations.calibration(calibration))
+    return out().print(calibrations_table.calibration(calibration))
 
 
 def fit(
@@ -117,11 +120,13 @@ def fit(
     All campaigns must have run on one machine; their models may differ, and trials that ran out of
     memory count as well. Diverse layouts are worth more than many similar ones.
     """
+    from server.cli.tables import calibrations as calibrations_table
+
     with service.client() as client:
         calibration = client.calibrate(new_name(name), campaigns, software=software)
     if json:
         return document(calibration)
-    out().print(tables.calibrations.calibration(calibration))
+    out().print(calibrations_table.calibration(calibration))
     return note(f"kept; use it with `autotune predict --calibration {name} ...`")
 
 

@@ -13,7 +13,6 @@ import typer
 from autotune.files import write_whole
 from autotune.schemas import CampaignState, TrialState
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.commands.recommendations import recommendation_of
 from server.cli.commands.watching import studied
 from server.cli.failures import Failed
@@ -44,6 +43,8 @@ def ls(
     json: Json = False,
 ) -> None:
     """List campaigns, newest first, with their outcomes."""
+    from server.cli.tables import campaigns as campaigns_table
+
     with service.client() as client:
         found = client.campaigns(state=state, search=search or "", sort=sort)
         campaigns = [handle.campaign for handle in islice(found, limit)]
@@ -53,7 +54,7 @@ def ls(
         return note(f"no campaign has all of these words: {search}")
     if not campaigns:
         return note("no campaigns: submit one with `autotune submit`")
-    return out().print(tables.campaigns.campaigns(campaigns))
+    return out().print(campaigns_table.campaigns(campaigns))
 
 
 def show(
@@ -80,6 +81,11 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a campaign and its trials, or one trial, with the reason for each choice."""
+    from server.cli.tables import campaigns as campaigns_table
+    from server.cli.tables import recommendations as recommendations_table
+    from server.cli.tables import scaling as scaling_table
+    from server.cli.tables import trials as trials_table
+
     if log and trial is None:
         raise InvalidInput("log", log, "a log is that of one trial", valid="--trial as well")
     with service.client() as client:
@@ -91,19 +97,19 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         answer = recommendation_of(handle)
         if handle.campaign.request.study is not None:
-            told = [tables.scaling.scaling(study) for study in studied(handle)]
+            told = [scaling_table.scaling(study) for study in studied(handle)]
         else:
             told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()
-    console.print(tables.campaigns.campaign(handle.campaign))
+    console.print(campaigns_table.campaign(handle.campaign))
     for table in told:
         console.print(table)
     console.print()
-    console.print(tables.trials.trials(trials))
+    console.print(trials_table.trials(trials))
     if any(trial.expected for trial in trials):
         console.print()
-        console.print(tables.trials.choices(trials))
-    for front in tables.recommendations.fronts(answer.recommendation) if answer else ():
+        console.print(trials_table.choices(trials))
+    for front in recommendations_table.fronts(answer.recommendation) if answer else ():
         console.print()
         console.print(front)
     return None
@@ -151,12 +157,15 @@ def _answer(
     answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
 ) -> Iterator[RenderableType]:
     """Yield what the campaign has come to, as far as it has."""
+    from server.cli.tables import campaigns as campaigns_table
+    from server.cli.tables import recommendations as recommendations_table
+
     if answer is not None:
-        yield tables.recommendations.outlook(answer.recommendation)
+        yield recommendations_table.outlook(answer.recommendation)
     if baseline is not None:
-        yield tables.recommendations.baseline(baseline)
+        yield recommendations_table.baseline(baseline)
     if explanation.sentences:
-        yield tables.campaigns.reasons(explanation)
+        yield campaigns_table.reasons(explanation)
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
@@ -169,14 +178,16 @@ def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Ba
 
 
 def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:
+    from server.cli.tables import trials as trials_table
+
     trial, power = handle.trial(number), handle.power(number)
     lines = handle.log(number, lines=log) if log else ""
     if json:
         told = {**plain(trial), "power": power}
         return document({"trial": told, "log": lines} if log else told)
-    out().print(tables.trials.trial(trial))
+    out().print(trials_table.trial(trial))
     if power.nodes:
-        out().print(tables.trials.power(power))
+        out().print(trials_table.power(power))
     return text(lines) if lines else None
 
 
@@ -213,12 +224,14 @@ def _steer(
     *,
     json: bool,
 ) -> None:
+    from server.cli.tables import campaigns as campaigns_table
+
     with service.client() as client:
         after = action(client.campaign(campaign)).campaign
     if json:
         document(after)
     else:
-        out().print(tables.campaigns.campaign(after))
+        out().print(campaigns_table.campaign(after))
 
 
 def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:

@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.options import name_or_file
 from server.cli.output import Json, document, note, out, text
 
@@ -38,6 +37,7 @@ def models(
     """
     from autotune.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
+    from server.cli.tables import models as models_table
 
     if model is not None:
         return _model_needs(model, tokens, json=json)
@@ -47,7 +47,7 @@ def models(
     transformers = [load_model(name) for name in model_names()]
     if json:
         return document([model_shape(item) for item in transformers])
-    return out().print(tables.models.models(transformers))
+    return out().print(models_table.models(transformers))
 
 
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
@@ -55,28 +55,30 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from autotune.model_needs import model_needs
     from autotune.schemas import ModelQuery
     from autotune.validation import validated
+    from server.cli.tables import models as models_table
 
     choice = model_choice(name_or_file(model))
     answer = model_needs(validated(ModelQuery, {"model": choice, "tokens": tokens}))
-    return document(answer) if json else out().print(tables.models.needs(answer))
+    return document(answer) if json else out().print(models_table.needs(answer))
 
 
 def machines(json: Json = False) -> None:
     """List the built-in machines; commands also take a TOML file."""
     from autotune.resolution import machine_shape
     from search_spaces.catalog import load_machine, machine_names
+    from server.cli.tables import elements as elements_table
 
     known = {name: load_machine(name) for name in machine_names()}
     if json:
         return document([machine_shape(item) for item in known.values()])
-    table = tables.elements.headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
+    table = elements_table.headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
     for name, item in known.items():
         table.add_row(
             name,
             Text(item.gpu),
             str(item.gpus_per_node),
-            tables.elements.figure(item.memory_gib),
-            tables.elements.NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
+            elements_table.figure(item.memory_gib),
+            elements_table.NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
             str(item.max_nodes),
         )
     return out().print(table)
@@ -107,18 +109,19 @@ def profiles(
 
 def _list_profiles(folder: Path, *, json: bool) -> None:
     """Print all; one that is broken is among them, with what is wrong with it."""
+    from server.cli.tables import elements as elements_table
     from server.profiles import profile_summaries
 
     summaries = profile_summaries(folder)
     if json:
         return document(summaries)
-    table = tables.elements.headed("profile", "machine", "trains with", "from", "")
+    table = elements_table.headed("profile", "machine", "trains with", "from", "")
     for item in summaries:
         usable = not item.problem
         table.add_row(
             item.name,
-            (item.machine or "any") if usable else tables.elements.NO_VALUE,
-            item.program or tables.elements.NO_VALUE,
+            (item.machine or "any") if usable else elements_table.NO_VALUE,
+            item.program or elements_table.NO_VALUE,
             "you" if item.source else "autotune",
             Text(item.problem or item.description),
             style=None if usable else "red",

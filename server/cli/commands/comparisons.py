@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from autotune.schemas import FigureScheme, ProgressAxis
-from server.cli import tables
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
 
@@ -38,6 +37,7 @@ def compare(
 ) -> None:
     """Compare campaigns: differing settings, results, and which found the best."""
     from autotune.client.files import figure_form
+    from server.cli.tables import comparisons as comparisons_table
 
     if to_file is not None:
         figure_form(to_file, field="to_file")  # before anything is asked or drawn
@@ -52,8 +52,8 @@ def compare(
     console = out()
     console.print(comparison.sentence)
     console.print()
-    console.print(tables.comparisons.winners(comparison))
+    console.print(comparisons_table.winners(comparison))
     console.print()
-    console.print(tables.comparisons.improvements(comparison))
+    console.print(comparisons_table.improvements(comparison))
     console.print()
-    return console.print(tables.comparisons.differences(comparison))
+    return console.print(comparisons_table.differences(comparison))

@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.failures import ExitCode
 from server.cli.options import OptionGroup, StorageOptions, name_or_file, no_machine
 from server.cli.output import Json, document, note, out
@@ -107,6 +106,8 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     with --live whether a node has the software for trials. With --ray, check a Ray cluster and its
     nodes. Prints what was found and what to do. Exit code 1 if a check fails.
     """
+    from server.cli.tables import elements as elements_table
+
     settings = storage.settings()
     profile = cluster.load_profile(settings.profiles_dir)
     known = cluster.machine or (profile and (profile.machine or not cluster.on_ray))
@@ -115,7 +116,7 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     if json:
         document([result.as_dict() for result in results])
     else:
-        table = tables.elements.headed("", "check", "found", "what to do")
+        table = elements_table.headed("", "check", "found", "what to do")
         for result in results:
             status = Text(result.status, style=STYLES[result.status])
             table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))

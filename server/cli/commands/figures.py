@@ -12,7 +12,6 @@ import typer
 from autotune.files import write_whole
 from autotune.schemas import FigureName, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
 
@@ -84,13 +83,15 @@ def plot(
     Without --kind, list the campaign's figures, and why others are missing. Every figure has one
     sentence that summarises it.
     """
+    from server.cli.tables import figures as figures_table
+
     if kind is None and to_file is not None:
         raise InvalidInput("kind", None, "a file holds one figure", valid=", ".join(kinds()))
     with service.client() as client:
         handle = client.campaign(campaign)
         if kind is None:
             offers = handle.figures()
-            return document(offers) if json else out().print(tables.figures.offers(offers))
+            return document(offers) if json else out().print(figures_table.offers(offers))
         written = to_file and _written(handle, kind, to_file, scheme, choice.options())
         figure = handle.figure(kind, **choice.options())
     if json:
@@ -98,7 +99,7 @@ def plot(
     if written:
         text(figure["caption"])
         return note(f"wrote {written}")
-    return out().print(tables.figures.figure(figure))
+    return out().print(figures_table.figure(figure))
 
 
 def kinds() -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.cli import tables
 from server.cli.commands.calibrations import known_name, read_document
 from server.cli.dimensions import PredictedOptions, SpaceOptions, options_of
 from server.cli.failures import ExitCode, Failed
@@ -126,6 +125,7 @@ def predict(
     from autotune.resolution import machine_of
     from autotune.schemas import PredictionQuery
     from autotune.validation import validated
+    from server.cli.tables import predictions as predictions_table
     from server.programs import refusals_of
     from server.settings import Settings
 
@@ -141,7 +141,7 @@ def predict(
     if json:
         document(answer)
     else:
-        out().print(tables.predictions.prediction(answer))
+        out().print(predictions_table.prediction(answer))
     if not (answer.legal and answer.fits):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -166,6 +166,8 @@ def sweep(
 
     Needs a service only for a calibration by name.
     """
+    from server.cli.tables import predictions as predictions_table
+
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
     from autotune.resolution import machine_of
@@ -173,7 +175,7 @@ def sweep(
     answer = ranked(query, *calibration.load(service), most=top, program=program_for(query))
     if json:
         return document(answer)
-    out().print(tables.predictions.sweep(answer))
+    out().print(predictions_table.sweep(answer))
     subject = [*model.words(), *machine.words(), *program.words(), *calibration.words()]
     if calibration.calibration is not None:
         subject += service.words()
@@ -196,6 +198,8 @@ def space(
 
     Needs no service. Dimensions that are not given are automatic. Exit code 1 if nothing fits.
     """
+    from server.cli.tables import predictions as predictions_table
+
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction import space_report
 
@@ -203,7 +207,7 @@ def space(
     if json:
         document(report)
     else:
-        out().print(tables.predictions.space(report))
+        out().print(predictions_table.space(report))
     if not report.layouts:
         raise Failed("there is nothing to try: " + "".join(report.warnings[:1]))
 

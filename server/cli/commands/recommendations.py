@@ -10,7 +10,6 @@ import typer
 from autotune.errors import ApiError
 from autotune.schemas import TrainerName
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, plain, text
@@ -44,6 +43,8 @@ def best(
     json: Json = False,
 ) -> None:
     """Print a campaign's recommendation, and write its launch files."""
+    from server.cli.tables import recommendations as recommendations_table
+
     if trainer and (script or out_dir is None):
         raise InvalidInput("for", trainer, "a trainer has files to write", valid="--out as well")
     with service.client() as client:
@@ -59,9 +60,9 @@ def best(
         found = {"chosen": ranked, "written": [str(path) for path in written]}
         return document(plain(answer.recommendation) | plain(found))
     if rank == 1:
-        out().print(tables.recommendations.recommendation(answer.recommendation))
+        out().print(recommendations_table.recommendation(answer.recommendation))
     else:
-        out().print(tables.recommendations.runner_up(answer.recommendation, ranked))
+        out().print(recommendations_table.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
     offer = next((each for each in answer.recommendation.trainers if each.name == trainer), None)

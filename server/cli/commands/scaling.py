@@ -9,7 +9,6 @@ import typer
 
 from autotune.schemas import ScalingKind
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.commands.predictions import (
     CalibrationOptions,
     program_for,
@@ -98,6 +97,7 @@ def scaling(
     """
     from autotune.schemas import ScalingQuery
     from autotune.validation import validated
+    from server.cli.tables import scaling as scaling_table
 
     counts = node_counts(nodes)
     if campaign is not None and model.model is not None:
@@ -125,7 +125,7 @@ def scaling(
         from autotune.prediction import scaling_study
 
         found = scaling_study(query, *calibration.load(service), program=program_for(query))
-    return document(found) if json else out().print(tables.scaling.scaling(found))
+    return document(found) if json else out().print(scaling_table.scaling(found))
 
 
 def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[str, Any]:
@@ -175,9 +175,11 @@ def _question(
 
 
 def _measure(client: Client, question: CampaignInput, study: StudyOptions, *, json: bool) -> None:
+    from server.cli.tables import scaling as scaling_table
+
     if study.dry_run:
         answer = client.dry_run(**question)
-        return document(answer) if json else out().print(tables.scaling.planned(answer))
+        return document(answer) if json else out().print(scaling_table.planned(answer))
     return submitted(client, question, watch=study.watch, json=json)
 
 

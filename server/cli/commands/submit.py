@@ -10,7 +10,6 @@ import typer
 
 from autotune.schemas import Objective, SearchMethod, Surrogate
 from search_spaces.errors import InvalidInput
-from server.cli import tables
 from server.cli.commands.watching import follow
 from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
@@ -261,6 +260,8 @@ def submit(
     The service measures layouts in short training runs until another is not worth its cost,
     measures the best ones again, and recommends one. Dimensions that are not given are automatic.
     """
+    from server.cli.tables import predictions as predictions_table
+
     machine_name = machine.machine or _machine_of(trials.profile, service)
     optional: dict[str, Any] = chosen(
         slurm=trials.slurm(),
@@ -296,7 +297,7 @@ def submit(
     with service.client() as client:
         if dry_run:
             answer = client.dry_run(**question)
-            return document(answer) if json else out().print(tables.predictions.dry_run(answer))
+            return document(answer) if json else out().print(predictions_table.dry_run(answer))
         return submitted(client, question, watch=watch, json=json)
 
 
@@ -322,6 +323,8 @@ def repeat(
 
     Model, machine, space, budget, seed, evaluator and baseline are copied; a deadline is not.
     """
+    from server.cli.tables import campaigns as campaigns_table
+
     with service.client() as client:
         handle = client.campaign(campaign).repeat(search, surrogate=surrogate)
         note(f"campaign {handle.id} repeats campaign {campaign} with the search {search}")
@@ -330,12 +333,14 @@ def repeat(
         elif json:
             return document(handle.campaign)
         else:
-            out().print(tables.campaigns.campaign(handle.campaign))
+            out().print(campaigns_table.campaign(handle.campaign))
     return note(f"next: `autotune compare {campaign} {handle.id}` shows both")
 
 
 def submitted(client: Client, question: CampaignInput, *, watch: bool, json: bool) -> None:
     """Make a campaign, and follow it or say how."""
+    from server.cli.tables import campaigns as campaigns_table
+
     handle = client.create(**question)
     note(f"campaign {handle.id} is submitted: {client.base_url}/campaigns/{handle.id}")
     if handle.campaign.simulated:
@@ -344,7 +349,7 @@ def submitted(client: Client, question: CampaignInput, *, watch: bool, json: boo
         return follow(handle, json=json)
     if json:
         return document(handle.campaign)
-    out().print(tables.campaigns.campaign(handle.campaign))
+    out().print(campaigns_table.campaign(handle.campaign))
     return note(
         f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its page"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotune.schemas import CampaignState, TrialState
-from server.cli import tables
 from server.cli.commands.recommendations import recommendation_of, without_result
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
@@ -46,12 +45,14 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
 
 def _after_search(handle: CampaignHandle, *, json: bool) -> None:
     """Print what a campaign recommends; raises Failed where it ended without a result."""
+    from server.cli.tables import recommendations as recommendations_table
+
     campaign, answer = handle.campaign, recommendation_of(handle)
     if json:
         recommendation = answer.recommendation if answer else None
         document({"campaign": campaign, "recommendation": recommendation})
     elif answer:
-        out().print(tables.recommendations.recommendation(answer.recommendation))
+        out().print(recommendations_table.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
@@ -63,12 +64,14 @@ def _after_search(handle: CampaignHandle, *, json: bool) -> None:
 
 def _after_study(handle: CampaignHandle, *, json: bool) -> None:
     """Print what a scaling study has measured; raises Failed where it ended without anything."""
+    from server.cli.tables import scaling as scaling_table
+
     campaign, found = handle.campaign, studied(handle)
     if json:
         document({"campaign": campaign, "scaling": found})
     else:
         for study in found:
-            out().print(tables.scaling.scaling(study))
+            out().print(scaling_table.scaling(study))
         note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
