@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from autotune.schemas import TrialState
 from evaluators.trial import SampledNode, SampledPower
@@ -66,6 +66,12 @@ def test_ends_of_a_queue_are_told_apart(service: Service, visit: Open) -> None:
     expect(page.locator("tr.detail")).to_contain_text("no power tool")
 
 
+def right_of(shown: Locator) -> float:
+    box = shown.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"]
+
+
 def test_energy_that_was_sampled(service: Service, visit: Open) -> None:
     campaigns = service.campaigns
     campaign = campaigns.running(evaluator="slurm", slurm={"profile": "frontier"})
@@ -90,5 +96,9 @@ def test_energy_that_was_sampled(service: Service, visit: Open) -> None:
     detail.get_by_text("As a table").click()
     row = detail.get_by_role("row", name="n01")
     expect(row.locator(".number")).to_have_text(["4", "92", "561", "940"])
+    page.set_viewport_size({"width": 390, "height": 844})
+    head, cell = detail.get_by_role("columnheader", name="Samples"), row.locator(".number").first
+    assert right_of(head) == pytest.approx(right_of(cell), abs=1)
+    page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_role("tab", name="Answer").click()
     expect(page.get_by_text("autotune doctor --profile frontier")).to_be_visible()
