@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 SQUEUE_FORMAT = "%i|%T|%V|%S|%e|%N|%r|%j"
 SACCT_FORMAT = "JobIDRaw,State,Submit,Start,End,NodeList,ExitCode,JobName"
@@ -88,24 +89,7 @@ def jobs_of_squeue(text: str) -> list[SlurmJob]:
 
     Lines that are none (a cluster's heading, a name's second line) are left out.
     """
-    jobs: list[SlurmJob] = []
-    for line in text.splitlines():
-        fields = line.split("|", 7)
-        if len(fields) < 8 or fields[1] not in _KNOWN:
-            continue
-        job_id, state, submitted, started, ended, nodes, reason, name = fields
-        job = SlurmJob(
-            id=job_id,
-            name=name,
-            state=state,
-            submitted_at=_time(submitted),
-            started_at=_time(started),
-            ended_at=_time(ended),
-            nodes=_text(nodes),
-            reason=_text(reason),
-        )
-        jobs.append(job)
-    return jobs
+    return [replace(job, reason=_text(reason)) for job, _, reason in _jobs(text)]
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
@@ -113,26 +97,35 @@ def jobs_of_sacct(text: str) -> list[SlurmJob]:
 
     Lines that are none are left out.
     """
-    jobs: list[SlurmJob] = []
-    for line in text.splitlines():
-        fields = line.split("|", 7)
-        if len(fields) < 8 or fields[1].split(" ")[0] not in _KNOWN:
-            continue
-        job_id, state, submitted, started, ended, nodes, exit_code, name = fields
-        word, _, user_id = state.partition(" by ")
-        job = SlurmJob(
-            id=job_id,
-            name=name,
-            state=word,
-            submitted_at=_time(submitted),
-            started_at=_time(started),
-            ended_at=_time(ended),
-            nodes=_text(nodes),
+    return [
+        replace(
+            job,
             cancelled_by=int(user_id) if user_id.isdigit() else None,
             exit_code=_exit_code(exit_code),
         )
-        jobs.append(job)
-    return jobs
+        for job, user_id, exit_code in _jobs(text)
+    ]
+
+
+def _jobs(text: str) -> Iterator[tuple[SlurmJob, str, str]]:
+    """Yield each job, the user who cancelled it, and the field in which the formats differ."""
+    for line in text.splitlines():
+        fields = line.split("|", 7)
+        if len(fields) < 8:
+            continue
+        job_id, state, submitted, started, ended, nodes, other, name = fields
+        word, _, user_id = state.partition(" by ")
+        if word in _KNOWN:
+            job = SlurmJob(
+                id=job_id,
+                name=name,
+                state=word,
+                submitted_at=_time(submitted),
+                started_at=_time(started),
+                ended_at=_time(ended),
+                nodes=_text(nodes),
+            )
+            yield job, user_id, other
 
 
 def _time(text: str) -> float | None:
