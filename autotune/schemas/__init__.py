@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         SuggestedChange as SuggestedChange,
     )
     from autotune.schemas.figures import (
-        Figure as Figure,
+        CampaignFigure as CampaignFigure,
         FigureChoice as FigureChoice,
         FigureForm as FigureForm,
         FigureOffer as FigureOffer,
@@ -253,7 +253,7 @@ HOMES = {
         "SuggestedChange",
     ),
     "figures": (
-        "Figure",
+        "CampaignFigure",
         "FigureChoice",
         "FigureForm",
         "FigureOffer",

@@ -39,7 +39,7 @@ class FigureChoice(Wire):
     """Whether a value is required."""
 
 
-class Figure(Wire):
+class CampaignFigure(Wire):
     """Common fields of all figures; each kind adds its series."""
 
     campaign_id: int

@@ -15,7 +15,7 @@ from server.api.dependencies import LARGEST_ID, CampaignsOf, RecommendationsOf, 
 from server.api.figures import PICTURES, SchemeOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
-from server.figures.comparison import progress_chart, progress_picture
+from server.figures.comparison import progress_figure
 from server.figures.export import MEDIA_TYPES, export
 from server.store import NotFound
 
@@ -55,8 +55,10 @@ def chart(
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> dict[str, Any]:
-    """Return the best so far of each of these campaigns as Vega-Lite with its rows."""
-    return progress_chart(read(campaigns, recommendations, caller, ids), by=by, scheme=scheme)
+    """Return the best so far of each of these campaigns as Vega-Lite with its rows; `usermeta` has
+    its title, caption and table."""
+    found = read(campaigns, recommendations, caller, ids)
+    return progress_figure(found, by=by, scheme=scheme).described()
 
 
 @router.get(
@@ -75,8 +77,9 @@ def picture(
 ) -> Response:
     """Return the best so far of each of these campaigns as a picture, with what the comparison
     comes to."""
-    drawn = progress_picture(read(campaigns, recommendations, caller, ids), by=by, scheme=scheme)
-    return Response(export(drawn, picture), media_type=MEDIA_TYPES[picture])
+    found = read(campaigns, recommendations, caller, ids)
+    drawn = progress_figure(found, by=by, scheme=scheme)
+    return Response(export(drawn.picture(), picture), media_type=MEDIA_TYPES[picture])
 
 
 def distinct_ids(text: str) -> list[int]:

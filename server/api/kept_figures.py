@@ -9,8 +9,8 @@ from autotune.schemas import FigureForm, FigureKind, FigureOffers
 from server.api.kept_answers import KeptAnswer, as_json, chart_as_json
 from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
-from server.figures.drawn import DrawnFigure
 from server.figures.export import MEDIA_TYPES, export
+from server.figures.figure import DrawnFigure
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource
 from server.figures.style import Scheme
@@ -25,7 +25,7 @@ def _answer(figure: DrawnFigure, form: FigureForm, scheme: Scheme) -> KeptAnswer
         return KeptAnswer.of(as_json(figure))
     if form == "vega.json":
         return KeptAnswer.of(chart_as_json(figure.described_chart(scheme=scheme)))
-    picture = export(figure.picture(scheme=scheme), form)
+    picture = export(figure.drawn(scheme=scheme).picture(), form)
     return KeptAnswer.of(picture, media_type=MEDIA_TYPES[form])
 
 

@@ -1,10 +1,13 @@
-"""The charts of single layouts: their series as JSON, and each as Vega-Lite with its rows."""
+"""The figures of single layouts: their series as JSON, and each as Vega-Lite with its rows."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from autotune.schemas import Recommendation, TrialPower
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
@@ -15,21 +18,25 @@ from server.api.dependencies import (
 )
 from server.api.kept_answers import as_json, chart_as_json
 from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations
-from server.dashboard import charts
-from server.dashboard.series import (
+from server.figures.figure import Figure
+from server.figures.style import Scheme
+from server.figures.trial import (
     AccumulationSeries,
     MemorySeries,
+    accumulation_figure,
     accumulation_series,
     best_accumulation_series,
+    memory_figure,
     memory_series,
+    power_figure,
 )
-from server.figures.style import Scheme
 from server.figures.vega import Spec
 from server.store import Store
 from server.store.trials import get_power, get_trial
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}")
+
+TrialChart = Literal["accumulations", "memory", "power"]
 
 
 @router.get("/charts/accumulations.json")
@@ -43,7 +50,9 @@ def accumulations_json(
     return answers.of(
         request,
         campaign_id,
-        lambda event: as_json(_best_accumulations(recommendations, campaign_id, event)),
+        lambda event: as_json(
+            best_accumulation_series(recommendations.existing(campaign_id, event))
+        ),
     )
 
 
@@ -55,76 +64,56 @@ def accumulations_vega(
     answers: AnswersOf,
     scheme: Scheme = "light",
 ) -> Response:
-    def chart(event: int) -> bytes:
-        series = _best_accumulations(recommendations, campaign_id, event)
-        return chart_as_json(charts.accumulation_chart(series, scheme=scheme))
+    def chart(best: Recommendation) -> bytes:
+        series = best_accumulation_series(best)
+        return chart_as_json(accumulation_figure(series, scheme=scheme).described())
 
-    return answers.of(request, campaign_id, chart)
-
-
-@router.get("/trials/{number:positive}/charts/accumulations.json")
-def trial_accumulations_json(
-    campaign_id: CampaignId, number: TrialNumber, campaigns: CampaignsOf, store: StoreOf
-) -> AccumulationSeries:
-    return _trial_accumulations(campaigns, store, campaign_id, number)
+    return answers.of(
+        request, campaign_id, lambda event: chart(recommendations.existing(campaign_id, event))
+    )
 
 
-@router.get("/trials/{number:positive}/charts/accumulations.vega.json")
-def trial_accumulations_vega(
+@router.get("/trials/{number:positive}/charts/{chart}.vega.json")
+def trial_vega(
     campaign_id: CampaignId,
     number: TrialNumber,
+    chart: TrialChart,
     campaigns: CampaignsOf,
     store: StoreOf,
     scheme: Scheme = "light",
 ) -> Spec:
-    series = _trial_accumulations(campaigns, store, campaign_id, number)
-    return charts.accumulation_chart(series, scheme=scheme)
+    series = _series(campaigns, store, campaign_id, number, chart)
+    return _figure(series, scheme=scheme).described()
 
 
-@router.get("/trials/{number:positive}/charts/memory.json")
-def memory_json(
-    campaign_id: CampaignId, number: TrialNumber, campaigns: CampaignsOf, store: StoreOf
-) -> MemorySeries:
-    return _memory(campaigns, store, campaign_id, number)
-
-
-@router.get("/trials/{number:positive}/charts/memory.vega.json")
-def memory_vega(
+@router.get("/trials/{number:positive}/charts/{chart}.json")
+def trial_json(
     campaign_id: CampaignId,
     number: TrialNumber,
+    chart: TrialChart,
     campaigns: CampaignsOf,
     store: StoreOf,
-    scheme: Scheme = "light",
-) -> Spec:
-    series = _memory(campaigns, store, campaign_id, number)
-    return charts.memory_chart(series, scheme=scheme)
+) -> AccumulationSeries | MemorySeries | TrialPower:
+    return _series(campaigns, store, campaign_id, number, chart)
 
 
-@router.get("/trials/{number:positive}/charts/power.vega.json")
-def power_vega(
-    campaign_id: CampaignId, number: TrialNumber, store: StoreOf, scheme: Scheme = "light"
-) -> Spec:
-    with store.session() as session:
-        return charts.power_chart(get_power(session, campaign_id, number), scheme=scheme)
-
-
-def _best_accumulations(
-    recommendations: KeptRecommendations, campaign_id: int, event: int
-) -> AccumulationSeries:
-    return best_accumulation_series(recommendations.existing(campaign_id, event))
-
-
-def _trial_accumulations(
-    campaigns: KeptCampaigns, store: Store, campaign_id: int, number: int
-) -> AccumulationSeries:
+def _series(
+    campaigns: KeptCampaigns, store: Store, campaign_id: int, number: int, chart: TrialChart
+) -> AccumulationSeries | MemorySeries | TrialPower:
+    if chart == "power":
+        with store.session() as session:
+            return get_power(session, campaign_id, number)
     campaign = campaigns.campaign(campaign_id, campaigns.last_event(campaign_id))
     with store.session() as session:
         trial = get_trial(session, campaign_id, number)
+    if chart == "memory":
+        return memory_series(trial, limit_gib=campaign.machine.memory_gib)
     return accumulation_series(campaign, trial)
 
 
-def _memory(campaigns: KeptCampaigns, store: Store, campaign_id: int, number: int) -> MemorySeries:
-    campaign = campaigns.campaign(campaign_id, campaigns.last_event(campaign_id))
-    with store.session() as session:
-        trial = get_trial(session, campaign_id, number)
-    return memory_series(trial, limit_gib=campaign.machine.memory_gib)
+def _figure(series: AccumulationSeries | MemorySeries | TrialPower, *, scheme: Scheme) -> Figure:
+    if isinstance(series, AccumulationSeries):
+        return accumulation_figure(series, scheme=scheme)
+    if isinstance(series, MemorySeries):
+        return memory_figure(series, scheme=scheme)
+    return power_figure(series, scheme=scheme)

@@ -17,7 +17,7 @@ from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
-from server.figures.comparison import campaign_label, progress_chart
+from server.figures.comparison import campaign_label, progress_figure, progress_table
 from server.figures.style import Scheme
 from server.store import NotFound
 from server.store.campaigns import RESTING
@@ -49,6 +49,7 @@ def page(
         "bundle": bundle_name(),
         "comparison": found,
         "labels": [campaign_label(campaign) for campaign in found.campaigns] if found else [],
+        "improvements": progress_table(found) if found else None,
         "last_event": None if resting else last_event,
         "refusal": refusal,
         "chosen": set(words),
@@ -69,7 +70,7 @@ def progress_vega(
     scheme: Scheme = "light",
 ) -> dict[str, Any]:
     comparison = comparison_of(campaigns, recommendations, distinct_ids(ids), caller=caller)
-    return progress_chart(comparison, by=by, scheme=scheme)
+    return progress_figure(comparison, by=by, scheme=scheme).described()
 
 
 def _compared(

@@ -10,25 +10,32 @@ from sqlalchemy.orm import Session
 
 from autotune.recommendation import baseline_result
 from autotune.schemas import (
-    Accumulation,
     Campaign,
     CampaignState,
     Explanation,
     Recommendation,
     SearchMethod,
     Trial,
+    TrialPower,
     TrialState,
 )
-from autotune.wording import figure
 from server.api.trials import log_file
 from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.failures import folds
 from server.dashboard.form import SEARCHES
-from server.dashboard.series import accumulation_series
 from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
+from server.figures.figure import Figure
 from server.figures.source import FigureSource
+from server.figures.trial import (
+    accumulation_figure,
+    accumulation_series,
+    best_accumulation_series,
+    memory_figure,
+    memory_series,
+    power_figure,
+)
 from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
@@ -36,7 +43,6 @@ from server.wording import (
     age,
     count,
     duration,
-    mark,
     not_started,
     nothing_ran,
     plural,
@@ -255,20 +261,16 @@ def rows_context(
 
 def recommendation_context(source: FigureSource, recommendation: Recommendation | None) -> Context:
     """Return the recommendation of a campaign, None where it has none yet."""
-    sentence = ""
     if recommendation is None:
         baseline, _ = baseline_result(source.campaign, source.trials)
     else:
         baseline = recommendation.baseline
-        sentence = accumulation_summary(
-            recommendation.accumulations, simulated=recommendation.simulated
-        )
     return {
         "campaign": source.campaign,
         "recommendation": recommendation,
         "study_tiles": study_tiles(source),
         "baseline": baseline,
-        "accumulation_summary": sentence,
+        "rates": recommendation and accumulation_figure(best_accumulation_series(recommendation)),
     }
 
 
@@ -287,40 +289,18 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
     """Return the details of one trial; raises NotFound."""
     campaign = get_campaign(session, campaign_id)
     trial = get_trial(session, campaign_id, number)
-    points = accumulation_series(campaign, trial).points
     return {
         "trial": trial,
         "machine": campaign.machine,
         "has_log": log_file(trial, settings) is not None,
-        "accumulations": points,
-        "accumulation_summary": accumulation_summary(points, simulated=trial.simulated),
-        "memory_summary": memory_summary(trial, limit_gib=campaign.machine.memory_gib),
-        "power": get_power(session, campaign_id, number),
+        "figures": _trial_figures(campaign, trial, get_power(session, campaign_id, number)),
     }
 
 
-def accumulation_summary(points: list[Accumulation], *, simulated: bool) -> str:
-    """Return the throughput curve in one sentence."""
-    measured = [p for p in points if p.measured]
-    if not points or not measured:
-        return ""
-    steps = ", ".join(str(p.gradient_accumulation_steps) for p in measured)
-    best = max(points, key=lambda p: p.tokens_per_s)
-    how = mark(simulated)
-    origin = how if best.measured else "predicted"
-    return (
-        f"{how.capitalize()} at {steps} accumulation steps; "
-        f"most at {best.gradient_accumulation_steps}: "
-        f"{figure(best.tokens_per_s)} tokens/s ({origin})."
-    )
-
-
-def memory_summary(trial: Trial, *, limit_gib: float) -> str:
-    """Return the memory of the ranks in one sentence."""
-    ranks = trial.peak_memory_gib_by_rank
-    if not ranks:
-        return ""
-    return (
-        f"{plural(len(ranks), 'rank')}: from {figure(min(ranks))} to {figure(max(ranks))} GiB, "
-        f"of {figure(limit_gib)} GiB each."
-    )
+def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[Figure]:
+    """Return the figures that show more than one value."""
+    rates = accumulation_series(campaign, trial)
+    memory = memory_series(trial, limit_gib=campaign.machine.memory_gib)
+    figures = [accumulation_figure(rates)] if len(rates.points) > 1 else []
+    figures += [memory_figure(memory)] if len(memory.ranks) > 1 else []
+    return figures + ([power_figure(power)] if power.nodes else [])

@@ -15,7 +15,7 @@ from server.dashboard import form
 from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.rendering import render
-from server.figures.scaling import scaling_chart, scaling_table
+from server.figures.scaling import scaling_figure
 from server.programs import chosen_program, refusals_of
 
 router = APIRouter()
@@ -95,12 +95,11 @@ def scaling(
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     study = scaling_study(query, calibration, program=program)
     charts = [
-        {
-            "series": series,
-            "light": scaling_chart([series], simulated=False, scheme="light"),
-            "dark": scaling_chart([series], simulated=False, scheme="dark"),
-            "table": scaling_table([series], simulated=False),
-        }
+        (
+            series,
+            scaling_figure([series], simulated=False),
+            scaling_figure([series], simulated=False, scheme="dark"),
+        )
         for series in study.series
     ]
     return render(request, "_scaling.html", {"charts": charts})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +19,7 @@ from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
     Campaign,
     ComparedCampaign,
+    FigureTable,
     MachineShape,
     ModelShape,
     StrategyShape,
@@ -34,6 +36,8 @@ from server.dashboard.form import SEARCHES
 from server.figures.kinds import DEFINITIONS
 
 HERE = Path(__file__).parent
+NUMBER = re.compile(r"[+-]?\d|–$")
+"""How a cell of numbers begins, in `figures.js`, too."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -144,6 +148,12 @@ def energy(trial: Trial) -> str:
     return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
+def numeric_columns(table: FigureTable) -> list[bool]:
+    """Return for each column whether all its cells are numbers, which are aligned right."""
+    columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.columns)
+    return [all(NUMBER.match(cell) for cell in column) for column in columns]
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "age": wording.age,
     "another_model": another_model,
@@ -166,6 +176,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "mark": wording.mark,
     "next_campaign": prefill.address,
     "neighbour_state": wording.neighbour_state,
+    "numeric_columns": numeric_columns,
     "objective_title": objective_title,
     "of_best": of_best,
     "outcome": outcome,
@@ -174,7 +185,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "percent": wording.percent,
     "probability": wording.probability,
     "plural": wording.plural,
-    "power_summary": wording.power_summary,
     "rate_reached": rate_reached,
     "searched_by": searched_by,
     "remark": remark,

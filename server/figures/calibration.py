@@ -7,7 +7,7 @@ from statistics import median
 from typing import Literal
 
 from autotune.schemas import FigureTable, Trial, TrialPurpose, TrialState, Wire
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
     above_lane,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import CampaignComparison, ComparedCampaign, ProgressAxis
-from server.figures.drawn import standing_alone
+from autotune.schemas import CampaignComparison, ComparedCampaign, FigureTable, ProgressAxis
+from autotune.wording import figure
+from server.figures.figure import Figure
 from server.figures.style import FIGURE, PALETTES, Scheme, axis, by_value, finish, legend, scale
 from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 
@@ -44,14 +45,41 @@ def progress_rows(
     ]
 
 
-def progress_chart(
+def progress_figure(
     comparison: CampaignComparison, *, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
-) -> Spec:
-    """Draw the best so far of each campaign as steps, over trials or over what they cost.
+) -> Figure:
+    """Return the best so far of each campaign as steps, over trials or over what they cost.
 
-    Campaigns whose objectives differ share no axis: then each axis has no title, and the page says
-    why.
+    Campaigns whose objectives differ share no axis: then the axis has no title, and the caption
+    says why.
     """
+    ids = [str(campaign.campaign_id) for campaign in comparison.campaigns]
+    return Figure(
+        name="comparison",
+        title=f"Campaigns {', '.join(ids[:-1])} and {ids[-1]}",
+        caption=comparison.sentence,
+        table=progress_table(comparison),
+        specification=_progress_chart(comparison, by=by, scheme=scheme),
+        scheme=scheme,
+    )
+
+
+def progress_table(comparison: CampaignComparison) -> FigureTable:
+    """Return a row for each improvement of each campaign, and for its end."""
+    rows = [
+        [
+            campaign_label(campaign),
+            str(step.trial),
+            figure(step.node_hours),
+            f"{figure(step.objective)} {OBJECTIVE_UNITS[campaign.objective]}",
+        ]
+        for campaign in comparison.campaigns
+        for step in campaign.progress
+    ]
+    return FigureTable(columns=["Campaign", "Trial", "Node-hours", "Best so far"], rows=rows)
+
+
+def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme: Scheme) -> Spec:
     palette = PALETTES[scheme]
     rows = progress_rows(comparison, by=by)
     labels = [campaign_label(campaign) for campaign in comparison.campaigns]
@@ -86,16 +114,3 @@ def progress_chart(
     ]
     data: dict[str, list[dict[str, Any]]] = {"progress": [dict(row) for row in rows]}
     return finish(layers, palette, data, height=300)
-
-
-def progress_picture(
-    comparison: CampaignComparison, *, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
-) -> Spec:
-    """Draw the same as a picture that stands alone, with what the comparison comes to."""
-    ids = [str(campaign.campaign_id) for campaign in comparison.campaigns]
-    return standing_alone(
-        progress_chart(comparison, by=by, scheme=scheme),
-        title=f"Campaigns {', '.join(ids[:-1])} and {ids[-1]}",
-        caption=comparison.sentence,
-        scheme=scheme,
-    )

@@ -13,7 +13,7 @@ from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import DimensionImpact, impacts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, finish
 from server.figures.vega import Spec, layer, nominal, quantitative

@@ -23,7 +23,7 @@ from server.figures import (
     timeline,
 )
 from server.figures.calibration import CalibrationFigure
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.impact import BeeswarmFigure, ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
 from server.figures.marginal import MarginalFigure

@@ -12,7 +12,7 @@ from autotune.resolution import strategy_shape
 from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, by_value, finish
 from server.figures.vega import Spec, layer, nominal, ordinal

@@ -9,7 +9,7 @@ from autotune.explanation import Marginal, impacts
 from autotune.explanation import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, finish
 from server.figures.vega import Spec, at, layer, nominal, quantitative

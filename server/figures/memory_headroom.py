@@ -7,7 +7,7 @@ from typing import Literal
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, TrialState, Wire
 from autotune.wording import figure
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
     above_lane,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from autotune.dimension_words import value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, Wire
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.marks import outcome_channels
 from server.figures.outcome import FAILURES, NOT_DRAWN, Outcome, objective_of, outcome_of
 from server.figures.parallel_axes import (

@@ -9,7 +9,7 @@ from autotune.recommendation.pareto import COSTS, pareto_fronts
 from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import FIGURE, PALETTES, Scheme, by_value, finish
 from server.figures.vega import Spec, layer, nominal, quantitative

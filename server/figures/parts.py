@@ -20,7 +20,7 @@ from autotune.schemas import FigureTable, StrategyShape, Wire
 from autotune.wording import figure
 from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, by_value, finish, limit_line
 from server.figures.vega import Spec, at, expr, layer, nominal, ordinal, quantitative

@@ -23,7 +23,7 @@ from autotune.schemas import (
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure, Figure
 from server.figures.marks import LANE_ROWS, above_lane, lane_layers, lane_middle, outcome_channels
 from server.figures.outcome import outcome_of_state
 from server.figures.source import FigureSource
@@ -82,7 +82,7 @@ class ScalingFigure(DrawnFigure):
         )
         return cls(
             **source.head(title=TITLES[shown], caption=_caption(series)),
-            table=scaling_table(series, simulated=source.campaign.simulated),
+            table=_table(series, simulated=source.campaign.simulated),
             choices=[choice] if len(offered) > 1 else [],
             scaling=shown,
             offered=offered,
@@ -192,7 +192,7 @@ def layout_line(strategy: StrategyShape) -> str:
     return " · ".join(part for part in parts if part.split()[0] not in changing)
 
 
-def scaling_table(series: Sequence[ScalingSeries], *, simulated: bool) -> FigureTable:
+def _table(series: Sequence[ScalingSeries], *, simulated: bool) -> FigureTable:
     """Return every point, and what could not be timed."""
     columns = ["Nodes", "GPUs", "Batch", "GAS", "Step", "tokens/s", "Efficiency", "80 %", "Is"]
     several = len(series) > 1
@@ -233,6 +233,20 @@ def _percent(share: float) -> str:
 
 def _interval(point: ScaledStrategy) -> str:
     return f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %"
+
+
+def scaling_figure(
+    series: Sequence[ScalingSeries], *, simulated: bool, scheme: Scheme = "light"
+) -> Figure:
+    """Return how layouts scale, a series of one kind each."""
+    return Figure(
+        name="scaling",
+        title=TITLES[series[0].kind],
+        caption=_caption(series),
+        table=_table(series, simulated=simulated),
+        specification=scaling_chart(series, simulated=simulated, scheme=scheme),
+        scheme=scheme,
+    )
 
 
 def scaling_chart(

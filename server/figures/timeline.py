@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas import FigureTable, Trial, TrialState, Wire
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource
 from server.figures.style import PALETTES, Scheme, by_value, finish

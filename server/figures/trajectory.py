@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from autotune.wording import figure
-from server.figures.drawn import DrawnFigure
+from server.figures.figure import DrawnFigure
 from server.figures.marks import (
     LANE_ROWS,
     above_lane,

@@ -38,6 +38,8 @@ def compare(
     """Compare campaigns: differing settings, results, and which found the best."""
     from autotune.client.files import figure_form
     from server.cli.tables import comparisons as comparisons_table
+    from server.cli.tables import figures as figures_table
+    from server.figures.comparison import progress_table
 
     if to_file is not None:
         figure_form(to_file, field="to_file")  # before anything is asked or drawn
@@ -54,6 +56,6 @@ def compare(
     console.print()
     console.print(comparisons_table.winners(comparison))
     console.print()
-    console.print(comparisons_table.improvements(comparison))
+    console.print(figures_table.rows_of(progress_table(comparison)))
     console.print()
     return console.print(comparisons_table.differences(comparison))

@@ -43,21 +43,6 @@ def search_of(each: ComparedCampaign) -> str:
     return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
 
 
-def improvements(comparison: CampaignComparison) -> RenderableType:
-    """Return a row for each time that the best so far of a campaign improved, and for its end."""
-    table = headed(">campaign", "search", ">trials", ">node-hours", ">best so far")
-    for each in comparison.campaigns:
-        for step in each.progress:
-            table.add_row(
-                str(each.campaign_id),
-                search_of(each),
-                str(step.trial),
-                figure(step.node_hours),
-                with_unit(step.objective, OBJECTIVE_UNITS[each.objective]),
-            )
-    return table
-
-
 def _found(each: ComparedCampaign) -> tuple[str, str, str]:
     if each.winner is None:
         return (NO_VALUE, NO_VALUE, NO_VALUE)

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import FigureOffers
+from autotune.schemas import FigureOffers, FigureTable
 from server.cli.tables.elements import headed
 
 
@@ -25,9 +25,15 @@ def offers(offered: FigureOffers) -> Table:
 def figure(found: Mapping[str, Any]) -> Group:
     """Return a figure's title, its sentence and its table."""
     said = found["title"] + (" (simulated)" if found["simulated"] else "")
+    told = FigureTable.model_validate(found["table"])
+    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), rows_of(told))
+
+
+def rows_of(told: FigureTable) -> Table:
+    """Return a figure's table."""
     table = headed()
-    for column in found["table"]["columns"]:
+    for column in told.columns:
         table.add_column(Text(column), overflow="fold")
-    for row in found["table"]["rows"]:
+    for row in told.rows:
         table.add_row(*(Text(cell) for cell in row))
-    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), table)
+    return table

@@ -119,19 +119,24 @@ function selector(figure, { name, label, values, required }) {
   return element;
 }
 
-function fill(table, { columns, rows }) {
+const NUMBER = /^([+-]?\d|–$)/; // how a cell of numbers begins, in rendering.py, too
+
+// Writes the table of a figure; columns of numbers are aligned right.
+export function fill(table, { columns, rows }) {
+  const numeric = columns.map((_, i) => rows.every((row) => NUMBER.test(row[i])));
+  const write = (cell, text, i) => {
+    cell.textContent = text;
+    if (numeric[i]) cell.className = "number";
+    return cell;
+  };
   const head = document.createElement("thead");
-  const top = head.insertRow();
-  for (const name of columns) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = name;
-    top.append(cell);
-  }
+  const names = columns.map((name, i) => write(document.createElement("th"), name, i));
+  for (const name of names) name.scope = "col";
+  head.insertRow().append(...names);
   const body = document.createElement("tbody");
   for (const row of rows) {
     const line = body.insertRow();
-    for (const text of row) line.insertCell().textContent = text;
+    row.forEach((text, i) => write(line.insertCell(), text, i));
   }
   table.replaceChildren(head, body);
 }

@@ -2,6 +2,7 @@
 
 import { note, noted, onReturn } from "./address.js";
 import { draw, viewOf } from "./charts.js";
+import { fill } from "./figures.js";
 import { getJson } from "./requests.js";
 
 const plot = document.getElementById("trajectory");
@@ -52,9 +53,9 @@ async function redraw() {
   if (!isShown()) return;
   const result = await draw(plot, { by: axis() });
   if (!result) return;
-  const { series } = result.spec.usermeta;
+  const { series, caption, table } = result.spec.usermeta;
   drawnKind = kind(series);
-  describe(series);
+  describe(series, caption, table);
   result.view.addEventListener("click", (event, item) => {
     if (item?.datum?.number) onTrial(item.datum.number);
   });
@@ -66,12 +67,12 @@ const kind = (series) => [series.x_title, series.finished > 0, series.best.lengt
 // New rows into the chart as it stands; drawn anew where its axes are other ones.
 export async function update() {
   if (!plot) return;
-  const { series } = await getJson(`${url}?by=${axis()}`);
+  const { series, caption, table } = await getJson(`${url}?by=${axis()}`);
   card.hidden = !series.best.length;
   if (!isShown()) return;
   const view = viewOf(plot);
   if (!view || kind(series) !== drawnKind) return redraw();
-  describe(series);
+  describe(series, caption, table);
   replace(view, "measured", series.points.filter((point) => point.objective !== null));
   replace(view, "failed", series.points.filter((point) => point.objective === null));
   replace(view, "best", series.best);
@@ -83,23 +84,10 @@ function replace(view, name, rows) {
   view.change(name, view.changeset().remove(() => true).insert(rows));
 }
 
-function describe(series) {
-  if (summary.textContent !== series.summary) summary.textContent = series.summary;
+function describe(series, caption, table) {
+  if (summary.textContent !== caption) summary.textContent = caption;
   const all = series.drawn === series.finished;
   const share = `${series.drawn} of ${series.finished} marks are drawn`;
   thinned.textContent = all ? "" : `${share}, every improvement among them.`;
-  const steps = series.best.filter((step, i) => i === 0 || step.number !== series.best[i - 1].number);
-  improvements.replaceChildren(...steps.map(row));
-}
-
-function row(step) {
-  const rate = step.objective.toLocaleString("en", { maximumSignificantDigits: 6 });
-  const cells = [step.number, rate, step.strategy];
-  const line = document.createElement("tr");
-  cells.forEach((text, i) => {
-    const cell = line.insertCell();
-    cell.textContent = text;
-    if (i < 2) cell.className = "number";
-  });
-  return line;
+  fill(improvements, table);
 }

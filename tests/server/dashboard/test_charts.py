@@ -11,12 +11,11 @@ import vl_convert
 
 from autotune.schemas import NodePower, TrialPower, TrialState
 from server.dashboard.bundle import bundle_path
-from server.dashboard.charts import accumulation_chart, memory_chart, power_chart
 from server.dashboard.rendering import HERE
-from server.dashboard.series import AccumulationSeries, MemorySeries, RankMemory
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcomes
 from server.figures.style import PALETTES, Scheme
 from server.figures.trajectory import trajectory, trajectory_chart
+from server.figures.trial import AccumulationSeries, accumulation_figure, power_figure
 from server.figures.vega import VEGA_LITE_VERSION, Spec
 from tests.server.contrast import contrast
 from tests.server.figures.scene import drawn_words
@@ -59,13 +58,7 @@ def test_charts_without_rows_are_still_charts() -> None:
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [])))
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [trial(1, None)])))
     empty = AccumulationSeries(strategy="TP 1", simulated=True, points=[])
-    assert "<svg" in svg(accumulation_chart(empty))
-
-
-def test_memory_has_a_bar_for_each_rank() -> None:
-    ranks = [RankMemory(rank=rank, peak_memory_gib=10.0 + rank) for rank in range(4)]
-    drawn = svg(memory_chart(MemorySeries(limit_gib=64.0, simulated=True, ranks=ranks)))
-    assert drawn.count('aria-roledescription="bar"') == 4
+    assert "<svg" in svg(accumulation_figure(empty).specification)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(300, 1), (560, 2), (1200, 3)])
@@ -74,7 +67,7 @@ def test_a_legend_is_as_wide_as_its_figure(width: int, columns: int) -> None:
     nodes = [NodePower(node=name, samples=1, at_s=[1.0], watts=[90.0]) for name in names]
     labels = [
         word
-        for word in drawn_words(power_chart(TrialPower(nodes=nodes)), width=width)
+        for word in drawn_words(power_figure(TrialPower(nodes=nodes)).specification, width=width)
         if word.text in names
     ]
     assert len(labels) == len(names)

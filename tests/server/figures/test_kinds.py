@@ -24,7 +24,7 @@ def compiled(source: FigureSource, kind: FigureKind, scheme: Scheme = "light") -
     """The picture of a figure, drawn."""
     made = DEFINITIONS[kind].make(source, PLAIN)
     drawn: str = vl_convert.vegalite_to_svg(
-        made.picture(scheme=scheme), vl_version=VEGA_LITE_VERSION
+        made.drawn(scheme=scheme).picture(), vl_version=VEGA_LITE_VERSION
     )
     return drawn
 

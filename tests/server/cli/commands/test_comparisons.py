@@ -22,12 +22,12 @@ def test_a_campaign_is_repeated_with_another_search_and_both_are_compared(
     drawn = tmp_path / "new" / "compared.svg"
     ran = autotune("compare", finished, other, "--out", str(drawn), "--by", "trial")
     assert ran.code == 0, ran.err
-    [first, second] = [line for line in ran.out.splitlines() if " shared" in line]
+    [first, second, *improved] = [line for line in ran.out.splitlines() if " shared" in line]
     assert "calibrated" in first
     assert "random" in second
     assert ["search", "calibrated", "random"] in [line.split() for line in ran.out.splitlines()]
-    [*_, last] = [line for line in ran.out.splitlines() if line.split()[:2] == [other, "random"]]
-    assert last.endswith("tokens/s")
+    assert improved[-1].startswith(f"{other} shared (random) (simulated)")
+    assert improved[-1].endswith("tokens/s")
     assert f"Campaigns {finished} and {other}" in drawn.read_text()
     ran = autotune("compare", finished, other, "--out", "compared.gif")
     assert ran.code == 2
