@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.client import Client as Client
+    from autotune.client.client import Client as Client
 
 __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name != "Client":
         raise AttributeError(f"module 'autotune' has no attribute {name!r}")
-    import autotune.client
+    from autotune.client.client import Client
 
-    return getattr(autotune.client, name)
+    return Client

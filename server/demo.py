@@ -22,7 +22,10 @@ from typing import Any
 import httpx2
 from rich.panel import Panel
 
-from autotune.client import CampaignHandle, CampaignInput, Client, RecommendationHandle
+from autotune.client.campaign import CampaignHandle
+from autotune.client.client import Client
+from autotune.client.question import CampaignInput
+from autotune.client.recommendation import RecommendationHandle
 from autotune.errors import ApiError
 from autotune.schemas import CampaignState, Event, MachineShape, ModelShape
 from evaluators.processes import die_with

@@ -25,7 +25,7 @@ from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:
     # Here, and not above: a command's --help need not wait for the client and its models.
-    from autotune.client import Client
+    from autotune.client.client import Client
     from autotune.schemas import AdapterFile, MachineShape, ModelShape
     from server.settings import Settings
 
@@ -411,7 +411,7 @@ class ServiceOptions(OptionGroup):
     ] = None
 
     def client(self) -> Client:
-        from autotune.client import Client
+        from autotune.client.client import Client
 
         return Client(self.url, token_file=self.token_file)
 

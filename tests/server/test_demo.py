@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.client import CampaignHandle, CampaignInput
+from autotune.client.campaign import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience
+from autotune.client.question import CampaignInput
 from autotune.client.transport import Transport
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape

@@ -22,7 +22,8 @@ from server.cli.output import Json, document, note, out, plain, text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from autotune.client import CampaignHandle, RecommendationHandle
+    from autotune.client.campaign import CampaignHandle
+    from autotune.client.recommendation import RecommendationHandle
     from autotune.schemas import Baseline, Explanation
 
 

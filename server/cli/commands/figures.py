@@ -16,7 +16,7 @@ from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
-    from autotune.client import CampaignHandle
+    from autotune.client.campaign import CampaignHandle
 
 
 @dataclass(frozen=True, kw_only=True)

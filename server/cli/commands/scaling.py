@@ -27,7 +27,9 @@ from server.cli.options import (
 from server.cli.output import Json, document, out
 
 if TYPE_CHECKING:
-    from autotune.client import CampaignHandle, CampaignInput, Client
+    from autotune.client.campaign import CampaignHandle
+    from autotune.client.client import Client
+    from autotune.client.question import CampaignInput
 
 NODES_FORMS = "numbers of nodes with commas, such as 16,32,64"
 

@@ -27,7 +27,8 @@ from server.cli.options import (
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
-    from autotune.client import CampaignInput, Client
+    from autotune.client.client import Client
+    from autotune.client.question import CampaignInput
 
 SlurmMode = Literal["sbatch", "pilot"]
 

@@ -177,7 +177,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     The token is read from a prompt, --token-file or stdin, and stored for this user only (0600).
     Commands without --url then use this service, unless your own is running.
     """
-    from autotune.client import Client
+    from autotune.client.client import Client
     from autotune.client.location import default_url, plain_url, token_in
     from autotune.client.logins import Login, login_at
     from server.cli.tables import users as users_table

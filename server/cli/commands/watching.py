@@ -11,7 +11,7 @@ from server.cli.options import CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
-    from autotune.client import CampaignHandle
+    from autotune.client.campaign import CampaignHandle
     from autotune.schemas import Campaign, ScalingStudy
 
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle, CampaignInput
+from autotune.client.campaign import CampaignHandle
+from autotune.client.question import CampaignInput
 from tests.serving import Served, serving
 
 CAMPAIGN: CampaignInput = {

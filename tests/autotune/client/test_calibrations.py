@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle
+from autotune.client.campaign import CampaignHandle
 from autotune.errors import ApiError
 from autotune.schemas import TrialState
 from search_spaces.errors import InvalidInputs

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle
+from autotune.client.campaign import CampaignHandle
 from autotune.client.files import save_archive
 from autotune.client.following import Follower
 from autotune.client.location import locate

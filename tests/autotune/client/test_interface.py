@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle, CampaignInput
+from autotune.client.campaign import CampaignHandle
+from autotune.client.question import CampaignInput
 from autotune.errors import ApiError
 from autotune.schemas import CampaignCreate, ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs

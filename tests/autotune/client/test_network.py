@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle
+from autotune.client.campaign import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience, retry_after_s, settings
 from autotune.errors import ApiError, ServiceUnreachable

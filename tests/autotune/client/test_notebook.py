@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from autotune import Client
-from autotune.client import CampaignHandle
+from autotune.client.campaign import CampaignHandle
 from autotune.client.question import campaign_request, subject
 from autotune.client.transport import read
 from autotune.schemas import Campaign, CampaignCreate

@@ -146,7 +146,7 @@ def test_an_unknown_calibration_of_a_prediction(autotune: Autotune) -> None:
 def test_the_service_and_the_command_say_the_same(
     autotune: Autotune, service: Served, fitted: str
 ) -> None:
-    from autotune.client import Client
+    from autotune.client.client import Client
 
     with Client(service.url) as client:
         detail = client.calibration(fitted)
