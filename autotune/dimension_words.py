@@ -10,22 +10,22 @@ from search_spaces.strategy import Strategy
 
 RATE_WORDS: Mapping[Objective, str] = {
     "tokens_per_s": "the rate",
-    "tokens_per_s_per_gpu": "the rate for each GPU",
-    "tokens_per_node_hour": "the tokens for a node-hour",
-    "tokens_per_joule": "the tokens for a joule",
+    "tokens_per_s_per_gpu": "the rate per GPU",
+    "tokens_per_node_hour": "the tokens per node-hour",
+    "tokens_per_joule": "the tokens per joule",
 }
 COST_WORDS: Mapping[Objective, tuple[str, str, str]] = {
     "tokens_per_s": ("as long", "longer", "less time"),
     "tokens_per_s_per_gpu": ("as long", "longer", "less time"),
     "tokens_per_node_hour": (
-        "as many node-hours for a token",
-        "more node-hours for a token",
-        "fewer node-hours for a token",
+        "as many node-hours per token",
+        "more node-hours per token",
+        "fewer node-hours per token",
     ),
     "tokens_per_joule": (
-        "as much energy for a token",
-        "more energy for a token",
-        "less energy for a token",
+        "as much energy per token",
+        "more energy per token",
+        "less energy per token",
     ),
 }
 """What is made high, and what one takes that is as good, worse or better."""

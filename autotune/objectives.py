@@ -20,8 +20,8 @@ OBJECTIVE_UNITS: Mapping[Objective, str] = {
 BETTER: Mapping[Objective, str] = {
     "tokens_per_s": "faster",
     "tokens_per_s_per_gpu": "faster for each GPU",
-    "tokens_per_node_hour": "better in tokens for a node-hour",
-    "tokens_per_joule": "better in tokens for a joule",
+    "tokens_per_node_hour": "better in tokens per node-hour",
+    "tokens_per_joule": "better in tokens per joule",
 }
 """What a layout is whose objective is higher, by so many per cent."""
 

@@ -27,11 +27,11 @@ def plan_sentence(plan: CampaignPlan) -> str:
     more = ""
     if plan.over_baseline is not None and plan.baseline is not None:
         if plan.baseline.fit_probability < EVEN:
-            more = "; the customary layout probably runs out of memory"
+            more = "; the default baseline probably runs out of memory"
         elif abs(plan.over_baseline - 1.0) < LEVEL:
-            more = ", about as good as the customary layout"
+            more = ", about as good as the default baseline"
         else:
-            more = f", {plan.over_baseline:.2g} times as good as the customary layout"
+            more = f", {plan.over_baseline:.2g} times as good as the default baseline"
     return " ".join(
         [
             f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
@@ -47,19 +47,19 @@ def plan_sentence(plan: CampaignPlan) -> str:
 def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
     """Return what a campaign costs at most, and what it is expected to find."""
     trials = _counted(cost.trials, "trial", "trials", verb=False)
-    costs = f"A campaign of up to {trials} costs {_rounded(cost.node_hours)} node-hours at most"
+    costs = f"A campaign of up to {trials} costs at most {_rounded(cost.node_hours)} node-hours"
     if gain.rate_gain < HARDLY:
-        return f"{costs}, and hardly anything better is expected to be found than the prediction."
-    found = f"the best layout is expected to be {_percent(gain.rate_gain)} better than the one"
-    text = f"{costs}; {found} that is predicted best"
+        return f"{costs}, and is expected to find hardly anything better than the best prediction."
+    found = f"the best layout is expected to be {_percent(gain.rate_gain)} better than"
+    text = f"{costs}; {found} the best prediction"
     if gain.saved_node_hours is not None and gain.training_tokens is not None:
         saved = _rounded(gain.saved_node_hours)
         return (
-            f"{text}, which over {token_count(gain.training_tokens)} tokens is worth {saved} "
-            "node-hours."
+            f"{text}, which saves {saved} node-hours over {token_count(gain.training_tokens)} "
+            "tokens."
         )
     if gain.break_even_tokens is not None:
-        return f"{text}, which pays for it after {tokens(gain.break_even_tokens)} tokens."
+        return f"{text}, which repays it after {tokens(gain.break_even_tokens)} tokens of training."
     return f"{text}."
 
 

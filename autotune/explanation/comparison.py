@@ -79,7 +79,7 @@ def _sentence(
         name = f"The baseline ({name})"
     tells = "is predicted to take" if predicted else "takes"
     if own := _own_dimensions(winner.strategy, other.strategy):
-        return f"{_cost(name, tells, winner, longer)}; no formula tells why: {own}"
+        return f"{_cost(name, tells, winner, longer)}; no formula explains why: {own}"
     if longer >= TWICE:
         most = max(differences, key=lambda part: differences[part])
         share = f"{percent(other.shares[most])} of its time is {other.words[most]}"
@@ -104,7 +104,7 @@ def _cost(name: str, tells: str, winner: StrategyParts, longer: float) -> str:
     if longer >= TWICE:
         return f"{name} {tells} {1.0 + longer:.2g} times {same}"
     if abs(longer) < HARDLY:
-        return f"{name} {tells} {same} as the winner"
+        return f"{name} {tells} {same} as the best"
     return f"{name} {tells} {percent(longer)} {more if longer > 0.0 else less}"
 
 

@@ -1,4 +1,4 @@
-"""Whether the best strategy lies on the edge of what was allowed, and what is believed beyond."""
+"""Whether the best strategy is at the edge of the search space, and predictions beyond it."""
 
 from __future__ import annotations
 
@@ -311,23 +311,24 @@ def _most_promising(beyond: Sequence[BeyondEdge]) -> BeyondEdge | None:
 def _nothing(beyond: Sequence[BeyondEdge]) -> str:
     """Return why nothing beyond an edge is worth trying."""
     if any(each.relative >= 1.0 + WORTH for each in beyond):
-        return "what would be faster next to it would probably not fit"
-    return "nothing next to it is predicted to be better"
+        return "faster values would probably not fit"
+    return "no value beyond it is predicted to be better"
 
 
 def _report(found: Sequence[SpaceEdge], together: BeyondEdge | None) -> str:
     if not found:
-        return "The best lies inside of what was allowed"
+        return "The best is not at an edge of the search space"
     promising = [edge for edge in found if edge.promise]
     if not promising and together is None:
         return (
-            "The best lies on the edge of what was allowed; nothing next to it that fits is better"
+            "The best is at the edge of the search space; nothing beyond it that fits is "
+            "predicted to be better"
         )
     if together is not None:
         crossed = [edge for edge in found if edge.dimension in together.changes]
         on = " and ".join(value_words(edge.dimension, edge.value) for edge in crossed)
-        return f"The best lies on the edge of what was allowed ({on}): {together.sentence}"
-    return f"The best lies on the edge of what was allowed: {_lowered(promising[0].sentence)}"
+        return f"The best is at the edge of the search space ({on}): {together.sentence}"
+    return f"The best is at the edge of the search space: {_lowered(promising[0].sentence)}"
 
 
 def _lowered(sentence: str) -> str:

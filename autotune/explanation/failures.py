@@ -346,4 +346,8 @@ def _sentence(
         if others
         else f"{every} ran out of memory: {memory}"
     )
-    return f"{head}; {remedies[0].sentence}" if remedies else f"{head}; nothing near by would fit"
+    return (
+        (f"{head}; {remedies[0].sentence}")
+        if remedies
+        else (f"{head}; no similar strategy would fit")
+    )

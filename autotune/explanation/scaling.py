@@ -258,7 +258,7 @@ def _sentence(
         origin = "simulated" if simulated else "measured"
     kept = (
         f"From {least.num_nodes} to {most.num_nodes} nodes with {batch}, "
-        f"{100 * most.efficiency:.0f} % of the rate for each GPU is kept, {origin} "
+        f"{100 * most.efficiency:.0f} % of the rate per GPU is kept, {origin} "
         f"({100 * most.efficiency_low:.0f} to {100 * most.efficiency_high:.0f} %)"
     )
     return f"{kept}; {fell}" if fell else kept

@@ -30,7 +30,7 @@ def baseline_result(
     if trial is None:
         return None, None
     given = campaign.request.baseline is not None
-    name = "your own layout" if given else "the customary layout"
+    name = "your own layout" if given else "the default baseline"
     figures, speedup = None, None
     contender = baseline_contender(campaign, trials)
     if contender is not None:
@@ -88,7 +88,7 @@ def _comparison(
     """Return the best's rate over the baseline's, and the sentence that says so."""
     number = baseline.trials[0].number
     if best.strategy.layout_key() == baseline.strategy.layout_key():
-        return best.rate / baseline.rate, f"{name} (trial {number}) is the best that was tried"
+        return best.rate / baseline.rate, f"{name} (trial {number}) is the best so far"
     batch = best.metrics.global_batch_size
     figures = figures_at(campaign, baseline, batch)
     rate = None if figures is None else float(getattr(figures, campaign.request.objective))
@@ -106,10 +106,10 @@ def _against(speedup: float, baseline: str, objective: Objective) -> str:
     """Return how the best stands against the baseline in what the campaign is to better: a rate is
     so many times as high, what a token takes so many times as much."""
     if objective == "tokens_per_joule":
-        return f"the best takes {1 / speedup:.3g} times the energy of {baseline} for a token"
+        return f"the best takes {1 / speedup:.3g} times the energy of {baseline} per token"
     if objective == "tokens_per_node_hour":
-        return f"the best takes {1 / speedup:.3g} times the node-hours of {baseline} for a token"
-    each = " for each GPU" if objective == "tokens_per_s_per_gpu" else ""
+        return f"the best takes {1 / speedup:.3g} times the node-hours of {baseline} per token"
+    each = " per GPU" if objective == "tokens_per_s_per_gpu" else ""
     return f"the best is {speedup:.3g} times as fast{each} as {baseline}"
 
 

@@ -62,12 +62,12 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
 
 def _origin_of_figures(campaign: Campaign) -> str | None:
     if campaign.simulated:
-        return "Simulated: every figure is the cost model's with noise, not a measurement."
+        return "Simulated: every number is the cost model's with noise, not a measurement."
     if campaign.machine.peak_tflops is not None:
         return None
     return (
-        f"No peak is known for {campaign.machine.gpu}, so no MFU is given; figures measured on "
-        "CPUs show that the plumbing works, not what GPUs would reach."
+        f"No peak is known for {campaign.machine.gpu}, so no MFU is given; rates measured on "
+        "CPUs say nothing about GPUs."
     )
 
 
@@ -79,7 +79,8 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
     peak = best.metrics.peak_memory_gib
     if peak is None:
         return (
-            f"The best strategy's peak was not read: whether it leaves {wanted:g} GiB is not known."
+            "The best strategy's memory peak is unknown, and so is whether it leaves "
+            f"{wanted:g} GiB."
         )
     if not best.keeps_headroom:
         left = max(0.0, campaign.machine.memory_gib - peak)
@@ -112,7 +113,7 @@ def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
 
 def _confirmation(campaign: Campaign, best: Contender) -> str | None:
     if best.failed_confirmation:
-        return "The best strategy failed when it was measured once more; no other succeeded."
+        return "The best strategy failed when it was measured again; no other succeeded."
     if best.projected_from_layers is not None:
         return f"The best strategy is {_from_layers(campaign, best)}, not measured in full."
     if best.projection is not None:
@@ -130,7 +131,7 @@ def _confirmation(campaign: Campaign, best: Contender) -> str | None:
     if abs(difference) <= SURPRISE:
         return None
     return (
-        f"Measured once more it took {best.metrics.iteration_time_s:.4g} s an iteration, "
+        f"The confirmation took {best.metrics.iteration_time_s:.4g} s per iteration, "
         f"{abs(difference):.0%} {'more' if difference > 0 else 'less'} than the {before_s:.4g} s "
         "of the search."
     )
@@ -144,7 +145,7 @@ def _from_layers(campaign: Campaign, projected: Contender) -> str:
 def _unlikely_to_fit(best: Contender) -> str | None:
     if best.projected_from_layers is None or best.keeps_headroom:
         return None
-    return "With all of its layers the best strategy is not likely to fit in memory."
+    return "With all its layers, the best strategy probably does not fit into memory."
 
 
 def _predicted(best: Contender) -> str | None:
@@ -155,10 +156,10 @@ def _predicted(best: Contender) -> str | None:
     sentence = f"Its iteration time at GAS {gas} follows from two other measured GAS values"
     if gas < depth:
         return (
-            f"{sentence}; the law is unreliable there, below the pipeline's {depth} stages, where "
-            "it can be off by more than half."
+            f"{sentence}; below the pipeline's {depth} stages this law is unreliable and can be "
+            "off by more than half."
         )
-    return f"{sentence} by a law that is within a few per cent as a rule."
+    return f"{sentence}, usually within a few percent."
 
 
 def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:
@@ -168,8 +169,8 @@ def _failed_confirmations(ranked: Sequence[Contender]) -> str | None:
         return None
     named = ", ".join(str(number) for number in numbers)
     if len(numbers) == 1:
-        return f"The layout of trial {named} failed when measured once more, and is ranked last."
-    return f"The layouts of trials {named} failed when measured once more, and are ranked last."
+        return f"The layout of trial {named} failed when measured again, and ranks last."
+    return f"The layouts of trials {named} failed when measured again, and rank last."
 
 
 def _few_trials(trials: Sequence[Trial]) -> str | None:
@@ -210,10 +211,10 @@ def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
         lead = f"{ahead.rate / best.rate - 1:.1%} {better}"
         if ahead.projected_from_layers is not None:
             source = _from_layers(campaign, ahead)
-            return f"A layout is {lead}, {source}; what was measured in full ranks first."
+            return f"A layout is {lead}, {source}; layouts measured in full rank first."
         return (
-            f"A layout is projected {lead} from "
-            f"{ahead.projected_from_nodes} nodes; what was measured on all of them ranks first."
+            f"A layout is projected {lead} from {ahead.projected_from_nodes} nodes; layouts "
+            "measured on all nodes rank first."
         )
     if not level:
         return None
@@ -235,7 +236,7 @@ def _global_batch(ranked: Sequence[Contender]) -> str | None:
     return (
         f"The best strategy trains with a global batch of {ranked[0].metrics.global_batch_size} "
         f"samples, and the measured layouts with {sizes[0]} to {sizes[-1]}: a different global "
-        "batch may converge differently. Fix the global batch of the space to compare at one."
+        "batch may converge differently. Fix the global batch to compare layouts at the same one."
     )
 
 
@@ -283,8 +284,8 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
             crashed = "Both trials" if count == 2 else f"All {count} trials"
             memory = " that did not run out of memory" if kind.without_memory else ""
             yield (
-                f"{crashed} {' and '.join(same)}{memory} crashed "
-                f"({shown.rstrip('.')}): what they would have reached is not known."
+                f"{crashed} {' and '.join(same)}{memory} crashed ({shown.rstrip('.')}): the "
+                "rate of such layouts is unknown."
             )
 
 

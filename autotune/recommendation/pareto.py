@@ -28,7 +28,7 @@ def pareto_fronts(ranked: Sequence[Contender]) -> list[ParetoFront]:
     one of energy only where the machine's power is known.
 
     A front has each layout that is faster than all that take as little or less, the least first.
-    Layouts that failed when measured once more, leave too little memory, or are projected from few
+    Layouts that failed when measured again, leave too little memory, or are projected from few
     nodes, are on none.
     """
     measured = [c for c in ranked if c.projection is None]

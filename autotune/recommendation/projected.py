@@ -37,7 +37,7 @@ def all_contenders(
 ) -> list[Contender]:
     """Return all contenders: those measured on their own nodes as `contenders` ranks them, then
     those projected; those that leave too little memory after all that leave it, and last those that
-    failed when they were measured once more.
+    failed when they were measured again.
 
     What the nodes at hand are too few to measure in full comes first where it is clearly above all
     that was.

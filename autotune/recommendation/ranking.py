@@ -146,7 +146,7 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     Trials that stand for more nodes are left out.
 
     Confirmed ones come before all others; those that left less memory than the campaign asks for
-    after all that left it; those that failed when they were measured once more last. Of several
+    after all that left it; those that failed when they were measured again last. Of several
     strategies of one layout (they differ in GAS) the best stands.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}

@@ -90,16 +90,16 @@ def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]
 
 
 def _obstacle(campaigns: Sequence[Campaign]) -> str:
-    """Return why their rates say nothing of each other; empty where they do."""
+    """Return why their rates are not comparable; empty if they are."""
     objectives = {OBJECTIVE_UNITS[campaign.request.objective] for campaign in campaigns}
     if len(objectives) > 1:
         return f"They optimise different things ({', '.join(sorted(objectives))})."
     models = {campaign.model.name for campaign in campaigns}
     if any(campaign.model != campaigns[0].model for campaign in campaigns):
         named = f" ({', '.join(sorted(models))})" if len(models) > 1 else ""
-        return f"They train different models{named}, so their rates say nothing of each other."
+        return f"They train different models{named}, so their rates are not comparable."
     if len({campaign.simulated for campaign in campaigns}) > 1:
-        return "Some are simulated and others measured, so their rates say nothing of each other."
+        return "Some are simulated and others measured, so their rates are not comparable."
     return ""
 
 

@@ -82,11 +82,11 @@ def _neighbour(nearby: NearbyLayout) -> Neighbour:
 
 
 def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None) -> str:
-    sentence = f"Best of the space with {_probability(outlook.probability_best)}; "
+    sentence = f"Best of its space with a probability of {_probability(outlook.probability_best)}; "
     if outlook.expected_gain < 0.0005:
-        sentence += "nothing is expected to be left to gain"
+        sentence += "no further gain is expected"
     else:
-        sentence += f"what is left to gain is expected to be {100 * outlook.expected_gain:.1f} %"
+        sentence += f"the expected gain left is {100 * outlook.expected_gain:.1f} %"
     if surroundings is not None:
         plural = "" if of == 1 else "s"
         within = f"within {100 * NEAR:.0f} %"

@@ -225,4 +225,4 @@ def _rests_on(plan: CampaignPlan) -> str:
     if plan.started_from:
         return ""
     kind = "simulated" if plan.simulated else "measured"
-    return f"general knowledge of its kind of machine ({plan.machine.gpu}) and on no {kind} trial"
+    return f"priors for its kind of machine ({plan.machine.gpu}) and on no {kind} trial"

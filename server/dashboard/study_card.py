@@ -61,7 +61,7 @@ def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | Non
     fewest, most = min(rates), max(rates)
     return (
         rates[most] / rates[fewest],
-        f"of the rate for each GPU from {count(fewest)} to {count(most)} nodes, "
+        f"of the rate per GPU from {count(fewest)} to {count(most)} nodes, "
         f"{mark(source.campaign.simulated)}",
     )
 

@@ -152,7 +152,7 @@ def moment(value: datetime | None) -> str:
 def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
     """Return what was calibrated on what; for None that nothing was."""
     if summary is None:
-        return f"general knowledge of its kind of machine ({machine.gpu}), not calibrated"
+        return f"priors for its kind of machine ({machine.gpu}), not calibrated"
     failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
     software = f" ({summary.software})" if summary.software else ""
     return (

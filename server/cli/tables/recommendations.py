@@ -93,8 +93,8 @@ def recommendation(answer: Recommendation) -> RenderableType:
 
 
 FRONTS: Mapping[ParetoCost, str] = {
-    "num_nodes": "fastest on so many nodes",
-    "joules_per_token": "fastest for so much energy",
+    "num_nodes": "fastest on this many nodes",
+    "joules_per_token": "fastest at this energy",
 }
 
 

@@ -96,7 +96,7 @@ def test_inside_of_a_space_nothing_is_told() -> None:
     )
     report = edges(wide, known(TABLE_V), inner)
     assert [each.dimension for each in report.edges] == []
-    assert report.sentence == "The best lies inside of what was allowed"
+    assert report.sentence == "The best is not at an edge of the search space"
 
 
 def test_beyond_what_alone_was_allowed() -> None:

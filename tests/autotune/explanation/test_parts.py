@@ -111,9 +111,9 @@ def test_it_is_the_same_work_that_is_compared() -> None:
     same, wide = compare(winner, [other, both])
     assert same.longer == pytest.approx(0.0)
     assert not same.predicted
-    assert same.sentence.startswith("GAS 640 takes as many node-hours for a token as the winner")
+    assert same.sentence.startswith("GAS 640 takes as many node-hours per token as the best")
     assert wide.longer == pytest.approx(0.1)
-    assert wide.sentence.startswith("32 nodes takes 10 % more node-hours for a token")
+    assert wide.sentence.startswith("32 nodes takes 10 % more node-hours per token")
 
 
 def test_a_recommendation_says_where_each_figure_is_from() -> None:

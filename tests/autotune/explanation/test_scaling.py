@@ -37,7 +37,7 @@ def test_the_study(printed: Scaling, kind: ScalingKind) -> None:
     assert (least.efficiency_low, least.efficiency_high) == (1.0, 1.0)
     assert 100 * most.efficiency == pytest.approx(printed.printed, abs=3 if kind == "strong" else 1)
     assert most.efficiency_low < most.efficiency < most.efficiency_high
-    assert f"{100 * most.efficiency:.0f} % of the rate for each GPU" in curve.sentence
+    assert f"{100 * most.efficiency:.0f} % of the rate per GPU" in curve.sentence
 
 
 def test_measured_points_say_so_and_narrow_the_others() -> None:

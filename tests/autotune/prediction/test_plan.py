@@ -137,7 +137,7 @@ def test_over_a_training_the_gain_is_told_in_node_hours() -> None:
     assert answer.gain.break_even_tokens is not None
     paid = answer.gain.break_even_tokens * answer.gain.node_hours_per_token
     assert paid * answer.gain.saved_share == pytest.approx(answer.cost.node_hours)
-    assert "over 300 billion tokens is worth" in answer.sentence
+    assert "node-hours over 300 billion tokens" in answer.sentence
 
 
 def test_where_nothing_fits_it_says_why_and_what_would_do() -> None:

@@ -28,19 +28,19 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.baseline.trial_number == 1
     assert found.baseline.metrics is not None
     assert found.speedup_over_baseline == pytest.approx(2.0)
-    sentence = "The best is 2 times as fast as the customary layout (trial 1)."
+    sentence = "The best is 2 times as fast as the default baseline (trial 1)."
     assert found.baseline.comparison == sentence
 
 
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
-        ("tokens_per_s_per_gpu", "is 2 times as fast for each GPU as the customary layout"),
+        ("tokens_per_s_per_gpu", "is 2 times as fast per GPU as the default baseline"),
         (
             "tokens_per_node_hour",
-            "takes 0.5 times the node-hours of the customary layout (trial 1)",
+            "takes 0.5 times the node-hours of the default baseline (trial 1)",
         ),
-        ("tokens_per_joule", "times the energy of the customary layout (trial 1) for a token."),
+        ("tokens_per_joule", "times the energy of the default baseline (trial 1) per token."),
     ],
 )
 def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str) -> None:
@@ -93,19 +93,17 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     assert found.best.strategy == trials[0].strategy
     assert found.speedup_over_baseline == 1.0
     assert found.baseline is not None
-    assert found.baseline.comparison == (
-        "The customary layout (trial 1) is the best that was tried."
-    )
+    assert found.baseline.comparison == ("The default baseline (trial 1) is the best so far.")
     assert strategies_to_confirm(campaign(), trials) == [A]
 
 
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (TrialState.OOM, "The customary layout runs out of memory."),
-        (TrialState.CRASHED, "The customary layout crashed: a segmentation fault."),
-        (TrialState.NODE_FAIL, "The customary layout could not be measured: a segmentation fault."),
-        (TrialState.PENDING, "The customary layout is being measured."),
+        (TrialState.OOM, "The default baseline runs out of memory."),
+        (TrialState.CRASHED, "The default baseline crashed: a segmentation fault."),
+        (TrialState.NODE_FAIL, "The default baseline could not be measured: a segmentation fault."),
+        (TrialState.PENDING, "The default baseline is being measured."),
     ],
 )
 def test_a_baseline_that_failed_is_told_as_that(state: TrialState, words: str) -> None:

@@ -68,11 +68,11 @@ def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told:
     assert any(sentence.startswith(full) for sentence in found.caveats) is told
 
 
-def test_cpu_figures_show_the_plumbing() -> None:
+def test_rates_of_a_cpu_say_nothing_about_gpus() -> None:
     shape = machine_shape(MACHINE).model_copy(update={"peak_tflops": None, "gpu": "CPU core"})
-    assert tells("plumbing", eight(), machine=shape)
-    assert not tells("plumbing", eight())
-    assert not tells("plumbing", eight(), machine=shape, simulated=True)
+    assert tells("say nothing about GPUs", eight(), machine=shape)
+    assert not tells("say nothing about GPUs", eight())
+    assert not tells("say nothing about GPUs", eight(), machine=shape, simulated=True)
 
 
 def test_few_trials_are_named() -> None:
@@ -83,10 +83,10 @@ def test_few_trials_are_named() -> None:
 
 def test_a_law_below_the_pipelines_depth_is_not_to_be_relied_on() -> None:
     shallow = strategy(pp=2, gas=32)
-    assert tells("within a few per cent", [trial(1, shallow, seconds=1.0, probes=(4, 8))])
+    assert tells("within a few percent", [trial(1, shallow, seconds=1.0, probes=(4, 8))])
     deep = strategy(pp=8, gas=4)
     assert tells("below the pipeline's 8 stages", [trial(1, deep, seconds=1.0, probes=(8, 16))])
-    assert not tells("law", [trial(1, deep, seconds=1.0)])
+    assert not tells("two other measured GAS values", [trial(1, deep, seconds=1.0)])
 
 
 def test_a_confirmation_that_differs_is_told() -> None:
@@ -146,8 +146,8 @@ def test_a_kind_that_never_ran_is_told_once() -> None:
         for number, kind in enumerate(kinds)
     ]
     assert crashes(trials) == [
-        f"All 5 trials with sequence parallelism crashed ({SHAPE}): what they would have reached "
-        "is not known."
+        f"All 5 trials with sequence parallelism crashed ({SHAPE}): the rate of such layouts is "
+        "unknown."
     ]
 
 

@@ -209,7 +209,7 @@ def test_what_failed_when_measured_once_more_ranks_last() -> None:
     ]
     recommendation = answer(trials)
     assert recommendation.best.trial_numbers == [2]
-    text = "The layout of trial 1 failed when measured once more, and is ranked last."
+    text = "The layout of trial 1 failed when measured again, and ranks last."
     assert text in recommendation.caveats
     both = answer(
         [
@@ -219,11 +219,11 @@ def test_what_failed_when_measured_once_more_ranks_last() -> None:
         ]
     )
     assert both.best.trial_numbers == [4]
-    text = "The layouts of trials 1, 2 failed when measured once more, and are ranked last."
+    text = "The layouts of trials 1, 2 failed when measured again, and rank last."
     assert text in both.caveats
     alone = answer([trials[0], trials[2]])
     assert alone.best.trial_numbers == [1]
-    assert "failed when it was measured once more" in " ".join(alone.caveats)
+    assert "failed when it was measured again" in " ".join(alone.caveats)
 
 
 def test_a_lost_node_is_not_held_against_a_strategy() -> None:

@@ -85,7 +85,7 @@ def test_the_more_is_known_the_less_is_left_to_gain() -> None:
     few, all_of_them = told([ok(space(), best)], best), told([ok(space(), s) for s in every], best)
     assert all_of_them.untried == 0
     assert all_of_them.expected_gain < few.expected_gain
-    assert f"to be {100 * few.expected_gain:.1f} %" in few.sentence
+    assert f"left is {100 * few.expected_gain:.1f} %" in few.sentence
 
 
 def test_a_layout_outside_the_space_has_no_standing_in_it() -> None:

@@ -490,5 +490,5 @@ def test_the_outlook_brightens_with_what_is_measured() -> None:
     assert reason_to_be_content(first, objective="tokens_per_s") is None
     assert "1% faster is" in (reason_to_be_content(last, objective="tokens_per_s") or "")
     energy = reason_to_be_content(last, objective="tokens_per_joule") or ""
-    assert "1% better in tokens for a joule is" in energy
+    assert "1% better in tokens per joule is" in energy
     assert "below 5%" in energy

@@ -26,7 +26,7 @@ def test_many_who_ask_are_told_the_same_and_it_is_worked_out_once(
         first, *others = (each.standing for each in pool.map(ask, [source] * 8))
     assert first is not None
     assert all(other is first for other in others)
-    assert first.sentence.startswith("Best of the space with ")
+    assert first.sentence.startswith("Best of its space with ")
     assert first.neighbours
     assert Standings().added_to(ask(source), source).standing == first
     fewer = [t for t in source.trials if t.number == ask(source).best.trial_numbers[0]]

@@ -96,7 +96,7 @@ def test_beyond_the_edge_is_one_click(service: Service, visit: Open) -> None:
     campaign = service.campaigns.done(budget={"max_trials": 22, "train_tokens": 1e9})
     page = explained(visit(f"{service.url}/campaigns/{campaign.id}#why"))
     edges = page.locator(".edges")
-    expect(edges).to_contain_text("The best lies on the edge of what was allowed")
+    expect(edges).to_contain_text("The best is at the edge of the search space")
     edges.get_by_role("link", name="Try this").click()
     page.wait_for_selector("body[data-ready]")
     expect(page.locator("#filled")).to_contain_text(

@@ -14,7 +14,7 @@ def test_a_study_says_what_is_measured_and_what_is_kept(service: Service, visit:
     card = page.locator("#part-answer")
     expect(page.get_by_role("tab")).to_have_text(["Answer", "Trials"])
     expect(card.get_by_role("heading", name="Scaling study")).to_be_visible()
-    expect(card).to_contain_text("of the rate for each GPU from 2 to 8 nodes, simulated")
+    expect(card).to_contain_text("of the rate per GPU from 2 to 8 nodes, simulated")
     expect(card).to_contain_text("not on 3 nodes, ")
     expect(page.locator("#trajectory, #part-why")).to_have_count(0)
     figure = page.locator("[data-figure=scaling]")

@@ -55,7 +55,7 @@ def new_trial(strategy: StrategyShape, purpose: TrialPurpose) -> NewTrial:
     ("trials", "best", "fastest"),
     [
         ([(1, "search", 5.0), (2, "search", 9.0)], 9.0, 9.0),
-        # One that failed when it was measured once more is not the best.
+        # One that failed when it was measured again is not the best.
         ([(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)], 5.0, 9.0),
         # A confirmed one is, at the median of its trials, though another was faster once.
         (

@@ -63,7 +63,7 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert ran.code == 0
     assert "confirmation" in ran.out
     told = " ".join(ran.out.split())
-    assert "the customary layout (trial 1)" in told
+    assert "the default baseline (trial 1)" in told
     assert "why (simulated)" in told
     assert "MWh, hosts included (predicted); the GPUs alone" in told
     assert "of a step " in told

@@ -56,7 +56,7 @@ def test_figures_have_intervals(alone: Autotune) -> None:
 
 def test_a_prediction_says_that_it_is_not_calibrated(alone: Autotune) -> None:
     ran = alone(*ONE)
-    basis = "general knowledge of its kind of machine (MI250X GCD), not calibrated"
+    basis = "priors for its kind of machine (MI250X GCD), not calibrated"
     assert line(ran, "rests on") == basis
     assert alone(*ONE, "--json").json()["calibration"] is None
     assert alone(*ONE, "--calibration", "none").out == ran.out

@@ -62,8 +62,8 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
         trial(2, strategy(nodes=2), seconds=1.2),
     )
     both = printed(answer([wide, narrow]))
-    assert "fastest on so many nodes" in both
-    assert "fastest for so much energy" in both
+    assert "fastest on this many nodes" in both
+    assert "fastest at this energy" in both
     assert "energy predicted" in both
     assert "MWh, hosts included (predicted); the GPUs alone" in both
     assert "all of them: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
