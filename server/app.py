@@ -52,7 +52,6 @@ from server.api.metrics import ServiceMetrics
 from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.request_record import RequestRecord
-from server.api.standings import Standings
 from server.dashboard import entrance as entrance_page
 from server.dashboard import reference
 from server.dashboard import routes as dashboard
@@ -132,9 +131,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
     kept = app.state.campaigns = KeptCampaigns(store)
-    app.state.recommendations = KeptRecommendations(kept, Standings())
+    app.state.recommendations = KeptRecommendations(kept, store)
     app.state.figures = KeptFigures(kept)
-    app.state.explanations = Explanations(kept)
+    app.state.explanations = Explanations(kept, store)
     app.state.answers = KeptAnswers(kept)
     app.state.campaign_list = CampaignList(store)
     app.state.campaign_list.refresh()

@@ -18,7 +18,7 @@ from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
-from autotune.search.trial import SearchTrial, merged, search_trials
+from autotune.search.trial import SearchTrial, ended_of, merged, search_trials
 from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -80,7 +80,7 @@ def projected_contenders(
             few.setdefault(_full(trial), []).append(trial)
     if not few:
         return []
-    ended = tuple(each for each in merged(search_trials(trials)) if each.state != "running")
+    ended = tuple(merged(search_trials(ended_of(trials))))
     projections = belief.projections(ended)
     if projections.contradicted:
         return []

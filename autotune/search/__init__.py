@@ -15,7 +15,7 @@ from autotune.search.stopping import (
     reason_to_spare,
     reason_to_stop,
 )
-from autotune.search.trial import SearchTrial, search_trials
+from autotune.search.trial import SearchTrial, ended_of, search_trials
 
 __all__ = [
     "CampaignBelief",
@@ -28,6 +28,7 @@ __all__ = [
     "SearchTrial",
     "TrialCost",
     "belief_without_start",
+    "ended_of",
     "few_nodes",
     "is_worth_confirming",
     "reason_to_be_content",

@@ -108,6 +108,11 @@ class SearchTrial:
         return None
 
 
+def ended_of(trials: Iterable[Trial]) -> list[Trial]:
+    """Return the trials that do not run any more."""
+    return [trial for trial in trials if trial.state is not TrialState.PENDING]
+
+
 def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     """Return the trials as the proposer reads them, without those that say nothing."""
     known: list[SearchTrial] = []

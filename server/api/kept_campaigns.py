@@ -11,6 +11,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of
 from server.store.history import earlier_observations
+from server.store.outcomes import refresh_leaders
 from server.store.trials import all_trials
 
 CAMPAIGNS = 500
@@ -52,6 +53,7 @@ class KeptCampaigns:
         return self.source(campaign_id, self.last_event(campaign_id))
 
     def _campaign(self, campaign_id: int) -> Campaign:
+        refresh_leaders(self._store, [campaign_id])
         with self._store.session() as session:
             return get_campaign(session, campaign_id)
 

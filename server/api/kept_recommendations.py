@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from autotune.recommendation.standing import standing
 from autotune.resolution import strategy_of
-from autotune.schemas import Ranked, Recommendation
+from autotune.schemas import Ranked, Recommendation, SpaceStanding
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
+from search_spaces.errors import InvalidInput, InvalidInputs
 from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
-from server.api.standings import Standings
 from server.figures.source import FigureSource
-from server.store import NotFound
+from server.runner.worth import proposer_of, trial_cost
+from server.store import NotFound, Store
+from server.store.outcomes import STANDING
 
 RECOMMENDATIONS = 200
 
@@ -18,9 +21,9 @@ RECOMMENDATIONS = 200
 class KeptRecommendations:
     """A recommendation is kept until more happens in its campaign than the progress of a trial."""
 
-    def __init__(self, campaigns: KeptCampaigns, standings: Standings) -> None:
+    def __init__(self, campaigns: KeptCampaigns, store: Store) -> None:
         self._campaigns = campaigns
-        self._standings = standings
+        self._store = store
         self._alone: KeptByTrials[Recommendation | None] = KeptByTrials(campaigns, RECOMMENDATIONS)
         self._whole: KeptByTrials[Recommendation | None] = KeptByTrials(campaigns, RECOMMENDATIONS)
 
@@ -58,7 +61,22 @@ class KeptRecommendations:
         recommendation = self.without_standing(campaign_id, event)
         if recommendation is None:
             return None
-        return self._standings.added_to(recommendation, source)
+        told = STANDING.of(
+            self._store, campaign_id, source.trials, lambda: _standing(recommendation, source)
+        )
+        return recommendation.model_copy(update={"standing": told})
+
+
+def _standing(recommendation: Recommendation, source: FigureSource) -> SpaceStanding | None:
+    campaign, belief = source.campaign, source.belief
+    with belief.lock:
+        try:
+            space = belief.space
+        except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
+            return None
+        cost = trial_cost(campaign, source.trials)
+        proposer = proposer_of(campaign, space, belief=belief.of_campaign, cost=cost)
+        return standing(strategy_of(recommendation.best.strategy), belief.known, proposer)
 
 
 def launch_of(source: FigureSource, ranked: Ranked) -> Launch:

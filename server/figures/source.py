@@ -15,14 +15,18 @@ from autotune.recommendation import all_contenders, recommend
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, EarlierObservation, Recommendation, Trial, TrialState
-from autotune.search import CampaignBelief, SearchTrial, search_trials
+from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged
-from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.store.start import SearchStart, program_of_campaign, space_of_campaign, versions_of
+from server.store.start import (
+    belief_of_campaign,
+    program_of_campaign,
+    space_of_campaign,
+    versions_of,
+)
 
 MAY_FIT = 0.1
 """Probability of fitting from which on a strategy counts among those that are compared."""
@@ -66,7 +70,7 @@ class SpaceBelief:
     ) -> SpaceBelief:
         return cls(
             campaign=campaign,
-            known=tuple(t for t in merged(search_trials(trials)) if t.state != "running"),
+            known=tuple(merged(search_trials(ended_of(trials)))),
             versions=versions_of(trials, kept=kept),
             profile=profile,
             kept=kept,
@@ -103,13 +107,9 @@ class SpaceBelief:
     @cached_property
     def of_campaign(self) -> CampaignBelief:
         """What the campaign believes of its machine."""
-        try:
-            alone = CampaignBelief.over(self.space)
-        except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
-            alone = CampaignBelief(
-                machine=self.machine, transformer=self.transformer, tuning=self.program.tuning
-            )
-        return SearchStart(alone=alone, kept=self.kept).belief(self.versions)
+        return belief_of_campaign(
+            self.campaign, versions=self.versions, profile=self.profile, kept=self.kept
+        )
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -155,6 +155,11 @@ class FigureSource:
     def measured(self) -> list[Trial]:
         """Trials with figures."""
         return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
+
+    @cached_property
+    def ended(self) -> list[Trial]:
+        """Trials that do not run any more."""
+        return ended_of(self.trials)
 
     @cached_property
     def pending(self) -> list[Trial]:

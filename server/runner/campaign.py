@@ -24,6 +24,7 @@ from server.runner.backends import EvaluatorBackends
 from server.runner.belief import SearchBelief
 from server.runner.cluster_check import ClusterCheck, ClusterStatus
 from server.runner.figures import PROPOSAL_SECONDS
+from server.runner.outcome import OutcomeNotes
 from server.runner.owner_limits import OwnerLimits
 from server.runner.scheduling import (
     MachineQueue,
@@ -85,6 +86,7 @@ class ClaimedCampaign:
         backends: EvaluatorBackends,
         machine_queue: MachineQueue,
         owner_limits: OwnerLimits,
+        outcomes: OutcomeNotes,
     ) -> None:
         self.lease = lease
         self.at_rest = False
@@ -93,6 +95,8 @@ class ClaimedCampaign:
         self._backends = backends
         self._machine_queue = machine_queue
         self._owner_limits = owner_limits
+        self._outcomes = outcomes
+        self._told = 0
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
@@ -127,7 +131,10 @@ class ClaimedCampaign:
             return self._rest(pending)
         if polled.unknown:
             return self._submit(polled.unknown)
-        return self._go_on(campaign, polled)
+        if self._go_on(campaign, polled):
+            return True
+        self._keep_outcome()
+        return False
 
     def fail(self, reason: str) -> None:
         """Let the campaign fail; one that had ended already loses the trials that keep it open."""
@@ -251,6 +258,15 @@ class ClaimedCampaign:
             self.release()
             self.at_rest = True
         return False
+
+    def _keep_outcome(self, *, at_once: bool = False) -> None:
+        """Write down what follows from the trials' ends, where trials have ended since."""
+        campaign = self._snapshot.campaign
+        ended = campaign.trials + campaign.confirmations - campaign.pending
+        if campaign.request.study is not None or ended == self._told:
+            return
+        if self._outcomes.keep(self._snapshot, self._belief, at_once=at_once):
+            self._told = ended
 
     def _may_start(self) -> bool:
         """Return whether the machine is free: elsewhere the number of nodes is the limit."""
@@ -379,6 +395,8 @@ class ClaimedCampaign:
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
         """Change the state, unless a user has changed it in the meantime."""
         worth = self._belief.worth_of_start()
+        if state is CampaignState.DONE:
+            self._keep_outcome(at_once=True)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state == campaign.state:

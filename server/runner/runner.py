@@ -19,6 +19,7 @@ from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims
 from server.runner.figures import DATABASE_FAILURES, LEASES_LOST
 from server.runner.lease_renewal import LeaseRenewal
+from server.runner.outcome import OutcomeNotes
 from server.runner.owner_limits import OwnerLimits
 from server.runner.scheduling import MachineQueue
 from server.settings import Settings
@@ -88,6 +89,7 @@ class Runner:
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
         self._owner_limits = OwnerLimits(store)
+        self._outcomes = OutcomeNotes(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
         self._renewal = LeaseRenewal(
             store, self._claims, held=self._leases, lease_s=settings.lease_s
@@ -203,6 +205,7 @@ class Runner:
                 backends=self._backends,
                 machine_queue=self._machine_queue,
                 owner_limits=self._owner_limits,
+                outcomes=self._outcomes,
             )
 
     def _leases(self) -> list[Lease]:

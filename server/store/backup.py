@@ -21,8 +21,8 @@ from server.store.store import Store
 from server.store.tables import Base, CampaignRow
 
 BATCH_ROWS = 1000
-NOT_COPIED = frozenset({"runners", "notices", "listings"})
-"""Tables that tell of what runs now and is still to be sent, and one that follows from others."""
+NOT_COPIED = frozenset({"runners", "notices", "listings", "outcomes"})
+"""Tables that say what runs now and is still to be sent, and those that follow from others."""
 NO_BACKUP = "it is no backup of a database of autotune"
 OF_BACKUP = "a file that `autotune backup` wrote"
 

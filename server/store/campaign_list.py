@@ -26,6 +26,7 @@ from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.campaigns import campaigns_of
 from server.store.listings import LAST_EVENT, Listings
+from server.store.outcomes import refresh_leaders
 from server.store.store import Store
 from server.store.tables import CampaignRow, ListingRow, TrialRow
 
@@ -157,22 +158,28 @@ class CampaignList:
                 value = _value(session, query, order, after) if with_listings else after
                 query = query.where(order.after(value, after))
             ids = session.scalars(order.sorted(query).limit(limit + 1)).all()
-            found = self._read(session, ids[:limit])
+        found = self._read(ids[:limit])
         more = len(ids) > limit
         return CampaignPage(items=found, next=cursors.encode([ids[limit - 1]]) if more else None)
 
-    def _read(self, session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
+    def _read(self, ids: Sequence[int]) -> list[ListedCampaign]:
         """Return the campaigns of these ids, in their order."""
-        events = _events(session, ids)
         with self._lock:
             kept = {number: self._kept[number] for number in ids if number in self._kept}
-        found = {
-            number: campaign
-            for number, (event, campaign) in kept.items()
-            if event == events.get(number)
-        }
-        found = _whose_starts_stand(session, found)
-        fresh = _listed(session, [number for number in ids if number not in found])
+        with self._store.session() as session:
+            events = _events(session, ids)
+            found = {
+                number: campaign
+                for number, (event, campaign) in kept.items()
+                if event == events.get(number)
+            }
+            found = _whose_starts_stand(session, found)
+        changed = [number for number in ids if number not in found]
+        fresh: list[ListedCampaign] = []
+        if changed:
+            refresh_leaders(self._store, changed)
+            with self._store.session() as session:
+                fresh = _listed(session, changed)
         with self._lock:
             for campaign in fresh:
                 self._kept[campaign.id] = (events.get(campaign.id, 0), campaign)

@@ -2,37 +2,36 @@
 
 Confirmed layouts rank before all others, so that where there is one its trials are enough;
 otherwise the fastest trials are, one more than there are confirmations that may have failed. Where
-trials stand for more nodes all are read, and what follows from them is kept.
+trials stand for more nodes, who leads follows from all of them by the campaign's belief, which no
+reading of rows fits: it is written down by `server.store.outcomes`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from importlib.metadata import version
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, and_, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from autotune.recommendation import contenders
-from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, StrategyShape, Trial, TrialState
 from search_spaces.dimensions import TABLE
-from server.store.tables import TrialRow
+from server.store.tables import OutcomeRow, TrialRow
 from server.store.trial_record import trial_of
 
 IN_QUERY = 200
 """Layouts that one query asks for: databases bound the length of a condition."""
 
 
-MOST_PROJECTED = 1000
-"""Campaigns whose leader is kept, of those where it may be projected."""
+LEADER_PART = "leader"
+"""The part of a campaign's outcome that says who leads."""
 
-EndsKey = tuple[int, frozenset[tuple[str, datetime]]]
-"""A campaign, and the tokens of its trials with when they ended, which no others have."""
+VERSION = version("autotune")
+"""Outcomes that another version wrote do not count: its rules may have been others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,65 +64,41 @@ class Leader:
         )
 
 
-class ProjectedLeaders:
-    """The leaders last asked for of campaigns with trials that stand for more nodes."""
-
-    def __init__(self, most: int = MOST_PROJECTED) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._leaders: OrderedDict[EndsKey, Leader | None] = OrderedDict()
-
-    def of(self, session: Session, campaigns: Sequence[Campaign]) -> dict[int, Leader]:
-        """Return what the trials of these campaigns recommend, measured or projected."""
-        ends: dict[int, set[tuple[str, datetime]]] = {each.id: set() for each in campaigns}
-        ended = select(TrialRow.campaign_id, TrialRow.token, TrialRow.finished_at)
-        for campaign_id, token, finished_at in session.execute(
-            ended.where(TrialRow.campaign_id.in_(ends))
-        ):
-            if finished_at is not None:
-                ends[campaign_id].add((token, finished_at))
-        found = {each.id: self._of(session, each, frozenset(ends[each.id])) for each in campaigns}
-        return {campaign_id: leader for campaign_id, leader in found.items() if leader is not None}
-
-    def _of(
-        self, session: Session, campaign: Campaign, ends: frozenset[tuple[str, datetime]]
-    ) -> Leader | None:
-        key = (campaign.id, ends)
-        with self._lock:
-            if key in self._leaders:
-                self._leaders.move_to_end(key)
-                return self._leaders[key]
-        trials = sorted(
-            _read(session, TrialRow.campaign_id == campaign.id), key=lambda trial: trial.number
-        )
-        ranked = all_contenders(campaign, trials)
-        leader = Leader.of(ranked[0]) if ranked else None
-        with self._lock:
-            self._leaders[key] = leader
-            while len(self._leaders) > self._most:
-                self._leaders.popitem(last=False)
-        return leader
-
-
-_projected = ProjectedLeaders()
-
-
 def leaders(
     session: Session, campaigns: Sequence[Campaign], *, with_stand_ins: Collection[int]
 ) -> dict[int, Leader]:
     """Return for each campaign what its trials recommend; none where none has succeeded.
 
     Args:
-        with_stand_ins: ids of those where trials stand for more nodes.
+        with_stand_ins: ids of those where trials stand for more nodes: what was written down of
+            them last, or what was measured in full where nothing has been.
     """
-    screened = [campaign for campaign in campaigns if campaign.id in with_stand_ins]
+    known = _written(session, with_stand_ins)
     measured = [
         campaign
         for campaign in campaigns
-        if campaign.id not in with_stand_ins and campaign.best_trial is not None
+        if campaign.id not in known and campaign.best_trial is not None
     ]
-    found = _projected.of(session, screened) if screened else {}
-    return found | (_measured(session, measured) if measured else {})
+    written = {campaign_id: leader for campaign_id, leader in known.items() if leader is not None}
+    return written | (_measured(session, measured) if measured else {})
+
+
+def _written(session: Session, campaign_ids: Collection[int]) -> dict[int, Leader | None]:
+    """Return the leaders that have been written down of these campaigns."""
+    if not campaign_ids:
+        return {}
+    query = select(OutcomeRow.campaign_id, OutcomeRow.document).where(
+        OutcomeRow.campaign_id.in_(campaign_ids),
+        OutcomeRow.part == LEADER_PART,
+        OutcomeRow.version == VERSION,
+    )
+    return {
+        campaign_id: None if document is None else _LEADERS.validate_python(document)
+        for campaign_id, document in session.execute(query)
+    }
+
+
+_LEADERS = TypeAdapter(Leader)
 
 
 def _measured(session: Session, campaigns: Sequence[Campaign]) -> dict[int, Leader]:

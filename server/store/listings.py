@@ -20,6 +20,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import Campaign
 from server.store.campaigns import campaigns_of
 from server.store.failures import cause
+from server.store.outcomes import refresh_leaders
 from server.store.store import Store
 from server.store.tables import CampaignRow, EventRow, ListingRow
 
@@ -53,8 +54,10 @@ class Listings:
         """Write some listings; return whether there were any to be written."""
         with self._store.session() as session:
             events = _outdated(session)
-            rows = _listings(session, events) if events else []
         if events:
+            refresh_leaders(self._store, events)
+            with self._store.session() as session:
+                rows = _listings(session, events)
             with self._store.transaction() as session:
                 session.execute(delete(ListingRow).where(ListingRow.campaign_id.in_(events)))
                 there = select(CampaignRow.id).where(CampaignRow.id.in_(events))

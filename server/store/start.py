@@ -16,12 +16,20 @@ from autotune.calibration.history import EarlierTrial, forecast_errors, telling,
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
-from autotune.resolution import campaign_space, strategy_of, transformer_of
-from autotune.schemas import CampaignCreate, EarlierObservation, StartWorth, Trial, TrialState
+from autotune.resolution import campaign_space, machine_of, strategy_of, transformer_of
+from autotune.schemas import (
+    Campaign,
+    CampaignCreate,
+    EarlierObservation,
+    StartWorth,
+    Trial,
+    TrialState,
+)
 from autotune.search import CampaignBelief
 from autotune.trained_model import another_model
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
@@ -167,3 +175,27 @@ def versions_of(
     newest = sorted(kept, key=lambda observation: observation.age_days)
     known = (*own, *(observation.versions for observation in newest))
     return next((versions for versions in known if versions), {})
+
+
+def belief_of_campaign(
+    campaign: Campaign,
+    *,
+    versions: Mapping[str, str],
+    profile: Mapping[str, Any] | None,
+    kept: Sequence[EarlierObservation],
+) -> CampaignBelief:
+    """Return what a campaign believes of its machine.
+
+    Args:
+        versions: that its trials run with.
+        profile: of its cluster, as the campaign keeps it.
+        kept: what earlier trials had shown when it began.
+    """
+    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    try:
+        space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
+        alone = CampaignBelief.over(space)
+    except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
+        tuning = program_of_campaign(campaign.request, profile=profile).tuning
+        alone = CampaignBelief(machine=machine, transformer=transformer, tuning=tuning)
+    return SearchStart(alone=alone, kept=kept).belief(versions)

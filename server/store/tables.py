@@ -121,6 +121,21 @@ class ListingRow(Base):
     text: Mapped[str] = mapped_column(Folded)
 
 
+class OutcomeRow(Base):
+    """What follows from the first `ended` trials of a campaign to end, a `part` of it in each row,
+    as this `version` of the program worked it out. See `server.store.outcomes`."""
+
+    __tablename__ = "outcomes"
+
+    campaign_id: Mapped[int] = mapped_column(
+        ForeignKey("campaigns.id", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    part: Mapped[str] = mapped_column(String(16), primary_key=True)
+    ended: Mapped[int]
+    version: Mapped[str] = mapped_column(String(32))
+    document: Mapped[Json | None]
+
+
 class TrialRow(Base):
     """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking; None
     where it `stands_for_nodes`: its figures are those of few nodes. `num_layers` is None where it

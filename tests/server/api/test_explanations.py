@@ -36,7 +36,7 @@ def test_it_is_worked_out_once_until_something_happens(
     store: Store = finished[0].state.store
     campaign = created(store)
     campaigns = KeptCampaigns(store)
-    subject, event = Explanations(campaigns), campaigns.last_event(campaign.id)
+    subject, event = Explanations(campaigns, store), campaigns.last_event(campaign.id)
     assert subject.ready(campaign.id, event) is None
     with ThreadPoolExecutor(8) as pool:
         first, *others = pool.map(subject.of, [campaign.id] * 8, [event] * 8)

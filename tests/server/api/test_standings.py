@@ -5,32 +5,51 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import FastAPI
+from sqlalchemy import delete
 
-from autotune.schemas import Campaign, Recommendation
-from server.api.standings import Standings
-from server.figures.source import FigureSource, SpaceBelief
+from autotune.schemas import Campaign
+from server.api.kept_recommendations import KeptRecommendations
+from server.app import create_app
+from server.store import Store
+from server.store.tables import OutcomeRow
+from tests.server.entitled import entitled
+from tests.server.fits import noted_fits
 
 
-def test_many_who_ask_are_told_the_same_and_it_is_worked_out_once(
-    finished: tuple[FastAPI, Campaign],
-) -> None:
+def test_many_who_ask_are_told_the_same(finished: tuple[FastAPI, Campaign]) -> None:
     app, campaign = finished
-    source: FigureSource = app.state.campaigns.latest(campaign.id)
-    subject = Standings()
-
-    def ask(known: FigureSource) -> Recommendation:
-        assert known.recommendation is not None
-        return subject.added_to(known.recommendation, known)
-
+    subject: KeptRecommendations = app.state.recommendations
+    event = app.state.campaigns.last_event(campaign.id)
     with ThreadPoolExecutor(8) as pool:
-        first, *others = (each.standing for each in pool.map(ask, [source] * 8))
+        answers = list(pool.map(subject.of, [campaign.id] * 8, [event] * 8))
+    first, *others = (None if each is None else each.standing for each in answers)
     assert first is not None
     assert all(other is first for other in others)
     assert first.sentence.startswith("Best of its space with ")
     assert first.neighbours
-    assert Standings().added_to(ask(source), source).standing == first
-    fewer = [t for t in source.trials if t.number == ask(source).best.trial_numbers[0]]
-    belief = SpaceBelief.of(campaign, fewer)
-    less = ask(FigureSource(campaign=campaign, trials=fewer, belief=belief)).standing
-    assert less is not None
-    assert less.untried > first.untried
+
+
+def test_a_page_is_answered_from_what_the_runner_wrote_and_is_the_same_without_it(
+    finished: tuple[FastAPI, Campaign],
+) -> None:
+    app, campaign = finished
+    store: Store = app.state.store
+    about = f"/api/v1/campaigns/{campaign.id}"
+
+    def answers() -> list[str]:
+        """Of a service that has just been started."""
+        with entitled(create_app(app.state.settings)) as client:
+            page = client.get(f"/campaigns/{campaign.id}")
+            assert page.status_code == 200
+            paths = (about, f"{about}/recommendation", f"{about}/explanation")
+            return [client.get(path).text for path in paths]
+
+    with noted_fits(store) as fits:
+        written = answers()
+        assert fits == []
+        with store.transaction() as session:
+            session.execute(delete(OutcomeRow))
+        assert answers() == written
+        assert fits == [0], "the page and all answers about a campaign rest on one fit"
+        assert answers() == written
+        assert len(fits) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,17 @@ import pytest
 from sqlalchemy import event
 
 from autotune.recommendation import recommend
-from autotune.schemas import CampaignState, ListedCampaign, TrialMetrics, TrialState
+from autotune.schemas import CampaignState, ListedCampaign
 from search_spaces.errors import InvalidInput
 from server.store import Store
 from server.store.campaign_list import POINTS, SORTS, CampaignList, thinned
 from server.store.campaigns import campaign_row, campaigns_of, change_state, delete_campaign
 from server.store.listings import listing_of
 from server.store.tables import CampaignRow
-from server.store.trials import all_trials, finish_trial, insert_trials
-from tests.server.asking import STRATEGY, created, ended
+from server.store.trials import all_trials
+from tests.server.asking import STRATEGY, created
 from tests.server.statements import statements_of
-from tests.server.store.test_leaders import new_trial, told
+from tests.server.store.test_leaders import screened, told
 from tests.server.store.test_trials import METRICS
 
 
@@ -181,23 +180,12 @@ def test_a_list_is_sorted_by_what_was_known_while_nothing_can_be_written(tmp_pat
 
 
 def test_what_is_projected_is_listed_so(store: Store) -> None:
-    campaign = created(store, nodes=16, pool_nodes=16)
+    campaign = screened(store, {1: 5.0})
     full = STRATEGY.model_copy(update={"num_nodes": 16})
-    narrow = STRATEGY.model_copy(update={"num_nodes": 4})
-    figures = METRICS | {"iteration_time_s": 5.0, "tokens_per_s": 3e4}
-    with store.transaction() as session:
-        row = campaign_row(session, campaign.id)
-        new = new_trial(narrow, "search")
-        [trial] = insert_trials(session, row, [replace(new, stands_for_nodes=16)])
-        finish_trial(
-            session,
-            trial,
-            ended(TrialState.OK, objective=1.0, metrics=TrialMetrics.model_validate(figures)),
-        )
     campaigns = CampaignList(store)
     [found] = listed(campaigns)
     with store.session() as session:
-        answer = recommend(found, all_trials(session, campaign.id))
+        answer = recommend(found, all_trials(session, campaign))
     assert answer is not None
     assert found.best_strategy == answer.best.strategy == full
     assert found.best_objective == pytest.approx(answer.best.metrics.tokens_per_s)

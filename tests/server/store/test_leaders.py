@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
 from autotune.recommendation import recommend
-from autotune.schemas import StrategyShape, TrialMetrics, TrialPurpose, TrialState
+from autotune.schemas import FewNodes, StrategyShape, TrialMetrics, TrialPurpose, TrialState
 from search_spaces.dimensions import TABLE
 from server.store import Store
+from server.store.announcements import announce
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.tables import TrialRow
 from server.store.trials import NewTrial, all_trials, finish_trial, insert_trials, list_trials
@@ -49,6 +51,29 @@ def new_trial(strategy: StrategyShape, purpose: TrialPurpose) -> NewTrial:
         predicted_memory_gib=10.0,
         expected=EXPECTED,
     )
+
+
+def screened(store: Store, seconds: dict[int, float]) -> int:
+    """A campaign for 16 nodes whose trials ran on 4, with an iteration's seconds by micro-batch
+    size."""
+    campaign = created(store, nodes=16, pool_nodes=16)
+    with store.transaction() as session:
+        row = campaign_row(session, campaign.id)
+        row.screening = FewNodes(nodes=4, reason="few nodes tell enough").model_dump(mode="json")
+        announce(session, "campaign", campaign_id=campaign.id)
+    for batch, iteration_time_s in seconds.items():
+        end_on_few_nodes(store, campaign.id, batch, seconds=iteration_time_s)
+    return campaign.id
+
+
+def end_on_few_nodes(store: Store, campaign_id: int, batch: int, *, seconds: float) -> None:
+    strategy = STRATEGY.model_copy(update={"num_nodes": 4, "micro_batch_size": batch})
+    figures = METRICS | {"iteration_time_s": seconds, "tokens_per_s": 1e5 * batch / seconds}
+    done = ended(TrialState.OK, metrics=TrialMetrics.model_validate(figures))
+    with store.transaction() as session:
+        new = replace(new_trial(strategy, "search"), stands_for_nodes=16)
+        [trial] = insert_trials(session, campaign_row(session, campaign_id), [new])
+        finish_trial(session, trial, done)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""What follows from the ends of trials is written down, and no reading of rows fits a model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.calibration import Observation
+from autotune.calibration.document import observation_shape
+from autotune.recommendation import recommend
+from autotune.resolution import strategy_of
+from autotune.schemas import CampaignState, EarlierObservation
+from autotune.search import belief_without_start
+from server.store import Store
+from server.store.campaign_list import CampaignList
+from server.store.campaigns import campaign_row, get_campaign, pause_campaign
+from server.store.history import earlier_observations, keep_start
+from server.store.outcomes import OutcomePart, refresh_leaders
+from server.store.start import belief_of_campaign, versions_of
+from server.store.tables import OutcomeRow
+from server.store.trials import all_trials
+from tests.server.asking import STRATEGY
+from tests.server.fits import noted_fits
+from tests.server.store.test_leaders import end_on_few_nodes, screened
+
+FEW = {1: 5.0, 2: 4.0}
+"""Seconds of an iteration on few nodes, by micro-batch size."""
+
+
+def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
+    campaign_id = screened(store, FEW)
+    with noted_fits(store) as fits:
+        with store.transaction() as session:
+            assert pause_campaign(session, campaign_id).state is CampaignState.PAUSED
+        assert fits == []
+        [found] = CampaignList(store).page().items
+        assert (found.best_trial, found.best_projected_from_nodes) == (2, 4)
+        assert fits == [0], "one fit, while no connection was held"
+        with store.session() as session:
+            assert get_campaign(session, campaign_id).best_objective == found.best_objective
+        assert CampaignList(store).page().items == [found]
+        assert fits == [0]
+        end_on_few_nodes(store, campaign_id, 4, seconds=2.0)
+        [later] = CampaignList(store).page(sort="best_objective").items
+        assert later.best_trial == 3
+        assert fits == [0, 0]
+
+
+def test_a_leader_is_projected_by_what_earlier_trials_have_shown(store: Store) -> None:
+    campaign_id = screened(store, FEW)
+    with store.session() as session:
+        belief = belief_without_start(get_campaign(session, campaign_id))
+    seen = [
+        Observation(
+            transformer=belief.transformer,
+            strategy=replace(strategy_of(STRATEGY), num_nodes=nodes, zero_stage=stage),
+            iteration_time_s=seconds,
+            fitted=True,
+        )
+        for stage in (0, 1)
+        for nodes, seconds in ((4, 2.0), (16, 4.0))
+    ]
+    shown = [
+        EarlierObservation(
+            **observation_shape(each).model_dump(), campaign_id=7, versions={}, age_days=1.0
+        )
+        for each in seen
+    ]
+    with store.transaction() as session:
+        keep_start(session, campaign_row(session, campaign_id), shown)
+    refresh_leaders(store, [campaign_id])
+    with store.session() as session:
+        found = get_campaign(session, campaign_id)
+        trials = all_trials(session, campaign_id)
+        kept = earlier_observations(session, campaign_id)
+    versions = versions_of(trials, kept=kept)
+    belief = belief_of_campaign(found, versions=versions, profile=None, kept=kept)
+    answer, without = (recommend(found, trials, belief=each) for each in (belief, None))
+    assert answer is not None
+    assert without is not None
+    assert found.best_objective == pytest.approx(answer.best.metrics.tokens_per_s)
+    assert found.best_objective != pytest.approx(without.best.metrics.tokens_per_s, rel=0.01)
+
+
+@pytest.mark.parametrize("left", [{"ended": 1}, {"version": "0.0.1"}, {"document": {"trial": 1}}])
+def test_what_a_crash_or_another_version_left_is_made_again(
+    store: Store, left: dict[str, object]
+) -> None:
+    def stands() -> str:
+        return "here"
+
+    part: OutcomePart[str] = OutcomePart("standing", str)
+    campaign_id = screened(store, FEW)
+    with store.session() as session:
+        trials = all_trials(session, campaign_id)
+    assert part.of(store, campaign_id, trials, stands) == "here"
+    assert part.of(store, campaign_id, trials, str) == "here", "as it was written down"
+    with store.transaction() as session:
+        row = session.get_one(OutcomeRow, (campaign_id, "standing"))
+        for name, value in left.items():
+            setattr(row, name, value)
+    assert part.of(store, campaign_id, trials, lambda: "there") == "there"
+    part.keep(store, campaign_id, "late", ended=1)
+    assert part.of(store, campaign_id, trials, str) == "there", "of fewer trials"
+    part.keep(store, 99999, "gone", ended=1)
