@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.calibration.calibration import Calibration, general_knowledge
+from autotune.calibration.calibration import Calibration
 from autotune.calibration.observations import Observation, time_sample
 from autotune.calibration.posterior import LENGTH, coordinates, shared
 from autotune.calibration.sample import USUAL_NOISE
@@ -190,12 +190,15 @@ class ForecastErrors:
     given: float
 
 
-def forecast_errors(earlier: Calibration, measured: Sequence[Observation]) -> ForecastErrors | None:
-    """Compare the forecast given earlier trials with that of general knowledge.
+def forecast_errors(
+    earlier: Calibration, measured: Sequence[Observation], *, without: Calibration
+) -> ForecastErrors | None:
+    """Compare the forecast given earlier trials with the one without them.
 
     Args:
         earlier: fitted to the earlier trials alone.
         measured: what the campaign's own trials have shown.
+        without: what the campaign believed without the earlier trials.
 
     Returns:
         None where no step was timed.
@@ -204,12 +207,12 @@ def forecast_errors(earlier: Calibration, measured: Sequence[Observation]) -> Fo
     sample = time_sample(measured, machine)
     if not len(sample.columns):
         return None
-    without, given = (
+    error_without, error_with = (
         calibration.time.predict(sample.columns)[0] - sample.log_value
-        for calibration in (general_knowledge(machine), earlier)
+        for calibration in (without, earlier)
     )
     return ForecastErrors(
-        trials=len(sample.columns), without=_typical(without), given=_typical(given)
+        trials=len(sample.columns), without=_typical(error_without), given=_typical(error_with)
     )
 
 

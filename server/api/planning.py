@@ -20,6 +20,7 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.api.kept import Kept
+from server.programs import chosen_profile, is_simulated, program_of
 from server.settings import Settings
 from server.store import Store
 from server.store.history import PastTrial, TrialStack, newest_trial, sources_of, trials_of

@@ -146,7 +146,10 @@ class SearchStart:
     def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
         """Return what it has been worth; None where it was nothing, or no trial has been timed."""
         measured = observations_of(self.alone.transformer, trials, machine=self.alone.machine)
-        errors = forecast_errors(self.first_belief.prior(), measured) if self.kept else None
+        if not self.kept:
+            return None
+        first, alone = self.first_belief.prior(), self.alone.prior()
+        errors = forecast_errors(first, measured, without=alone)
         if errors is None:
             return None
         return StartWorth(

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.calibration import Calibration
+from autotune.calibration.calibration import general_knowledge
 from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
 from search_spaces.catalog import load_model
 from search_spaces.transformer import Transformer
@@ -121,9 +122,11 @@ def test_earlier_trials_are_worth_the_error_that_they_take_away() -> None:
     unlike = replace(GENERAL, gemm_efficiency=0.4, intra_node_efficiency=0.3)
     of_another = trials(SPACE[:20], unlike, transformer=SMALL)
     measured = trials(SPACE[30:50], unlike, seed=1)
-    worth = forecast_errors(Calibration.of(FRONTIER, of_another), measured)
+    known = general_knowledge(FRONTIER)
+    worth = forecast_errors(Calibration.of(FRONTIER, of_another), measured, without=known)
     assert worth is not None
     assert worth.trials == 20
     assert worth.given < 0.5 * worth.without
     out_of_memory = [replace(each, iteration_time_s=None, fitted=False) for each in measured]
-    assert forecast_errors(Calibration.of(FRONTIER, of_another), out_of_memory) is None
+    earlier = Calibration.of(FRONTIER, of_another)
+    assert forecast_errors(earlier, out_of_memory, without=known) is None
