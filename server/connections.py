@@ -3,53 +3,109 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
-import h11
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-BETWEEN_REQUESTS = frozenset({h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR})
-"""States of a client whose request has been read to its end."""
+CONNECTION = "connection"
+"""The place of a request's connection in the state of its scope."""
 
 
-class BoundedConnection(H11Protocol):
+class BoundedConnection(asyncio.Protocol):
     """HTTP whose clients have `limit_s` for a request, from the connection or from its first byte
-    on, and as long to take what has been sent to them."""
+    on, and as long to take what has been sent to them.
 
-    def __init__(self, *arguments: Any, limit_s: float, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    uvicorn's protocol speaks HTTP; `RequestDeadline` tells when a request has been read.
+    """
+
+    def __init__(self, *, limit_s: float, app_state: Mapping[str, Any], **options: Any) -> None:
+        self._http = H11Protocol(app_state={**app_state, CONNECTION: self}, **options)
         self._limit_s = limit_s
+        self._answering = 0
+        self._transport: asyncio.Transport | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self._transport = transport
+        self._http.connection_made(transport)
         self._asking = self._later()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state in BETWEEN_REQUESTS:
-            _cancel(self._asking)
-            self._asking = None
-        elif self._asking is None:
+        if self._asking is None and not self._answering:
             self._asking = self._later()
+        self._http.data_received(data)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self._http.pause_writing()
         self._reading = self._later()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._http.resume_writing()
         _cancel(self._reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        self._http.connection_lost(exc)
         _cancel(self._asking)
         _cancel(self._reading)
 
-    def _later(self) -> asyncio.TimerHandle:
+    def begin_answer(self) -> None:
+        """Note that a request is worked on: what comes meanwhile belongs to it or waits."""
+        self._answering += 1
+
+    def end_answer(self) -> None:
+        """Note its end; a body that was refused unread keeps its deadline."""
+        self._answering -= 1
+
+    def note_request_read(self) -> None:
+        """Let the client take its time until the next request."""
+        _cancel(self._asking)
+        self._asking = None
+
+    def _later(self) -> asyncio.TimerHandle | None:
         # What is unsent is dropped: the other end does not take it.
-        return self.loop.call_later(self._limit_s, self.transport.abort)
+        if self._transport is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return loop.call_later(self._limit_s, self._transport.abort)
+
+
+class RequestDeadline:
+    """Middleware that tells a `BoundedConnection` when its request has been read to its end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection: BoundedConnection | None = scope.get("state", {}).get(CONNECTION)
+        if connection is None:
+            await self.app(scope, receive, send)
+            return
+
+        async def noting() -> Message:
+            message = await receive()
+            if not message.get("more_body"):
+                connection.note_request_read()
+            return message
+
+        connection.begin_answer()
+        if not _has_body(scope):
+            connection.note_request_read()
+        try:
+            await self.app(scope, noting, send)
+        finally:
+            connection.end_answer()
+
+
+def _has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

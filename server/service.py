@@ -22,7 +22,7 @@ from autotune.client.service_record import NAME, ServiceRecord, known_path
 from server.api.access import Access
 from server.api.gate import ENTRANCE, OWN_SOCKET
 from server.app import create_app
-from server.connections import BoundedConnection
+from server.connections import BoundedConnection, RequestDeadline
 from server.encryption import PEER, Encryption
 from server.logs import configure, withhold
 from server.notices.channels import NoticeChannels
@@ -91,7 +91,7 @@ class WebServer(uvicorn.Server):
 def _with_peer(app: ASGIApp, settings: Settings) -> ASGIApp:
     """Return the service with what a proxy says of a request's origin in the place of the proxy's
     own address, which is kept."""
-    inner: Any = app
+    inner: Any = RequestDeadline(app)
     trusting: Any = ProxyHeadersMiddleware(inner, trusted_hosts=list(settings.proxy_addresses))
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:

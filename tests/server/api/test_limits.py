@@ -70,14 +70,31 @@ def test_a_declared_length_is_refused_before_it_is_sent(strict: Live) -> None:
         b"",
         b"GET /healthz HTTP/1.1\r\nHost: 127.",
         b"POST /api/v1/spaces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /api/v1/spaces HTTP/1.1\r\nHost: 127.0.0.1\r\nOWN\r\nContent-Length: 9\r\n\r\n{",
         b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /h",
     ],
-    ids=["nothing", "half a head", "half a body", "half a second request"],
+    ids=["nothing", "half a head", "half a body", "half a user's body", "half a second request"],
 )
 def test_a_request_that_is_never_finished_is_given_up(strict: Live, sent: bytes) -> None:
+    own = "\r\n".join(f"{name}: {value}" for name, value in strict.headers.items())
     with connected(strict) as client:
-        client.sendall(sent)
+        client.sendall(sent.replace(b"OWN", own.encode()))
         read_to_the_end(client)
+
+
+def test_an_answer_may_take_longer_than_its_request(strict: Live) -> None:
+    with (
+        httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client,
+        client.stream("GET", "/api/v1/events") as stream,
+    ):
+        pieces = stream.iter_raw()
+        began = time.monotonic()
+        for campaign in range(4):
+            answer = client.post("/api/v1/campaigns", json=body(name=f"campaign {campaign}"))
+            assert answer.status_code == 201
+            time.sleep(0.15)
+            assert next(pieces)
+        assert time.monotonic() - began > 0.5
 
 
 def test_more_streams_than_allowed_are_refused_for_now(strict: Live) -> None:
