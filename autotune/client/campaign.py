@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 
 from autotune.campaign_outcome import outcome_of_campaign
 from autotune.client.dataframe import dataframe
-from autotune.client.files import save_archive
+from autotune.client.files import DATA_FORMS, save_archive
 from autotune.client.following import AT_REST, Follower
 from autotune.client.plot import FigureInput, Plot, known_figure
 from autotune.client.recommendation import RecommendationHandle
@@ -233,7 +233,7 @@ class CampaignHandle:
         self, form: FigureForm, *, kind: str, options: FigureInput, scheme: FigureScheme = "light"
     ) -> bytes:
         path = f"{self._path}/figures/{known_figure(kind)}.{form}"
-        params: Mapping[str, Any] = {**options, "scheme": None if form == "json" else scheme}
+        params: Mapping[str, Any] = {**options, "scheme": None if form in DATA_FORMS else scheme}
         return self._transport.content(path, params)
 
     def explain(self) -> Explanation:

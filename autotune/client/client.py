@@ -9,6 +9,7 @@ from typing import Any, Self, Unpack
 from urllib.parse import quote, urlencode
 
 from autotune.client.campaign import CampaignHandle
+from autotune.client.files import DATA_FORMS
 from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.plot import Plot
@@ -214,7 +215,8 @@ class Client:
         def drawn(form: FigureForm) -> bytes:
             if form == "json":
                 return self._transport.content("/comparison", {"ids": listed(ids)})
-            params = {"ids": listed(ids), "by": by, "scheme": scheme}
+            look = {} if form in DATA_FORMS else {"by": by, "scheme": scheme}
+            params = {"ids": listed(ids), **look}
             return self._transport.content(f"/comparison.{form}", params)
 
         return Plot(f"comparison of campaigns {', '.join(map(str, ids))}", drawn)

@@ -24,7 +24,9 @@ MachineInput = str | Path | MachineShape
 AdapterInput = str | Path | AdapterFile
 """A name that the service knows, or a TOML file, read here with the files that it names."""
 
-FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "vega.json", "json")
+FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "csv", "vega.json", "json")
+DATA_FORMS: tuple[FigureForm, ...] = ("csv", "json")
+"""Formats without colours."""
 """A longer end before that with which it ends itself."""
 
 
@@ -91,7 +93,10 @@ def figure_form(path: Path, *, field: str = "path") -> FigureForm:
     for form in FIGURE_FORMS:
         if name.endswith(f".{form}"):
             return form
-    valid = "a name that ends in .svg, .png, .pdf, .json (its data) or .vega.json (Vega-Lite)"
+    valid = (
+        "a name that ends in .svg, .png, .pdf, .csv (its table), .json (its data) or .vega.json "
+        "(Vega-Lite)"
+    )
     raise InvalidInput(field, str(path), "its end names no format", valid=valid)
 
 

@@ -39,8 +39,8 @@ class Plot:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write it in the format of the file's suffix: .svg as it is shown; .png, .pdf, .json (its
-        data) and .vega.json (Vega-Lite) as the campaign stands now.
+        """Write it in the format of the file's suffix: .svg as it is shown; .png, .pdf, .csv (its
+        table), .json (its data) and .vega.json (Vega-Lite) as the campaign stands now.
 
         Raises:
             InvalidInput: field `path`: the suffix names none of these.

@@ -11,8 +11,9 @@ from autotune.schemas.wire import Wire
 
 PictureFormat = Literal["svg", "png", "pdf"]
 
-FigureForm = Literal["json", "vega.json"] | PictureFormat
-"""Formats of a figure, by file extension: `json` is its data, `vega.json` its chart."""
+FigureForm = Literal["json", "csv", "vega.json"] | PictureFormat
+"""Formats of a figure, by file extension: `json` is its data, `csv` its table, `vega.json` its
+chart."""
 
 
 class FigureTable(Wire):

@@ -12,11 +12,12 @@ from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, P
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf
 from server.api.dependencies import LARGEST_ID, CampaignsOf, RecommendationsOf, problems
-from server.api.figures import PICTURES, SchemeOf
+from server.api.figures import PICTURES, TABLE, SchemeOf
 from server.api.kept_campaigns import KeptCampaigns
 from server.api.kept_recommendations import KeptRecommendations
-from server.figures.comparison import progress_figure
+from server.figures.comparison import progress_figure, progress_table
 from server.figures.export import MEDIA_TYPES, export
+from server.figures.figure import CSV, as_csv
 from server.store import NotFound
 
 router = APIRouter(tags=["campaigns"])
@@ -59,6 +60,15 @@ def chart(
     its title, caption and table."""
     found = read(campaigns, recommendations, caller, ids)
     return progress_figure(found, by=by, scheme=scheme).described()
+
+
+@router.get("/comparison.csv", response_class=Response, responses={200: TABLE, **problems(404)})
+def table(
+    campaigns: CampaignsOf, recommendations: RecommendationsOf, caller: CallerOf, ids: Ids
+) -> Response:
+    """Return each improvement of these campaigns as CSV, the columns' names first."""
+    found = read(campaigns, recommendations, caller, ids)
+    return Response(as_csv(progress_table(found)), media_type=CSV)
 
 
 @router.get(

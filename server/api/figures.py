@@ -19,6 +19,7 @@ from autotune.schemas import (
 from server.api.conditional import ETAG
 from server.api.dependencies import CampaignId, FiguresOf, problems
 from server.figures.export import MEDIA_TYPES
+from server.figures.figure import CSV
 from server.figures.kinds import AnyFigure, FigureOptions
 from server.figures.style import Scheme
 from server.figures.trajectory import Axis
@@ -44,6 +45,10 @@ PICTURES: dict[int | str, dict[str, Any]] = {
     }
 }
 """What an answer with a picture is, as the reference has it."""
+TABLE: dict[str, Any] = {
+    "description": "The table.",
+    "content": {CSV: {"schema": {"type": "string"}}},
+}
 
 
 async def _options(
@@ -111,6 +116,19 @@ def series(
 ) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
     return figures.file(campaign_id, kind, options, "json").response(request)
+
+
+@router.get(
+    "/{kind}.csv",
+    response_class=Response,
+    response_description="The table.",
+    responses={200: TABLE | {"headers": {"ETag": ETAG}}, **problems(404)},
+)
+def table(
+    request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
+) -> Response:
+    """Return the table of a figure as CSV, its columns' names first."""
+    return figures.file(campaign_id, kind, options, "csv").response(request)
 
 
 @router.get(

@@ -10,7 +10,7 @@ from server.api.kept_answers import KeptAnswer, as_json, chart_as_json
 from server.api.kept_by_trials import KeptByTrials
 from server.api.kept_campaigns import KeptCampaigns
 from server.figures.export import MEDIA_TYPES, export
-from server.figures.figure import DrawnFigure
+from server.figures.figure import CSV, DrawnFigure, as_csv
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource
 from server.figures.style import Scheme
@@ -23,6 +23,8 @@ FILES = 60
 def _answer(figure: DrawnFigure, form: FigureForm, scheme: Scheme) -> KeptAnswer:
     if form == "json":
         return KeptAnswer.of(as_json(figure))
+    if form == "csv":
+        return KeptAnswer.of(as_csv(figure.table), media_type=CSV)
     if form == "vega.json":
         return KeptAnswer.of(chart_as_json(figure.described_chart(scheme=scheme)))
     picture = export(figure.drawn(scheme=scheme).picture(), form)

@@ -85,6 +85,10 @@ SAMPLES: Mapping[str, CallSample] = {
         python="comparison = client.compare(1, 2)", shell="autotune compare 1 2"
     ),
     "comparisons.chart": CallSample(python="plot = client.plot_comparison(1, 2)"),
+    "comparisons.table": CallSample(
+        python="plot = client.plot_comparison(1, 2)",
+        shell="autotune compare 1 2 --out compared.csv",
+    ),
     "comparisons.picture": CallSample(python="plot = client.plot_comparison(1, 2)"),
     "figures.offers": CallSample(
         python="offers = client.campaign(1).figures()", shell="autotune plot 1"
@@ -96,6 +100,10 @@ SAMPLES: Mapping[str, CallSample] = {
     "figures.chart": CallSample(
         python='chart = client.campaign(1).chart("importance", scheme="dark")',
         shell="autotune plot 1 --kind importance --scheme dark --out importance.vega.json",
+    ),
+    "figures.table": CallSample(
+        python='table = client.campaign(1).figure("importance")["table"]',
+        shell="autotune plot 1 --kind importance --out importance.csv",
     ),
     "figures.picture": CallSample(
         python='picture = client.campaign(1).picture("importance", "svg")',

@@ -12,6 +12,7 @@ from autotune.schemas import CampaignFigure, FigureTable
 from server.figures.style import PALETTES, Scheme
 from server.figures.vega import Spec
 
+CSV = "text/csv"
 PICTURE_WIDTH_PX = 760
 CAPTION_LETTERS = 118
 """In a line over the picture; more do not fit its width."""

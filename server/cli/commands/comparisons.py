@@ -23,7 +23,7 @@ def compare(
         typer.Option(
             "--out",
             help="Draw the best so far of each into this file, in the format of its extension: "
-            ".svg, .png, .pdf, .vega.json (Vega-Lite), or .json (data).",
+            ".svg, .png, .pdf, .csv (table), .vega.json (Vega-Lite), or .json (data).",
         ),
     ] = None,
     by: Annotated[

@@ -69,8 +69,9 @@ def plot(
         Path | None,
         typer.Option(
             "--out",
-            help="Write the figure into this file, in the format of its extension: .svg, .png, "
-            ".pdf, .json (data) or .vega.json (Vega-Lite). Without it, print a table.",
+            help="Write the figure into this file, in the format of its extension: .svg, "
+            ".png, .pdf, .csv (table), .json (data) or .vega.json (Vega-Lite). Without it, print "
+            "a table.",
         ),
     ] = None,
     scheme: Annotated[
@@ -116,6 +117,8 @@ def _written(
 ) -> Path:
     """Write a figure as the file's end says; raises InvalidInput for another end."""
     from autotune.client.files import figure_form
+    from autotune.schemas import FigureTable
+    from server.figures.figure import as_csv
 
     form = figure_form(target, field="to_file")
     if form == "vega.json":
@@ -124,6 +127,8 @@ def _written(
     elif form == "json":
         data = handle.figure(kind, **options)
         content = jsons.dumps(data, indent=2, ensure_ascii=False).encode()
+    elif form == "csv":
+        content = as_csv(FigureTable.model_validate(handle.figure(kind, **options)["table"]))
     else:
         content = handle.picture(kind, form, scheme=scheme, **options)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -164,6 +164,10 @@ def test_a_plot_shows_itself_and_is_saved(
     assert f"Campaigns {finished.id} and {other.id}" in compared.svg
     data = json.loads(compared.save(tmp_path / "compared.json").read_text())
     assert data["sentence"] == client.compare(finished.id, other.id).sentence
+    table = compared.save(tmp_path / "compared.csv").read_text()
+    assert table.startswith("Campaign,Trial,Node-hours,Best so far")
+    table = finished.plot("map").save(tmp_path / "map.csv").read_text()
+    assert table.splitlines()[0] == ",".join(finished.figure("map")["table"]["columns"])
 
 
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def test_their_progress_is_a_picture(client: TestClient, store: Store) -> None:
     chart = client.get(f"{COMPARISON}.vega.json", params={"ids": ids, "scheme": "dark"})
     assert chart.is_success, chart.text
     assert chart.json()["datasets"] == {"progress": []}
+    table = client.get(f"{COMPARISON}.csv", params={"ids": ids})
+    assert table.text.strip() == ",".join(chart.json()["usermeta"]["table"]["columns"])
     drawn = client.get(f"{COMPARISON}.svg", params={"ids": ids, "by": "trial"})
     assert drawn.headers["content-type"] == "image/svg+xml"
     assert "Campaigns 1 and 2" in drawn.text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from typing import get_args
 
 import pytest
@@ -39,6 +41,8 @@ def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
         assert not each.missing
         data = client.get(f"{address}/{each.kind}.json").json()
         assert client.get(f"{address}/{each.name}.json").json() == data
+        rows = csv.reader(StringIO(client.get(f"{address}/{each.name}.csv").text, newline=""))
+        assert [data["table"]["columns"], *data["table"]["rows"]] == list(rows)
         chart = client.get(f"{address}/{each.kind}.vega.json?scheme=dark").json()
         said = {name: data[name] for name in ("kind", "title", "caption", "simulated", "table")}
         assert chart["usermeta"].items() >= said.items()

@@ -29,12 +29,13 @@ def test_a_figure_is_a_sentence_and_a_table(autotune: Autotune, finished: str) -
 
 
 def test_the_end_of_a_file_says_as_what(autotune: Autotune, finished: str, tmp_path: Path) -> None:
-    for name in ("f.svg", "f.json", "f.vega.json"):
+    for name in ("f.svg", "f.json", "f.csv", "f.vega.json"):
         ran = autotune("plot", finished, "--kind", "trajectory", "--out", str(tmp_path / name))
         assert ran.code == 0, ran.err
         assert f"wrote {tmp_path / name}" in ran.err.replace("\n", "")
     assert (tmp_path / "f.svg").read_text().startswith("<svg")
     assert json.loads((tmp_path / "f.json").read_text())["kind"] == "trajectory"
+    assert (tmp_path / "f.csv").read_text().startswith("Trial,tokens/s,Strategy")
     assert "$schema" in json.loads((tmp_path / "f.vega.json").read_text())
 
 
