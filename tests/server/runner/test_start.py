@@ -10,7 +10,7 @@ from server.store.tables import TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
-SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 8}, "seed": 3}
+SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 8}, "seed": 1}
 FEW = SMALLER | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
 """Enough to be started from, and not to learn from."""
 
@@ -37,7 +37,7 @@ def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite
     told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
     other = _of_another_model(running, next(t for t in told if t.state is TrialState.OK))
     told.remove(other)
-    second = created(running.store, seed=3)
+    second = created(running.store, seed=1)
     done = running.until_state(second, "done")
     (start,) = done.started_from or []
     assert (start.campaign_id, start.name, start.trials) == (first.id, first.name, len(told))
@@ -58,7 +58,7 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Runni
     running, store = running_on_sqlite, running_on_sqlite.store
     first = created(store, **FEW)
     running.until_state(first, "done")
-    second = created(store, time_scale=1.0, seed=3)
+    second = created(store, time_scale=1.0, seed=1)
     running.until(lambda: running.campaign(second).pending > 0)
     before = kept(running, second)
     assert before
@@ -80,7 +80,8 @@ def test_a_fresh_campaign_starts_from_nothing_and_so_does_one_on_another_machine
     """Another seed simulates another machine."""
     running, store = running_on_sqlite, running_on_sqlite.store
     running.until_state(created(store, **FEW), "done")
-    fresh, elsewhere = created(store, fresh=True), created(store, seed=1, budget={"max_trials": 1})
+    fresh = created(store, fresh=True, seed=1)
+    elsewhere = created(store, seed=3, budget={"max_trials": 1})
     done = running.until_state(fresh, "done")
     assert done.started_from == []
     assert done.start_worth is None
