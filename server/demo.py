@@ -134,9 +134,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     number = free_port(HOST, preferred=PREFERRED_PORT) if port is None else usable_port(HOST, port)
     url = f"http://{HOST}:{number}"
-    note(f"starting a service at {url}; everything is kept in {folder}")
+    note(f"starting a service at {url}; data in {folder}")
     with _service(folder, number) as process:
-        note(f"watch it in a browser: {_browser_address(url)}")
+        note(f"open in a browser: {_browser_address(url)}")
         results = _campaigns(url, folder, simulated=simulated)
         for result in results:
             _show(result)

@@ -57,7 +57,7 @@ def chosen_profile(
     sent = request.adapter if isinstance(request.adapter, AdapterFile) else None
     name = sent.name if sent else request.adapter
     if sent and settings.group and not (as_admin or settings.allow_adapter_files):
-        reason = "on a service that a group shares only admins may send an adapter's file"
+        reason = "on a shared service only admins may send an adapter's file"
         raise InvalidInput("adapter", name, reason, valid="a name of `autotune adapter list`")
     if request.evaluator == "simulated":
         reason = "the simulated evaluator runs no trainer"
@@ -118,7 +118,7 @@ def demand_known_ray(request: RunChoice, settings: Settings) -> None:
         return
     known = known_ray_addresses(settings)
     if address not in known:
-        reason = "a service that a group shares connects to the Ray clusters that it knows alone"
+        reason = "a shared service connects only to its configured Ray clusters"
         valid = " or ".join(known) or "a profile with an address, which an admin adds"
         raise InvalidInput("ray.address", address, reason, valid=valid)
 

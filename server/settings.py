@@ -50,25 +50,21 @@ class Settings(BaseSettings):
     )
     profiles_dir: Path = Field(
         default_factory=lambda: config_path().parent / "profiles",
-        description="cluster profiles of one's own, one TOML file each",
+        description="your own cluster profiles, one TOML file each",
     )
     adapters_dir: Path = Field(
         default_factory=lambda: config_path().parent / "adapters",
-        description="adapters of trainers of one's own, one TOML file each",
+        description="your own adapters, one TOML file each",
     )
     host: str = Field(HOST, description="address that the service binds to")
     port: int = Field(PORT, ge=0, le=65535)
-    socket: str = Field("", description="Unix socket that is listened on instead of a port")
-    tls_cert: Path | None = Field(
-        None, description="certificate, with those that lead to its authority; PEM"
-    )
-    tls_key: Path | None = Field(None, description="key of the certificate, where it is not in it")
+    socket: str = Field("", description="Unix socket to listen on instead of a port")
+    tls_cert: Path | None = Field(None, description="certificate chain, PEM")
+    tls_key: Path | None = Field(None, description="key of the certificate, if in another file")
     insecure_http: bool = Field(
         False, description="whether tokens may pass the network unencrypted"
     )
-    allowed_hosts: tuple[str, ...] = Field(
-        (), description="further names by which browsers may address the service"
-    )
+    allowed_hosts: tuple[str, ...] = Field((), description="further host names of the service")
     group: bool = Field(
         False, description="whether the service is shared: each user has a token and rights"
     )
@@ -96,30 +92,28 @@ class Settings(BaseSettings):
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
     poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
     most_campaigns: int = Field(
-        500, ge=1, le=5000, description="campaigns that a runner brings forward at the same time"
+        500, ge=1, le=5000, description="campaigns that a runner works on at the same time"
     )
     evaluators: tuple[EvaluatorName, ...] = Field(
         get_args(EvaluatorName), min_length=1, description="whose campaigns a runner takes"
     )
     runner_user: str = Field(
-        "", max_length=64, description="user whose campaigns alone a runner takes; all where empty"
+        "", max_length=64, description="the only user whose campaigns a runner takes; empty: all"
     )
     cluster_retry_s: float = Field(
-        10.0, gt=0, description="before a cluster that did not answer is asked again"
+        10.0, gt=0, description="pause before retrying a cluster that did not answer"
     )
-    stream_life_s: float = Field(600.0, gt=0, description="longest life of an event stream")
-    stream_poll_s: float = Field(0.5, gt=0, description="how often a stream looks for events")
-    most_streams: int = Field(
-        1000, ge=1, description="event streams that may be open at the same time"
-    )
+    stream_life_s: float = Field(600.0, gt=0, description="maximum duration of an event stream")
+    stream_poll_s: float = Field(0.5, gt=0, description="poll interval of event streams")
+    most_streams: int = Field(1000, ge=1, description="maximum open event streams")
     most_streams_of_user: int = Field(
-        100, ge=1, description="the same, of one user of a service that a group shares"
+        100, ge=1, description="the same, per user of a shared service"
     )
     request_limit_s: float = Field(
-        30.0, gt=0, description="in which a client has to send a request, and to take an answer"
+        30.0, gt=0, description="time for a client to send a request, and to receive the response"
     )
     metrics_token_file: Path | None = Field(
-        None, description="file with a token that opens /metrics alone, for Prometheus"
+        None, description="file with a token for /metrics only, for Prometheus"
     )
     public_url: str = Field(
         "", pattern=r"^(https?://\S+)?$", description="where users find the service, in notices"
@@ -127,7 +121,7 @@ class Settings(BaseSettings):
     notice_webhook_url: str = Field(
         "",
         pattern=rf"^(https?://\S+|{REFERENCE})?$",
-        description="told of each campaign that ends or pauses; or a reference to the address",
+        description="webhook for each campaign that ends or pauses; or a reference to its address",
     )
     notice_webhook_secret: str = Field(
         "",
@@ -142,7 +136,7 @@ class Settings(BaseSettings):
     notice_smtp_security: Literal["starttls", "tls", "none"] = Field(
         "starttls", description="how the connection to the mail server is encrypted"
     )
-    notice_smtp_user: str = Field("", description="as whom mail is handed in, where it is asked")
+    notice_smtp_user: str = Field("", description="user name for the mail server, if required")
     notice_smtp_password: str = Field(
         "",
         pattern=rf"^({REFERENCE})?$",
@@ -152,18 +146,18 @@ class Settings(BaseSettings):
         "", pattern=rf"{EMAIL_ADDRESS}|^$", description="sender of the service's e-mails"
     )
     notice_to: tuple[EmailAddress, ...] = Field(
-        (), description="addresses that are told of each campaign that ends or pauses"
+        (), description="addresses for notices of each campaign that ends or pauses"
     )
     trial_log_mb: float = Field(
-        1.0, ge=0.1, description="first and last so many MB of a trial's log are kept"
+        1.0, ge=0.1, description="MB kept at the beginning and at the end of a trial's log"
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="of service and runner"
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="lines of text, or an object of JSON in each"
+        "text", description="text, or one JSON object per line"
     )
-    log_file_mb: float = Field(20.0, gt=0, description="a log that has grown so far is laid aside")
+    log_file_mb: float = Field(20.0, gt=0, description="size at which a log is rotated")
     log_files: int = Field(5, ge=2, description="logs that are kept, of service and runner each")
 
     @field_validator("log_level", mode="before")

@@ -154,7 +154,7 @@ def why_chosen(trial: Trial) -> str:
         return ""
     expected = trial.expected
     if trial.purpose == "confirmation":
-        why = "One of the best, measured again to confirm it"
+        why = "Confirmation of one of the best layouts"
     elif trial.purpose == "baseline":
         why = "The baseline"
     elif trial.purpose == "study":

@@ -112,7 +112,7 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
     told = {"tokens": request.tokens, "budget.train_tokens": request.budget.train_tokens}
     for field, tokens in told.items():
         if tokens is not None and tokens < FEWEST_TOKENS:
-            reason = f"no training is as short as {tokens:g} tokens"
+            reason = f"a training cannot be as short as {tokens:g} tokens"
             valid = f"billions as {tokens:g}B, trillions as {tokens:g}T, or {tokens:g}e9"
             yield InvalidInput(field, tokens, reason, valid=valid)
     if request.surrogate != "forest" and request.search != "deephyper":
@@ -160,7 +160,7 @@ def _nothing_to_measure(
     )
     if screening.layers is None or measurable_layouts(request, space, layouts, screening):
         return
-    reason = "no layout that can be measured so on the nodes that trials share is predicted to fit"
+    reason = "no layout that can be measured this way within pool_nodes is predicted to fit"
     yield InvalidInput(
         "screen_layers", screening.layers, reason, valid="off, other layers, or more pool_nodes"
     )
@@ -179,7 +179,7 @@ def _too_few_node_hours(
     )
     least = least_node_hours(request, space, layouts, screening)
     if layouts and most < least:
-        reason = f"not one trial can be had for it: the cheapest is predicted to take {least:.2g}"
+        reason = f"too small for a single trial: the cheapest is predicted to take {least:.2g}"
         yield InvalidInput(
             "budget.max_node_hours", most, reason, valid=f"{1.05 * least:.2g} or more"
         )

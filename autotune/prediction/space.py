@@ -60,13 +60,13 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
     batches = np.unique(enumeration.legal.global_batch_size).tolist()
     legal = len(enumeration.legal)
     advice = [
-        f"{count} of {legal} legal strategies go against a rule: {RULES[rule].demand}"
+        f"{count} of {legal} legal strategies violate a rule: {RULES[rule].demand}"
         for rule, count in enumeration.warned.items()
     ]
     if len(batches) > 1:
         varying = (
-            f"the global batch size varies from {batches[0]} to {batches[-1]} samples, and it "
-            "decides how a model converges: fix global_batch_size to compare like with like"
+            f"the global batch size varies from {batches[0]} to {batches[-1]} samples, which "
+            "affects convergence: fix global_batch_size to compare layouts at the same one"
         )
         advice = [varying, *advice]
     return SpaceReport(
@@ -171,7 +171,7 @@ def fits_nowhere(
         whole = f"the whole of {machine.name}, {nodes_of(machine.max_nodes)},"
         reason = f"{needs}; not even {whole} would do"
         return InvalidInput("nodes", space.nodes, reason, valid="a smaller model or a wider space")
-    reason = f"{needs}; the least number of nodes that would do is {enough}"
+    reason = f"{needs}; the smallest sufficient number of nodes is {enough}"
     return InvalidInput("nodes", space.nodes, reason, valid=f"{enough} or more")
 
 

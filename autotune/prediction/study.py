@@ -104,7 +104,7 @@ def study_space(
 
 def study_problems(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
     """Yield what of a request is for a search and not for a study, and a pool that is too small."""
-    searching = "a scaling study searches nothing: it measures what it is given"
+    searching = "a scaling study has no search"
     if request.space != SpaceSpec():
         given = request.space.model_dump(exclude_none=True)
         yield InvalidInput("space", given, searching, valid="`study` or `space`")

@@ -62,9 +62,7 @@ from server.store.waiting import while_confirming
 
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""
-WAITS_FOR_MACHINE = (
-    "waits for this machine, on which real trials run one at a time, of the campaigns in turn"
-)
+WAITS_FOR_MACHINE = "waits for this machine, where real trials run one at a time"
 log = structlog.get_logger(__name__)
 
 

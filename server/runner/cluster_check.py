@@ -45,7 +45,7 @@ class ClusterCheck:
 
     Args:
         obstacles: may take as long as the cluster does; raises SlurmUnavailable, RayUnavailable.
-        retry_s: before a cluster that did not answer is asked again.
+        retry_s: pause before retrying a cluster that did not answer.
     """
 
     def __init__(

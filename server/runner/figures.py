@@ -21,31 +21,31 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 PROPOSAL_SECONDS = Histogram(
     "autotune_proposal_duration_seconds",
-    "How long the runner took to decide what a campaign runs next.",
+    "Time to propose a campaign's next trial.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10),
     registry=None,
 )
 QUEUE_WAIT_SECONDS = Histogram(
     "autotune_trial_queue_wait_seconds",
-    "From a trial's row to the start of its processes; of those that have ended.",
+    "Time from a trial's creation to its start, for ended trials.",
     ["evaluator"],
     buckets=(1, 10, 60, 600, 3600, 6 * 3600, 86400),
     registry=None,
 )
 TRIALS_ENDED = Counter(
-    "autotune_trials_ended_total", "Trials that have ended, by how.", ["state"], registry=None
+    "autotune_trials_ended_total", "Ended trials, by state.", ["state"], registry=None
 )
 NODE_SECONDS_SPENT = Counter(
     "autotune_node_seconds_spent_total",
-    "Node-seconds of the trials that have ended.",
+    "Node-seconds of ended trials.",
     ["evaluator"],
     registry=None,
 )
 LEASE_RENEWALS = Counter(
-    "autotune_lease_renewals_total", "Leases on campaigns that were kept.", registry=None
+    "autotune_lease_renewals_total", "Renewed leases on campaigns.", registry=None
 )
 LEASES_LOST = Counter(
-    "autotune_leases_lost_total", "Campaigns that another runner has taken over.", registry=None
+    "autotune_leases_lost_total", "Campaigns taken over by another runner.", registry=None
 )
 DATABASE_FAILURES = Counter(
     "autotune_database_failures_total",

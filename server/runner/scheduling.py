@@ -191,7 +191,7 @@ def next_search(
     except NothingToPropose as error:
         return NextTrials(phase_ends=str(error))
     if not proposed and not pending:
-        return NextTrials(phase_ends=f"nothing that is left to try fits in {free} nodes")
+        return NextTrials(phase_ends=f"no remaining layout fits in {free} nodes")
     for proposal in proposed:
         spared = reason_to_spare_trial(campaign, trials, proposal, belief=proposer.belief)
         if spared is not None:

@@ -26,7 +26,7 @@ def next_of_study(
     """
     following = next((each for each in strategies if _is_wanted(each, trials)), None)
     if following is None:
-        return NextTrials(phase_ends="All that was to be measured has been tried.")
+        return NextTrials(phase_ends="All trials of the study have run.")
     node_hours = NodeHours(campaign, trials)
     telling = [trial for trial in trials if trial.state not in UNINFORMATIVE]
     end = reason_to_stop(

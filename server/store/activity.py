@@ -24,9 +24,9 @@ from server.store.runners import KnownRunner, known_runners
 from server.store.tables import CampaignRow, TrialRow
 
 MOST_TRIALS = 1000
-NO_RUNNER = "no runner works on it: is one there (autotune serve, autotune runner)?"
+NO_RUNNER = "no runner works on it; start one with `autotune serve` or `autotune runner`"
 NOT_CLAIMED = "no runner has taken it yet"
-NOT_BEGUN = "its runner decides what to run"
+NOT_BEGUN = "its runner is choosing the next trial"
 
 
 class Sees(Protocol):

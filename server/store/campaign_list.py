@@ -79,9 +79,9 @@ class CampaignOrder:
         name = sort.removeprefix("-")
         if name not in SORTS:
             near = closest(name, SORTS)
-            reason = "campaigns cannot be sorted by it"
+            reason = "not a field to sort campaigns by"
             reason += f"; meant {' or '.join(near)}?" if near else ""
-            valid = ", ".join(SORTS) + "; with a leading - for falling order"
+            valid = ", ".join(SORTS) + "; with a leading - for descending order"
             raise InvalidInput("sort", sort, reason, valid=valid)
         return cls(name=name, falling=sort.startswith("-"))
 

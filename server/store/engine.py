@@ -96,7 +96,7 @@ def _sqlite(url: URL, patience_s: float) -> Engine:
     if not file.exists():
         _make(file)
     elif not file.stat().st_size:
-        reason = "the file is empty: a database was lost here, or never written"
+        reason = "the file is empty: a database was lost or never written here"
         valid = "a new database, which is made where there is no file, or a backup"
         raise InvalidInput("database_url", str(file), reason, valid=valid)
     _close_to_others(file)

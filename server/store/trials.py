@@ -379,8 +379,8 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
     name = sort.removeprefix("-")
     if name not in SORTS:
         near = closest(name, SORTS)
-        reason = "trials cannot be sorted by it" + (f"; meant {' or '.join(near)}?" if near else "")
-        valid = ", ".join(SORTS) + "; with a leading - for falling order"
+        reason = "not a field to sort trials by" + (f"; meant {' or '.join(near)}?" if near else "")
+        valid = ", ".join(SORTS) + "; with a leading - for descending order"
         raise InvalidInput("sort", sort, reason, valid=valid)
     if name in METRICS:
         return TrialRow.metrics[name].as_float(), sort.startswith("-")

@@ -204,7 +204,7 @@ NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
         (
             "confirmation",
             {},
-            f"One of the best, measured again to confirm it. {PREDICTED}; 93 % likely to fit;",
+            f"Confirmation of one of the best layouts. {PREDICTED}; 93 % likely to fit;",
         ),
         ("search", {"fit_probability": 0.001}, "; < 1 % likely to fit; about 0.4 node-hours."),
     ],

@@ -209,7 +209,7 @@ def space(
     else:
         out().print(predictions_table.space(report))
     if not report.layouts:
-        raise Failed("there is nothing to try: " + "".join(report.warnings[:1]))
+        raise Failed("no strategy to try: " + "".join(report.warnings[:1]))
 
 
 def _space_query(

@@ -43,8 +43,8 @@ ALWAYS = tuple(d.name for d in TABLE if d.is_searched and not d.values and d.par
 """Dimensions that have a column even where all rows agree."""
 
 LIKE_WITH_LIKE = (
-    "note: the global batch size varies, and it decides how a model converges: fix it with "
-    "--global-batch to compare like with like"
+    "note: the global batch size varies, which affects convergence: fix it with --global-batch "
+    "to compare layouts at the same one"
 )
 
 

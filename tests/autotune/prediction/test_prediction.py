@@ -222,7 +222,7 @@ def test_a_campaign_that_fits_nowhere() -> None:
     problem = problems(campaign(model="gpt-175b", nodes=1))["nodes"]
     assert "gpt-175b fits nowhere within 1 node:" in problem.reason
     least = int(problem.valid.split()[0])
-    assert f"the least number of nodes that would do is {least}" in problem.reason
+    assert f"the smallest sufficient number of nodes is {least}" in problem.reason
     check_campaign(campaign(model="gpt-175b", nodes=least), now=NOW)
 
 
@@ -280,7 +280,7 @@ def test_energy_is_an_objective_where_power_is_known() -> None:
 def test_node_hours_that_buy_no_trial() -> None:
     """The cheapest trial holds a node at least for the start-up."""
     refused = problems(campaign(budget=Budget(max_node_hours=0.001)))["budget.max_node_hours"]
-    assert "not one trial can be had for it" in refused.reason
+    assert "too small for a single trial" in refused.reason
     enough = float(refused.valid.split()[0])
     check_campaign(campaign(budget=Budget(max_node_hours=enough)), now=NOW)
     assert enough > 60 / 3600

@@ -52,7 +52,7 @@ def test_all_that_was_asked_is_measured_the_fewest_nodes_first(
     batches = {trial["metrics"]["global_batch_size"] for trial in trials}
     assert len(batches) == 3, "the same one, twice it, four times it"
     assert all(trial["expected"]["node_hours"] > 0 for trial in trials)
-    assert campaign["reason"] == "All that was to be measured has been tried."
+    assert campaign["reason"] == "All trials of the study have run."
     assert (campaign["trials"], campaign["confirmations"]) == (5, 0)
     assert campaign["request"]["budget"]["max_trials"] == 5
     assert campaign["best_objective"] is None
@@ -131,8 +131,8 @@ def test_a_dry_run_says_what_would_be_measured_and_what_cannot(shared_client: Te
         (study(nodes=[16, 20]), "study.nodes", "can run on 16 nodes alone"),
         (study(nodes=[17, 20]), "study.nodes", "on none of these nodes"),
         (study(nodes=[16, 20_000]), "study.nodes", "has 9856 nodes"),
-        ({"space": {"preset": "table-v"}}, "space", "searches nothing"),
-        ({"baseline": "tp=8,pp=16"}, "baseline", "searches nothing"),
+        ({"space": {"preset": "table-v"}}, "space", "has no search"),
+        ({"baseline": "tp=8,pp=16"}, "baseline", "has no search"),
         ({"pool_nodes": 32}, "pool_nodes", "64 nodes at once"),
     ],
 )

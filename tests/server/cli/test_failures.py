@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "nothing that fits": (
         ("--model", "gpt-1t", *FRONTIER),
-        ["fits nowhere within 2 nodes", "the least number of nodes that would do is"],
+        ["fits nowhere within 2 nodes", "the smallest sufficient number of nodes is"],
     ),
     "an evaluator": (
         ("--model", "gpt-22b", *FRONTIER, "--evaluator", "local"),

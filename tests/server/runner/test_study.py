@@ -37,7 +37,7 @@ def test_the_fewest_nodes_come_first_and_the_next_waits_for_its_nodes() -> None:
     assert (waits.strategies, waits.phase_ends) == ((), None)
     done = [ended(1, 2), ended(2, 4, state=TrialState.OOM, metrics=None), ended(3, 8)]
     assert next_of_study(study(), done, STRATEGIES, now=NOW).phase_ends == (
-        "All that was to be measured has been tried."
+        "All trials of the study have run."
     )
 
 

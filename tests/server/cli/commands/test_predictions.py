@@ -231,7 +231,7 @@ def test_a_sweep_with_a_calibration(alone: Autotune, tmp_path: Path) -> None:
 
 def test_a_sweep_where_nothing_fits(alone: Autotune) -> None:
     ran = alone("sweep", "--model", "gpt-1t", "--machine", "frontier")
-    assert "the least number of nodes that would do is" in refused(ran)
+    assert "the smallest sufficient number of nodes is" in refused(ran)
 
 
 def test_a_sweep_where_nothing_is_legal(alone: Autotune) -> None:
@@ -301,7 +301,7 @@ def test_space_counts_what_each_rule_removes(alone: Autotune) -> None:
 def test_a_space_where_nothing_fits(alone: Autotune) -> None:
     ran = alone("space", "--model", "gpt-1t", "--machine", "frontier")
     assert ran.code == 1
-    assert "the least number of nodes that would do is" in ran.err
+    assert "the smallest sufficient number of nodes is" in ran.err
 
 
 ORNL = """
