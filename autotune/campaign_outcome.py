@@ -1,4 +1,4 @@
-"""What campaigns have come to, in the words of every list."""
+"""Outcomes of campaigns."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
 
 
 def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
-    """Return the same of a campaign; a scaling study, which seeks nothing, has measured something
-    where a step was timed."""
+    """Return the outcome of a campaign; for a scaling study, whether it measured a step."""
     found = campaign.best_trial is not None or campaign.fastest_trial is not None
     outcome = outcome_of(campaign.state, found=found)
     return "measured" if campaign.request.study and outcome == "found" else outcome
 
 
 def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:
-    """Return the state, and of a campaign that is done whether it found a layout."""
+    """Return the state, and for a finished campaign whether it found a layout."""
     return _OUTCOMES[state] if found or state is not CampaignState.DONE else "nothing ran"

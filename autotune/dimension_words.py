@@ -1,4 +1,4 @@
-"""Dimensions and their values as sentences have them."""
+"""Dimensions and their values in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEW = 3
 
 
 def dimension_name(dimension: str) -> str:
-    """Return what a dimension is called; one of a trainer's own has its own name."""
+    """Return the display name of a dimension; a trainer's own has its own name."""
     said = BY_NAME.get(dimension)
     return dimension if said is None else said.words or said.short
 
@@ -85,8 +85,8 @@ def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
 
 
 def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
-    """Return by what a strategy differs from another: `TP 8 · PP 4`; the accumulation, which mostly
-    follows, only where nothing else does.
+    """Return how a strategy differs from another: `TP 8 · PP 4`; the accumulation only if nothing
+    else differs.
 
     Args:
         among: strategies that are told by the same; more is said where one of them shares the FEW.
@@ -109,7 +109,7 @@ def capitalised(sentence: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent, without its sign: whole ones from 2 % on."""
+    """Return a fraction in percent, without its sign: whole numbers from 2 % on."""
     size = 100.0 * abs(share)
     return f"{size:.0f} %" if size >= 1.95 else f"{size:.1f} %"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 
 class AutotuneError(Exception):
-    """The root: everything that autotune raises on purpose, but for bad input."""
+    """Base of autotune's exceptions, except for bad input."""
 
 
 class ServiceUnreachable(AutotuneError):

@@ -1,4 +1,4 @@
-"""What failures have in common."""
+"""Grouping of failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
 def cause_of(error: str) -> str:
-    """Return a failure's message without its numbers: equal for failures of one kind.
+    """Return a failure's message without numbers, equal for failures of one kind.
 
     It groups failures and is never shown: users read the message of one of them.
     """

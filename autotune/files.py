@@ -1,4 +1,4 @@
-"""The one atomic write: a file is there whole, or not at all; and whether a file system failed.
+"""Atomic writes, and detection of file system failures.
 
 It stands here, below the evaluators and the server that write with it too, because the client
 library, which may import neither, keeps artefacts with it.
@@ -51,7 +51,7 @@ def write_whole(
 
 
 def is_file_system_failure(error: BaseException) -> bool:
-    """Return whether a file system is to blame, and not the file; see `FAILING`."""
+    """Return whether the file system failed, not the file; see `FAILING`."""
     return isinstance(error, OSError) and error.errno in FAILING
 
 

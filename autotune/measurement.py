@@ -1,4 +1,4 @@
-"""What a trial measured, and every figure that follows from it."""
+"""Measurements of a trial, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHORTEST_KERNEL_S = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class AccumulationMeasurement:
-    """Seconds of each measured iteration at one GAS, warm-up left out."""
+    """Seconds of each measured iteration at one GAS, without warm-up."""
 
     gradient_accumulation_steps: int
     iteration_times_s: tuple[float, ...]
@@ -168,7 +168,7 @@ def probe_accumulations(strategy: Strategy) -> tuple[int, ...]:
 def least_iteration_s(
     transformer: Transformer, machine: Machine, strategy: Strategy, *, accumulation: int
 ) -> float:
-    """Return seconds that no iteration at this GAS can be faster than, on any software.
+    """Return a lower bound of the seconds of an iteration at this GAS, for any software.
 
     The greater of two bounds: the model's FLOPs (of the attention scores the causal half) on all
     GPUs at their peak, and one micro-batch after the other through the kernels of a stage's layers.
@@ -192,7 +192,7 @@ def impossible_time(
     strategy: Strategy,
     measurements: Sequence[AccumulationMeasurement],
 ) -> str | None:
-    """Return why what was measured cannot be the time of an iteration; None where it can be.
+    """Return why a measured time is impossible; None if it is possible.
 
     One iteration that no machine could run in its time is enough: lines that a trainer keeps back
     and prints together make some iterations too short and others too long.
@@ -225,7 +225,7 @@ def metrics(
     gpu_joules_per_token: float | None = None,
     power_factor: float = 1.0,
 ) -> TrialMetrics:
-    """Return all figures of `strategy` from what a trial of its layout measured.
+    """Return the metrics of `strategy` from measurements of its layout.
 
     Args:
         trainer_parameters: of the model, as its trainer counts them; None where it does not tell.

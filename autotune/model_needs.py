@@ -1,4 +1,4 @@
-"""The memory and the FLOPs that training a model takes, whatever its layout."""
+"""Memory and FLOPs of training a model, independent of its layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with so many a model of a given training cost is best (Hoffmann et al. 2022, arX
 
 
 def model_needs(query: ModelQuery) -> ModelNeeds:
-    """Return what training the model takes before a layout divides it.
+    """Return the memory and FLOPs of training the model, before a layout divides them.
 
     The bytes are those of the Frontier study's memory table, in mixed precision with Adam. `6 N`
     FLOPs per token is the rule of thumb of Kaplan et al. 2020 (arXiv:2001.08361).

@@ -1,4 +1,4 @@
-"""What a campaign may make as high as possible, on which machines and within which bounds."""
+"""Objectives of campaigns, and their memory bound."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POWER_FIGURES = ("gpu_idle_watt", "gpu_max_watt", "host_watt")
 
 
 def unknown_objective(objective: Objective, machine: Machine) -> InvalidInput | None:
-    """Return why no figure of this objective can be had on a machine; None where it can."""
+    """Return why a machine does not support this objective; None if it does."""
     missing = [name for name in POWER_FIGURES if getattr(machine, name) is None]
     if objective != "tokens_per_joule" or not missing:
         return None

@@ -1,4 +1,4 @@
-"""What can be said of a campaign before it runs, in sentences."""
+"""Sentences about a campaign before it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LEVEL = 0.05
 
 
 def plan_sentence(plan: CampaignPlan) -> str:
-    """Return a plan in a few sentences: counts, the best predicted, and what a campaign adds."""
+    """Return a plan in a few sentences: counts, the best prediction, and the expected gain of a
+    campaign."""
     if plan.obstacle:
         named = plan.obstacle.startswith(plan.model.name)
         obstacle = plan.obstacle if named else _capitalised(plan.obstacle)
@@ -45,7 +46,7 @@ def plan_sentence(plan: CampaignPlan) -> str:
 
 
 def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
-    """Return what a campaign costs at most, and what it is expected to find."""
+    """Return the maximum cost and the expected gain of a campaign, in a sentence."""
     trials = _counted(cost.trials, "trial", "trials", verb=False)
     costs = f"A campaign of up to {trials} costs at most {_rounded(cost.node_hours)} node-hours"
     if gain.rate_gain < HARDLY:

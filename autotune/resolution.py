@@ -70,7 +70,7 @@ def space_of(
     program: ProgramCapabilities = ANY_PROGRAM,
     widest: int | None = None,
 ) -> SearchSpace:
-    """Return the ready space that is named, if any, with each given field in its place.
+    """Return the preset, if one is named, with the given fields replaced.
 
     Args:
         program: that is to run the trials.

@@ -1,4 +1,4 @@
-"""How long a trial takes before its first iteration, as predicted and as simulated."""
+"""Start-up time of trials, for predictions and simulation."""
 
 from __future__ import annotations
 

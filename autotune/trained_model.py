@@ -1,4 +1,4 @@
-"""Whether a trial has trained the model that it was to train, as its trainer counts it. Pure."""
+"""Check of the trainer's parameter count against the requested model. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ not."""
 
 
 def agree(told: float, asked: int) -> bool:
-    """Return whether what a trainer counts may be the parameters of the model asked for."""
+    """Return whether a trainer's count agrees with the requested model's parameters."""
     return abs(told - asked) <= AGREES * asked
 
 
 def another_model(figures: TrialMetrics | None) -> str:
-    """Return in words that the trainer counts another model than was asked for; empty where it
-    does not, or tells nothing of it."""
+    """Return in words that the trainer trained another model; empty if the counts agree or are
+    unknown."""
     if figures is None or figures.trainer_parameters is None or figures.model_parameters is None:
         return ""
     told, asked = figures.trainer_parameters, figures.model_parameters

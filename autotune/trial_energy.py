@@ -1,4 +1,4 @@
-"""The energy of a token, from what the GPUs were seen to draw and from the power figures."""
+"""Energy per token, from sampled power and the machine's power figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def joules_per_token(
     sampled: float | None = None,
     power_factor: float = 1.0,
 ) -> float | None:
-    """Return what all nodes draw for a token at the strategy's own GAS, hosts included: what the
+    """Return the energy per token of all nodes at the strategy's own GAS, hosts included, J: what
+    the
     GPUs do (`gpu_joules_per_token`, with these arguments), and `t nodes P_host / tokens`.
 
     Returns:
@@ -61,7 +62,7 @@ def gpu_joules_per_token(
     sampled: float | None = None,
     power_factor: float = 1.0,
 ) -> float | None:
-    """Return what the GPUs alone draw for a token at the strategy's own GAS.
+    """Return the energy per token of the GPUs alone at the strategy's own GAS, J.
 
     `f E_GPU(t) / tokens`: E_GPU by the power figures, over the time that was measured, cut into its
     parts as the cost model cuts them. Where the GPUs' draw was sampled, f is what the samples say

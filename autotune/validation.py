@@ -1,4 +1,4 @@
-"""Wire models from plain values, and Pydantic's errors as one sentence for each field."""
+"""Validation of plain values, with Pydantic's errors as one sentence per field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities in words, wherever people read them."""
+"""Quantities in words."""
 
 from __future__ import annotations
 

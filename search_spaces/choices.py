@@ -1,4 +1,4 @@
-"""What a user chooses for a dimension, and the values that are tried for it."""
+"""Choices of a user for a dimension, and the values they stand for."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
 
 def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
-    """Return the values that a choice other than `"auto"` means, without duplicates; numbers
-    ascending.
+    """Return the values of a choice other than `"auto"`, without duplicates; numbers ascending.
 
     Raises:
         InvalidInput: named by the dimension, for a wrong type, a value beyond what the dimension
@@ -56,7 +55,7 @@ def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
 
 
 def describe_valid(dimension: str) -> str:
-    """Return what a dimension can be, in words."""
+    """Return the valid choices of a dimension, in words."""
     said = BY_NAME[dimension]
     if said.is_switch:
         return "true or false"
@@ -105,7 +104,7 @@ def _values_of_range(dimension: str, choice: Mapping[str, Any]) -> list[Scalar]:
 
 
 def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
-    """Return what an optional dimension is where nothing is said of it."""
+    """Return the default of an optional dimension."""
     if dimension == "precision":
         return (default_precision(machine),)
     value = BY_NAME[dimension].default

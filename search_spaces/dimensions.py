@@ -1,4 +1,4 @@
-"""The dimensions of a strategy: one table that everything else which names them follows from.
+"""The dimensions of a strategy: the one table that defines them.
 
 `Strategy` has a field for each, and a test holds the two equal. Requests, forms, options, tables,
 baselines, adapters and the cost model read the table. A dimension that is added here, with its
@@ -44,7 +44,7 @@ MemoryEffect = Literal["less", "more", "either", "derived"]
 
 @dataclass(frozen=True, kw_only=True)
 class AutomaticFor:
-    """What automatic values depend on; `nodes` are the most that may be used."""
+    """Inputs of automatic values; `nodes` is the maximum."""
 
     transformer: Transformer
     machine: Machine
@@ -58,7 +58,7 @@ class AutomaticFor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dimension:
-    """All that is said of one dimension.
+    """Definition of one dimension.
 
     Attributes:
         name: of the field of `Strategy`, of requests and forms, and of the column of exports.
@@ -493,5 +493,5 @@ def model_parallel(value: Callable[[str], Any]) -> Any:
 
 
 def weight_parallel(value: Callable[[str], Any]) -> Any:
-    """Return into how many parts the weights of one replica are cut, before ZeRO."""
+    """Return the number of parts of one replica's weights, before ZeRO."""
     return reduce(mul, (value(d.name) for d in TABLE if d.divides_weights))

@@ -1,4 +1,4 @@
-"""What a user may be told about an input that cannot be used."""
+"""Errors about invalid input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_NAME = 100
 
 
 class InvalidInput(ValueError):
-    """One input field that cannot be used: which, with what value, why, and what would do.
+    """An invalid input field: its name, value, the reason, and valid values.
 
     Every border (command line, REST, page) shows these four parts and never a traceback.
     """
@@ -24,7 +24,7 @@ class InvalidInput(ValueError):
 
 
 class InvalidInputs(ValueError):
-    """Several refused fields at once, so that a user mends them in one go."""
+    """Several invalid fields, reported at once."""
 
     def __init__(self, problems: Iterable[InvalidInput]) -> None:
         self.problems = tuple(problems)
@@ -32,7 +32,7 @@ class InvalidInputs(ValueError):
 
 
 def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """Return the known names nearest to `name`, best first; empty where nothing is near.
+    """Return the known names nearest to `name`, best first; empty if none is close.
 
     Names of which it is a whole word come first: `gpus` is short for `gpus_per_node`, and no slip
     of `gpu`.

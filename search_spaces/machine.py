@@ -1,4 +1,4 @@
-"""The machine: what one GPU and one node can do."""
+"""Machines: GPUs, nodes and network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How deep values lie within one another in what a user wrote."""
+"""Nesting depth of user input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ through the tables by recursion can, Python's own `repr` included."""
 
 
 def demand_shallow(value: Any) -> None:
-    """Raise ValueError where tables and lists lie more than DEEPEST deep within one another."""
+    """Raise ValueError if tables and lists are nested more than DEEPEST deep."""
     level, depth = [value], 0
     seen: set[int] = set()  # a YAML file may name one table many times
     while level:

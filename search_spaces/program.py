@@ -1,4 +1,4 @@
-"""What the program that trains can do, as far as it decides which strategies may be tried."""
+"""Capabilities of trainers, which decide which strategies are legal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Megatron-Bridge, NeMo), as is usual (Megatron-DeepSpeed, or not known), or hardl
 
 
 class ProgramRefusal(Protocol):
-    """Strategies that a program cannot run, besides those that no program can."""
+    """Strategies that one trainer cannot run."""
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class ProgramRefusal(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LackingRefusal:
-    """Strategies that use a dimension which a program lacks."""
+    """Strategies that use a dimension that a trainer lacks."""
 
     program: str
     dimension: str
@@ -67,7 +67,7 @@ class LackingRefusal:
 
 
 def lacking(program: str, varied: Collection[str]) -> tuple[LackingRefusal, ...]:
-    """Return a refusal for each dimension that a program does not vary and could do without."""
+    """Return a refusal for each optional dimension that a trainer does not vary."""
     return tuple(
         LackingRefusal(program=program, dimension=name) for name in NEUTRAL if name not in varied
     )
@@ -75,7 +75,7 @@ def lacking(program: str, varied: Collection[str]) -> tuple[LackingRefusal, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class OwnDimension:
-    """A dimension that one trainer has, and no formula knows.
+    """A dimension that only one trainer has, without formulas.
 
     Attributes:
         values: two or more, of one type, in their order; the first is what is usual.
@@ -118,7 +118,7 @@ def _written(value: Scalar) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramCapabilities:
-    """What one program can do.
+    """Capabilities of one trainer.
 
     Attributes:
         name: as sentences have it.

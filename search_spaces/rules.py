@@ -1,6 +1,6 @@
 """Legality: each rule is a named predicate over a lattice, with a sentence for one strategy.
 
-A rule of severity "refuse" makes a strategy illegal; one of severity "warn" says what to expect.
+A rule of severity "refuse" makes a strategy illegal; one of severity "warn" only warns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAM_RULE = "program"
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that one strategy breaks, and why, with the numbers."""
+    """A rule that one strategy violates, and why, with the numbers."""
 
     rule: str
     reason: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """What strategies are judged against."""
+    """Inputs of the rules besides the strategies."""
 
     transformer: Transformer
     machine: Machine
@@ -69,8 +69,8 @@ def findings(
     *,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> list[Finding]:
-    """Return every rule that one strategy breaks, refusals first; none where it is legal and
-    sound."""
+    """Return every rule that one strategy violates, refusals first; none if it is legal and without
+    warnings."""
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
     context = RuleContext(transformer, machine, batch, program)
     return [
@@ -121,7 +121,7 @@ def _product(strategy: Strategy) -> str:
 def program_masks(
     lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
 ) -> dict[str, Mask]:
-    """Return reason -> mask of shape (n,), true where the program refuses a strategy for it.
+    """Return reason -> mask of shape (n,), true where the trainer refuses a strategy for it.
 
     Each refusal is asked once for every combination of the values that decide it. Strategies that
     no program can run are left to other rules.

@@ -40,7 +40,7 @@ says is searched."""
 
 @dataclass(frozen=True, kw_only=True)
 class Enumeration:
-    """What became of every raw point.
+    """Legal strategies of a space, and how many points each rule removed.
 
     Attributes:
         raw: points of the grid of all dimensions.
@@ -56,7 +56,7 @@ class Enumeration:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace:
-    """Every strategy that may be tried for a model on a machine.
+    """All strategies of a model on a machine within the user's choices.
 
     Attributes:
         nodes: the most that a strategy may use.

@@ -1,4 +1,4 @@
-"""The strategy: how one model is laid out on a number of nodes."""
+"""Strategies: a parallel layout of a model on a number of nodes, with its batch."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def strategy_with(values: Mapping[str, Any]) -> Strategy:
 
 
 def are_numbers(values: Sequence[Scalar]) -> bool:
-    """Return whether values of a trainer's own dimension have an order of their own."""
+    """Return whether values of a trainer's own dimension are ordered numbers."""
     return all(type(value) in {int, float} for value in values)
 
 
 def in_order(values: Sequence[Scalar]) -> tuple[Scalar, ...]:
-    """Return numbers ascending, and others as they are."""
+    """Return numbers ascending, other values unchanged."""
     if not are_numbers(values):
         return tuple(values)
     return tuple(sorted(value for value in values if not isinstance(value, str)))

@@ -1,4 +1,4 @@
-"""What can be said before anything runs: of one strategy, of a space, of a campaign. Pure."""
+"""Predictions for a strategy, a space, or a campaign before it runs. Pure."""
 
 from autotune.prediction.campaign import check_campaign, dry_run, misplaced
 from autotune.prediction.plan import plan

@@ -1,4 +1,4 @@
-"""A campaign before anything runs: whether its input can be used, and what it would cost."""
+"""Input checks and dry run of a campaign."""
 
 from __future__ import annotations
 
@@ -186,7 +186,8 @@ def _too_few_node_hours(
 
 
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """Return what a campaign would do: its space, its trials' cost, how many its budget buys.
+    """Return the dry run of a campaign: its space, the cost of its trials, and how many the budget
+    allows.
 
     A deadline is not counted: how long trials wait for nodes is not known.
 

@@ -1,4 +1,4 @@
-"""What the trials of a campaign cost before any of them has run."""
+"""Predicted cost of a campaign's trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def campaign_cost(
     promising: Sequence[Strategy],
     screening: FewNodes,
 ) -> CampaignCost:
-    """Return what a campaign costs that takes all of its budget.
+    """Return the cost of a campaign that uses its whole budget.
 
     A deadline is not counted: how long trials wait for nodes is not known.
 

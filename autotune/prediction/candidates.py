@@ -1,5 +1,4 @@
-"""The layouts of a space as a campaign would begin to believe in them, and what there is to be
-found among them."""
+"""Layouts of a space with their predictions, and the expected gain over the best prediction."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ NINE_OF_TEN = 90.0
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
-    """Layouts that may be tried.
+    """Layouts with their predictions.
 
     Attributes:
         belief: of those that are worth a look, before any trial of the campaign.

@@ -1,4 +1,4 @@
-"""Which strategies of a whole space memory probably suffices for."""
+"""Strategies of a space that probably fit into memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def probably_fits(
     *,
     headroom_gib: float = 0.0,
 ) -> Mask:
-    """Return whether memory probably suffices, shape (n,).
+    """Return which strategies probably fit into memory, shape (n,).
 
     Args:
         estimated: of the lattice, with the calibration's parameters.

@@ -1,4 +1,4 @@
-"""What a space leaves out that is predicted to be better than the best of it."""
+"""Strategies outside a space that are predicted to be better than its best."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Candidate:
 def left_out(
     space: SearchSpace, *, objective: Objective, headroom_gib: float = 0.0
 ) -> list[LeftOut]:
-    """Return what is predicted to be better than the best of `space` by 2 % or more, best first.
+    """Return strategies outside `space` that are predicted to be better than its best by at least 2
+    %, best first.
 
     One of each dimension that is relaxed alone, to the values that it takes in an automatic space
     besides its own, and one of all together, where that is better still. Model, machine, program,

@@ -1,5 +1,4 @@
-"""A question before anything runs: what is legal and likely to fit, what is predicted best, what a
-campaign would cost, and what it would find beyond the prediction."""
+"""Plans: counts of a space, its best predictions, and the cost and expected gain of a campaign."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def plan(
     simulated: bool = False,
     most: int = SHOWN,
 ) -> CampaignPlan:
-    """Return what can be said of a campaign before it runs.
+    """Return the plan of a campaign.
 
     Args:
         space: the campaign's.

@@ -1,4 +1,4 @@
-"""One strategy: is it legal, what would it give, and where do time and memory go?"""
+"""Prediction of one strategy: legality, metrics, and parts of time and memory."""
 
 from __future__ import annotations
 

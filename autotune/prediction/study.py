@@ -1,4 +1,4 @@
-"""A scaling study before anything runs: what it measures, and whether it can."""
+"""Checks and dry run of a scaling study."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_S = 86400.0
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTrials:
-    """What a scaling study measures.
+    """Trials of a scaling study.
 
     Attributes:
         strategies: each once, those on the fewest nodes first, so that there is something to see
@@ -149,7 +149,7 @@ def settled(request: CampaignCreate, space: SearchSpace) -> CampaignCreate:
 
 
 def study_dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """Return what a study would measure, what that would cost, and how much the budget buys.
+    """Return the dry run of a study: its trials, their cost, and how many the budget allows.
 
     Args:
         space: of what it measures.

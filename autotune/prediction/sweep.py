@@ -1,4 +1,4 @@
-"""A whole space in the order of its predicted rate: what to train, where nothing can be tried."""
+"""Sweeps: the strategies of a space, ordered by predicted rate."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def sweep(
 
 
 def refuse_too_large(lattice: Lattice) -> None:
-    """Raise InvalidInputs (`space`) where more is legal than can be ranked while one waits."""
+    """Raise InvalidInputs (`space`) if more strategies are legal than a sweep can rank."""
     if len(lattice) > MOST_STRATEGIES:
         reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
         valid = "fewer values of some dimensions, or a fixed global_batch_size"

@@ -1,4 +1,4 @@
-"""What the trials of a campaign come to: what to confirm, and what to train with. Pure."""
+"""Recommendations from a campaign's trials. Pure."""
 
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.projected import all_contenders, nodes_at_hand

@@ -1,4 +1,4 @@
-"""What became of a campaign's baseline, and how the best stands against it."""
+"""Result of a campaign's baseline, and the best compared with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDS = {
 def baseline_result(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> tuple[Baseline | None, float | None]:
-    """Return the baseline and the best's speedup over it; None for what there is not."""
+    """Return the baseline and the best's speedup over it; None for each that is missing."""
     trial = _baseline_trial(trials)
     if trial is None:
         return None, None
@@ -114,7 +114,7 @@ def _against(speedup: float, baseline: str, objective: Objective) -> str:
 
 
 def figures_at(campaign: Campaign, baseline: Contender, batch: int) -> TrialMetrics | None:
-    """Return the baseline's figures at another global batch, where its trial tells of it.
+    """Return the baseline's metrics at another global batch, if its trial covers it.
 
     None where its replicas cannot make that batch, or with fewer micro-batches than stages, where
     the law does not hold.

@@ -1,4 +1,4 @@
-"""What a reader of a recommendation should know before trusting it, in sentences."""
+"""Caveats of a recommendation, in sentences."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
 
 
 def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
-    """Tell of a best that ran above the limit that predictions keep to."""
+    """Return a caveat if the best ran above the memory limit of predictions."""
     peak, machine = best.metrics.peak_memory_gib, machine_of(campaign.machine)
     limit = Parameters.default(machine).usable_gib(machine)
     if peak is None or peak <= limit:

@@ -1,4 +1,4 @@
-"""Which layouts nothing beats in both of two things: the rate, and what it takes."""
+"""Pareto fronts of rate and cost."""
 
 from __future__ import annotations
 

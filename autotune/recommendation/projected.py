@@ -1,5 +1,4 @@
-"""Layouts that were measured on fewer nodes than they are to train on, or with fewer layers, and
-what is projected of them there."""
+"""Projections of layouts that were measured on fewer nodes or with fewer layers."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def all_contenders(
 
 
 def nodes_at_hand(campaign: Campaign) -> int:
-    """Return how many nodes the campaign's trials may hold at the same time."""
+    """Return the maximum nodes of the campaign's concurrent trials."""
     return campaign.request.pool_nodes or campaign.request.nodes
 
 

@@ -1,4 +1,4 @@
-"""Strategies in the order of their measured rates.
+"""Strategies ranked by measured rate.
 
 Trials are told apart by their number and figures are read by their name, never by position: a
 published tuner recommended a step of 23.6 s where 15.05 s had been measured, because it sorted by

@@ -1,4 +1,4 @@
-"""What the trials of a campaign come to: the strategy to train with, and what that will cost."""
+"""Recommendation of a campaign: the strategy to train with, and the cost of the training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNFINISHED = frozenset(
 def strategies_to_confirm(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> list[Strategy]:
-    """Return the strategies to measure once more, best first; empty when that is done.
+    """Return the strategies to confirm, best first; empty when all are done.
 
     They are the `protocol.confirmations` best layouts by what the search measured, or projects
     from fewer nodes. A confirmation that runs or has succeeded counts whatever the ranking has
@@ -104,8 +104,8 @@ def recommend(
     belief: CampaignBelief | None = None,
     artefacts: Sequence[str] = (),
 ) -> Recommendation | None:
-    """Return the recommendation as the trials stand, in any order; None without any successful
-    trial, and of a scaling study, which seeks no best.
+    """Return the recommendation for trials in any order; None without a successful trial, and for a
+    scaling study.
 
     Args:
         belief: the campaign's; None where these trials are all that is known.
@@ -176,7 +176,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
 def training_cost(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> TrainingCost | None:
-    """Return what the whole training takes with the best layout so far; None without one."""
+    """Return the cost of the whole training with the best layout so far; None without one."""
     ranked = all_contenders(campaign, trials, belief=belief)
     return _training(campaign, ranked[0]) if ranked else None
 

@@ -1,4 +1,4 @@
-"""What a campaign is worth: what its best saves against the layout that was measured first."""
+"""Saving of the best layout against the baseline."""
 
 from __future__ import annotations
 

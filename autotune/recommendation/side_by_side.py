@@ -1,4 +1,4 @@
-"""Campaigns side by side: what was asked differently, how each went, and which found the best."""
+"""Comparison of campaigns: differing settings, results, and which found the best."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNEQUAL_BY_NATURE = frozenset({"name"})
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignResult:
-    """A campaign, its trials, and what it recommends; None while nothing ran."""
+    """A campaign, its trials, and its recommendation; None until a trial succeeded."""
 
     campaign: Campaign
     trials: Sequence[Trial]

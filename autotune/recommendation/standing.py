@@ -1,4 +1,4 @@
-"""How sure it is that a recommended layout is the best of its space, and what is round it."""
+"""How certainly a recommended layout is the best of its space, and its neighbours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ EVEN = 0.5
 def standing(
     best: Strategy, trials: Sequence[SearchTrial], proposer: Proposer
 ) -> SpaceStanding | None:
-    """Return how `best` stands in its space; None where it is not of it, or not measured."""
+    """Return the standing of `best` in its space; None if it is outside the space or not
+    measured."""
     outlook = proposer.outlook(trials, best=best)
     if outlook is None:
         return None
