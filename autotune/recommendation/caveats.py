@@ -97,10 +97,13 @@ def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
 
 
 def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
-    """Return a caveat if the best ran above the memory limit of predictions."""
+    """Return a caveat if the best ran above the memory limit of predictions.
+
+    `_unlikely_to_fit` covers one that is projected to need more than there is.
+    """
     peak, machine = best.metrics.peak_memory_gib, machine_of(campaign.machine)
     limit = Parameters.default(machine).usable_gib(machine)
-    if peak is None or peak <= limit:
+    if peak is None or not limit < peak <= machine.memory_gib:
         return None
     origin = "simulated" if campaign.simulated else "measured"
     return (

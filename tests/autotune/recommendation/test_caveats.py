@@ -54,7 +54,9 @@ def test_simulated_figures_say_so() -> None:
     assert not tells("Simulated", eight())
 
 
-@pytest.mark.parametrize(("peak", "told"), [(77.7, True), (76.8, False), (None, False)])
+@pytest.mark.parametrize(
+    ("peak", "told"), [(77.7, True), (76.8, False), (81.0, False), (None, False)]
+)
 def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told: bool) -> None:
     """It ran, so it is recommended; predictions of the same layout would say that it does not
     fit."""
@@ -66,6 +68,7 @@ def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told:
     assert found.best.trial_numbers == [1]
     full = "77.7 of 80 GiB measured: 2.3 GiB are left, less than the 3.2 GiB that predictions keep"
     assert any(sentence.startswith(full) for sentence in found.caveats) is told
+    assert any("GiB are left" in sentence for sentence in found.caveats) is told
 
 
 def test_rates_of_a_cpu_say_nothing_about_gpus() -> None:
