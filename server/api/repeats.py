@@ -11,7 +11,7 @@ from autotune.schemas import Campaign, CampaignCreate, CampaignRepeat, SearchMet
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf, demand_seen
 from server.api.campaigns import CREATED, KeyHeader, create_once, idempotency_of, located
-from server.api.dependencies import SettingsOf, StoreOf, problems
+from server.api.dependencies import LARGEST_ID, SettingsOf, StoreOf, problems
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 
@@ -50,6 +50,8 @@ def _request(repeat: CampaignRepeat, store: Store, caller: Caller) -> CampaignCr
             its own.
     """
     try:
+        if repeat.like > LARGEST_ID:
+            raise NotFound("campaign", repeat.like)
         with store.session() as session:
             demand_seen(session, caller, repeat.like)
             like = get_campaign(session, repeat.like)

@@ -18,11 +18,15 @@ ALL_TRIALS = re.compile(r"trials\.strategy.* ORDER BY trials\.number", re.DOTALL
 EVENT = 1
 """Its last: until another comes, nothing else is read again."""
 
-CAMPAIGN = 5
-"""Its row, the sums over its trials, its fastest trial, its confirmations, and the few trials that
-decide with them what is recommended."""
+CAMPAIGN = 6
+"""Its row, whether its leader is written down, the sums over its trials, its fastest trial, its
+confirmations, and the few trials that decide with them what is recommended."""
 TRIALS = 2
 """How all of them stand, and the rows of those that are not kept."""
+
+
+STANDING = 3
+"""How its best stands in its space, which no runner has written down: looked up and written."""
 
 
 @pytest.fixture
@@ -36,12 +40,12 @@ def done(sqlite_settings: Settings) -> Campaign:
 @pytest.mark.parametrize(
     ("address", "most"),
     {
-        "/campaigns/{}": 2 * EVENT + CAMPAIGN + TRIALS + 1,  # what it started from
+        "/campaigns/{}": 2 * EVENT + CAMPAIGN + TRIALS + STANDING + 1,  # what it started from
         "/campaigns/{}/fragments/progress": EVENT + CAMPAIGN + TRIALS,
-        "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + 1,
+        "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + STANDING + 1,
         "/campaigns/{}/charts/accumulations.json": EVENT + CAMPAIGN + TRIALS,
         "/api/v1/campaigns/{}/figures/trajectory.json": 2 * EVENT + CAMPAIGN + TRIALS,
-        "/api/v1/campaigns/{}/recommendation": EVENT + CAMPAIGN + TRIALS + 1,
+        "/api/v1/campaigns/{}/recommendation": EVENT + CAMPAIGN + TRIALS + STANDING + 1,
         "/api/v1/campaigns/{}/artefacts.zip": EVENT + CAMPAIGN + TRIALS,
     }.items(),
 )

@@ -373,7 +373,8 @@ def test_the_service_connects_to_ray_where_it_knows_it_alone(sqlite_settings: Se
         asked = body(evaluator="ray", ray={"address": "169.254.169.254:80"})
         answer = group.ask("sue", "POST", "/campaigns", json=asked)
         assert answer.status_code == 422
-        assert "Ray clusters that it knows alone (valid: 10.0.0.1:6379)" in answer.json()["detail"]
+        told = answer.json()["detail"]
+        assert "only to its configured Ray clusters (valid: 10.0.0.1:6379)" in told
 
 
 SENT = body(

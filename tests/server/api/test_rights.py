@@ -31,7 +31,13 @@ SPELLINGS = [
 ]
 """Of an integer in a path, none of which is its own; `%ef%bc%92` and `%d9%a2` are 2 in digits of
 other scripts."""
-OTHER = {"kind": "impact", "name": "gpt-22b", "picture": "svg", "file": "train.sh"}
+OTHER = {
+    "kind": "impact",
+    "chart": "memory",
+    "name": "gpt-22b",
+    "picture": "svg",
+    "file": "train.sh",
+}
 """What else paths take."""
 EMPTY = {
     ("GET", "/api/v1/campaigns/{campaign_id}/trials/{number}/log"),

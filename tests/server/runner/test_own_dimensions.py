@@ -96,7 +96,7 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
     of_others = [each["sentence"] for each in explained.json()["strategies"][1:]]
     # Nothing of a step is predicted from what has no formula.
     assert of_others
-    assert all("no formula tells why" in told and "loses" not in told for told in of_others)
+    assert all("no formula explains why" in told and "loses" not in told for told in of_others)
     (nearby, *_) = client.get(f"{address}/recommendation").json()["standing"]["neighbours"]
     assert nearby["strategy"]["settings"]
     page = client.get(f"/campaigns/{answer.json()['id']}").text
@@ -117,7 +117,7 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
             "space.settings.kernl",
             "no such dimension; did you mean kernel?",
         ),
-        ({"space": {"settings": {"zero_stage": 1}}}, "space.settings.zero_stage", "every trainer"),
+        ({"space": {"settings": {"zero_stage": 1}}}, "space.zero_stage", "own does not vary it"),
         ({"baseline": "tp=1,kernel=new"}, "baseline", "kernel new: not a value"),
         ({"adapter": "", "space": {"settings": {"kernel": "a"}}}, None, "no such dimension"),
     ],
