@@ -211,7 +211,7 @@ def test_power_is_kept_from_the_log_to_the_page(
     tool(tmp_path, "nvidia-smi", NVIDIA)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     script = own.adapters_dir / "train.py"
-    script.write_text(script.read_text().replace("    work(4", "    time.sleep(1.25)\n    work(4"))
+    script.write_text(script.read_text().replace("    work(4", "    time.sleep(2.0)\n    work(4"))
     space = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "zero_stage": 1}
     asked = CAMPAIGN | {"space": space, "budget": {"max_trials": 1}}
     number = client.post("/api/v1/campaigns", json=asked).json()["id"]
