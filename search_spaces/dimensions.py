@@ -459,7 +459,7 @@ TABLE: tuple[Dimension, ...] = (
 
 BY_NAME: Mapping[str, Dimension] = {dimension.name: dimension for dimension in TABLE}
 DIMENSIONS = tuple(BY_NAME)
-"""The names of those that every trainer has."""
+"""Names of the dimensions in the table; a trainer's own are not among them."""
 
 ACCUMULATION = "gradient_accumulation_steps"
 LAYOUT = tuple(name for name in DIMENSIONS if name != ACCUMULATION)

@@ -22,7 +22,7 @@ REPEATABLE = frozenset({"GET", "DELETE"})
 """Sending these twice does no more than sending them once."""
 
 Parameters = Mapping[str, str | int | None]
-"""Of a query; those that are None are not sent."""
+"""Query parameters; a parameter that is None is not sent."""
 
 
 class Transport:
@@ -162,5 +162,5 @@ def refusal(response: httpx2.Response) -> ApiError:
 
 
 def listed(numbers: Sequence[int]) -> str | None:
-    """Return numbers as one parameter of a query; None where there are none."""
+    """Return numbers as one query parameter, comma-separated; None for an empty list."""
     return ",".join(map(str, numbers)) or None

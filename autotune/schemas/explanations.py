@@ -41,8 +41,7 @@ class ExplainedStrategy(Wire):
     fit_probability: float
     """Probability that it fits into memory."""
     sentence: str
-    """What it loses against the best, and to which parts; for the best, the largest parts of its
-    step."""
+    """The time it loses against the best, by part; for the best, the largest parts of its step."""
 
 
 class SuggestedChange(Wire):

@@ -87,7 +87,7 @@ class TrialJob(AttemptedTrial):
         version = self.context.tracker.version
         if self.reading is None and (self.known != version or end_noticed):
             self._act_on(self.job.advance(end_noticed=end_noticed))
-            # While Slurm shows a job, nothing but the tracker can change what is known of it.
+            # While Slurm shows a job, only the tracker changes its state.
             self.known = version if self.job.alive else None
             if self.reading:
                 wait([self.reading], timeout=GLANCE_S)

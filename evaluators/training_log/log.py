@@ -147,7 +147,7 @@ class TrainingLog:
 
     @property
     def power(self) -> tuple[Power, ...]:
-        """What each run has of it."""
+        """The power samples of each run."""
         return tuple(run.power for run in self.runs)
 
     @property
