@@ -31,6 +31,35 @@ SHAPE = (
 )
 """Columns of the model, as in `Transformer`."""
 
+LAYER_KINDS: Mapping[str, float] = {
+    "num_experts": 0.0,
+    "top_k": 0.0,
+    "expert_ffn_hidden_size": 0.0,
+    "shared_ffn_hidden_size": 0.0,
+    "dense_layers": 0.0,
+    "kv_rank": 0.0,
+    "q_rank": 0.0,
+    "qk_head_dim": 0.0,
+    "rope_head_dim": 0.0,
+    "v_head_dim": 0.0,
+    "mtp_layers": 0.0,
+    "attention_window": 0.0,
+    "window_layers": 0.0,
+}
+"""Columns of a model whose layers are not all alike, named as in `Experts`, `LatentAttention` and
+`Transformer`, with their values for one of equal dense layers."""
+
+RECOMPUTED = ("layernorm", "mla_up_proj", "moe_act", "moe", "mlp")
+"""Modules whose results may be computed again, beside the attention's core (selective
+checkpointing) and the layer (full): a column `recompute_layernorm`, and so on, for each."""
+
+EXPERT_LAYOUT: Mapping[str, float] = {
+    "expert_parallel": 1.0,
+    "expert_tensor_parallel": 1.0,
+    **{f"recompute_{module}": 0.0 for module in RECOMPUTED},
+}
+"""Columns of a layout of experts, and of what is recomputed of a layer, with their usual values."""
+
 STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 """Columns that are a lattice's own."""
 
@@ -41,6 +70,9 @@ CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_che
 """Kinds of recomputation, the last of which no search space has."""
 
 ABSENT: Mapping[str, float] = {
+    **LAYER_KINDS,
+    **EXPERT_LAYOUT,
+    "dropout": 1.0,
     "fp8": 0.0,
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
@@ -48,7 +80,7 @@ ABSENT: Mapping[str, float] = {
     "operation_checkpointing": 0.0,
 }
 """What no search space has and published measurements do, with the value where nothing is said:
-8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
+a GPT without dropout, 8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
 norms in one kernel (0: one operation after another); checkpointing that keeps every second product
 and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
 
