@@ -27,6 +27,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
 
 LOCAL = "local"
 FEWEST_TOKENS = 1e6
@@ -224,7 +225,7 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
     gpus = space.machine.gpus_per_node
     lattice = Lattice.of([strategy], gpus_per_node=gpus)
     predicted = estimate(space.transformer, space.machine, lattice)
-    return BaselinePlan(
+    plan = BaselinePlan(
         given=request.baseline is not None,
         strategy=strategy_shape(strategy),
         global_batch_size=strategy.global_batch_size(gpus),
@@ -232,4 +233,18 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
         memory_limit_gib=predicted.memory_limit_gib,
         fits=bool(predicted.fits[0]),
         keeps_headroom=bool(predicted.leaves(request.min_headroom_gib)[0]),
+    )
+    return plan.model_copy(update={"sentence": _baseline_sentence(plan, strategy)})
+
+
+def _baseline_sentence(plan: BaselinePlan, strategy: Strategy) -> str:
+    origin = "your own layout" if plan.given else "as in Megatron-Bridge's recipes for this size"
+    line = f"{strategy.short()}: {origin}, batch {plan.global_batch_size}"
+    if plan.keeps_headroom:
+        return line
+    if plan.fits:
+        return f"{line}; predicted to leave less memory free than requested"
+    return (
+        f"{line}; predicted to run out of memory: it needs {plan.memory_gib:.3g} GiB of each GPU, "
+        f"of which {plan.memory_limit_gib:.3g} GiB are usable"
     )

@@ -86,6 +86,8 @@ class BaselinePlan(Wire):
     """Whether it is predicted to fit."""
     keeps_headroom: bool = True
     """Whether it is predicted to fit with the requested headroom."""
+    sentence: str = ""
+    """Layout, origin and batch in a sentence, with a warning if it is predicted not to fit."""
 
 
 class DryRun(Wire):

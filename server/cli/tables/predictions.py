@@ -11,7 +11,6 @@ from rich.text import Text
 
 from autotune.plan_sentences import campaign_sentence
 from autotune.schemas import (
-    BaselinePlan,
     DryRun,
     Prediction,
     SpaceReport,
@@ -197,7 +196,7 @@ def dry_run(answer: DryRun) -> RenderableType:
     costs = [
         ("budget buys", f"{trials} node-hours each"),
         ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
-        *([("measured first", _baseline(answer.baseline))] if answer.baseline else []),
+        *([("measured first", answer.baseline.sentence)] if answer.baseline else []),
         *(
             [("few layers" if answer.screening.layers else "on few nodes", answer.screening.reason)]
             if answer.screening
@@ -206,24 +205,6 @@ def dry_run(answer: DryRun) -> RenderableType:
     ]
     left_out = (Text(f"left out: {better.sentence}") for better in answer.left_out)
     return Group(space(answer.space), facts(costs), *left_out)
-
-
-def _baseline(plan: BaselinePlan) -> str:
-    """Return the layout that the result would be told against, and whether it is to fit."""
-    origin = (
-        "your own layout"
-        if plan.given
-        else "as in Megatron-Bridge's recipes for this size, as none was given"
-    )
-    line = f"{strategy_line(plan.strategy)}: {origin}, batch {plan.global_batch_size}"
-    if plan.keeps_headroom:
-        return line
-    if plan.fits:
-        return f"{line}; it is predicted to leave less memory than is asked for"
-    return (
-        f"{line}; its trial will probably run out of memory, for it is predicted to need "
-        f"{plan.memory_gib:.3g} GiB of each GPU, of which {plan.memory_limit_gib:.3g} are usable"
-    )
 
 
 def sweep(answer: Sweep) -> RenderableType:

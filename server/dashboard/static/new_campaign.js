@@ -133,7 +133,7 @@ function show(dry) {
     `the budget buys ${number(dry.trials_affordable)} trials. ` +
     `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
     `${model.num_attention_heads} heads. ` +
-    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${baselineSentence(dry.baseline)} ` +
+    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${dry.baseline ? `Measured first: ${dry.baseline.sentence}.` : ""} ` +
     dry.screening.reason;
   document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
   document.getElementById("report-left-out").hidden = !dry.left_out.length;
@@ -143,16 +143,6 @@ function show(dry) {
     space.refusals.length ? "Excluded strategies and warnings, by rule" : "No strategy is excluded";
   report.hidden = false;
   report.scrollIntoView({ block: "nearest" });
-}
-
-function baselineSentence(baseline) {
-  if (baseline === null) return "";
-  const { strategy } = baseline;
-  const layout =
-    `TP ${strategy.tensor_parallel}, PP ${strategy.pipeline_parallel}, MBS ${strategy.micro_batch_size}, ` +
-    `GAS ${strategy.gradient_accumulation_steps}, ZeRO ${strategy.zero_stage}${strategy.context_parallel > 1 ? `, CP ${strategy.context_parallel}` : ""} on ${strategy.num_nodes} nodes`;
-  const fits = baseline.fits ? "" : "; it is predicted to run out of memory";
-  return `Measured first: ${baseline.given ? "your layout" : "the default layout"} (${layout})${fits}.`;
 }
 
 function refusalRow({ count, rule, reason, severity }) {

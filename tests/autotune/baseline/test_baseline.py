@@ -82,6 +82,7 @@ def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
     assert roomy.memory_gib <= 64.0 - 25.0 < plain.memory_gib
     own = planned("tp=8,pp=4,mbs=1,zero=1", min_headroom_gib=25.0)
     assert (own.fits, own.keeps_headroom) == (True, False)
+    assert own.sentence.endswith("batch 512; predicted to leave less memory free than requested")
     only = {"global_batch_size": 512, "num_nodes": [2, 16], "tensor_parallel": 8}
     tight = planned(nodes=16, pool_nodes=2, min_headroom_gib=25.0, model="gpt-22b", space=only)
     assert tight.strategy.num_nodes == 2
@@ -109,6 +110,8 @@ def test_a_layout_need_not_be_of_the_space_and_may_be_too_big() -> None:
     plan = planned("tp=8,pp=1,mbs=3,ckpt=none,zero=0", space={"preset": "table-v"})
     assert plan.given
     assert not plan.fits
+    assert plan.sentence.startswith("TP 8 · PP 1 · MBS 3 · GAS 10")
+    assert ": your own layout, batch 480; predicted to run out of memory" in plan.sentence
     assert plan.strategy.activation_checkpointing == "none"
     assert plan.strategy.gradient_accumulation_steps == 10, "the space's fullest batch"
 

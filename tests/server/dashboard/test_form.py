@@ -49,6 +49,8 @@ def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Fau
         "Layouts to try",
         "world_size",
         "Node-hours, expected",
+        "Measured first: TP 4 · PP 16 · MBS ",
+        "as in Megatron-Bridge's recipes for this size, batch ",
         "Not in this space",
         "activation_checkpointing=none",
     ):
