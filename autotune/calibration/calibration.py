@@ -280,15 +280,19 @@ def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:
 
 
 def machine_figures(machine: Machine) -> dict[str, Any]:
-    """Return what a calibration of this machine depends on, by name."""
-    return {name: getattr(machine, name) for name in MACHINE_FIGURES}
+    """Return what a calibration of this machine depends on, by name; those that few machines have
+    only where they are given."""
+    rare = {"fast_domain": machine.fast_domain, "peaks_tflops": dict(machine.peaks_tflops)}
+    common = {name: getattr(machine, name) for name in MACHINE_FIGURES}
+    return common | {name: figure for name, figure in rare.items() if figure}
 
 
 def machine_differences(machine: Machine, other: Machine) -> list[str]:
     """Return the figures of `machine` that `other` has otherwise; none where a calibration of one
     holds for both."""
     figures, others = machine_figures(machine), machine_figures(other)
-    return [f"{name} {figures[name]!r}" for name in figures if figures[name] != others[name]]
+    names = dict.fromkeys([*figures, *others])
+    return [f"{n} {figures.get(n)!r}" for n in names if figures.get(n) != others.get(n)]
 
 
 @lru_cache(maxsize=32)

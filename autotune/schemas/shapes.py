@@ -79,6 +79,21 @@ class ModelShape(Wire):
     """Whether the output layer shares the input embedding's weight."""
 
 
+Peak = Annotated[float | None, Field(gt=0, exclude_if=lambda peak: peak is None)]
+
+
+class NarrowPeaks(Wire):
+    """Dense matrix peaks of one GPU in formats narrower than 16 bits, TFLOP/s. One that is missing
+    is twice the 16-bit peak in 8 bits and four times in 4."""
+
+    fp8: Peak = None
+    """8 bits with a scale for each tensor."""
+    mxfp8: Peak = None
+    """8 bits with a scale for each block of 32."""
+    nvfp4: Peak = None
+    """4 bits with a scale for each block of 16."""
+
+
 class MachineShape(Wire):
     """A machine in full, as in a machine file: a cluster of equal nodes."""
 
@@ -103,6 +118,13 @@ class MachineShape(Wire):
     """From one GPU to another of the same node, in one direction, 10^9 bytes/s."""
     inter_node_gb_per_s: Annotated[float, Field(gt=0)]
     """One GPU's share of its node's network, in one direction, 10^9 bytes/s."""
+    fast_domain: Annotated[Positive | None, Field(exclude_if=lambda gpus: gpus is None)] = None
+    """GPUs that share the links of `intra_node_gb_per_s` where these reach beyond the node (72 in
+    an NVL72); missing or null: those of a node."""
+    peaks_tflops: Annotated[NarrowPeaks, Field(exclude_if=lambda peaks: peaks == NarrowPeaks())] = (
+        NarrowPeaks()
+    )
+    """Peaks in narrower formats; missing where all follow from `peak_tflops`."""
     gpu_idle_watt: Annotated[float, Field(ge=0)] | None = None
     """Power of one GPU that is idle, W; null where not known, and then no energy is given."""
     gpu_max_watt: Annotated[float, Field(gt=0)] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,22 @@ from search_spaces.catalog.gpus import gpu_kind
 from search_spaces.catalog.local import LOCAL, local_machine
 from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.machine import Machine
+from search_spaces.machine import NARROW_PEAKS, Machine
 
 FOLDER = "machines"
 GB_PER_S = "GB/s (10^9 bytes a second)"
 BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
+
+PEAK = TableField(
+    name="",
+    kind=float,
+    minimum=0.01,
+    maximum=20_000,
+    unit="TFLOP/s",
+    slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
+    required=False,
+)
+PEAKS = tuple(replace(PEAK, name=precision) for precision in NARROW_PEAKS)
 
 # Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
 # has been mistaken.
@@ -39,16 +51,7 @@ FIELDS = (
         unit="GiB",
         slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
     ),
-    TableField(
-        name="peak_tflops",
-        kind=float,
-        minimum=0.01,
-        maximum=20_000,
-        unit="TFLOP/s",
-        slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
-        required=False,
-        nullable=True,
-    ),
+    replace(PEAK, name="peak_tflops", nullable=True),
     TableField(
         name="memory_bandwidth_gb_per_s",
         kind=float,
@@ -72,6 +75,14 @@ FIELDS = (
         maximum=2000,
         unit=GB_PER_S,
         slips=BYTE_SLIPS,
+    ),
+    TableField(
+        name="fast_domain",
+        kind=int,
+        minimum=1,
+        maximum=10_000,
+        required=False,
+        nullable=True,
     ),
     TableField(
         name="gpu_idle_watt",
@@ -190,18 +201,35 @@ def machine_from_table(table: Mapping[str, Any]) -> Machine:
         InvalidInputs: fields `machine.…`: unknown, missing, of a wrong type, or not plausible in
             the field's unit.
     """
-    sources = table.get("sources", ())
-    figures = {key: value for key, value in table.items() if key != "sources"}
+    sources, peaks = table.get("sources", ()), table.get("peaks_tflops", {})
+    figures = {k: v for k, v in table.items() if k not in ("sources", "peaks_tflops")}
     shape = checked(figures, FIELDS, prefix="machine", renamed=RENAMED)
     defaults: dict[str, Any] = {"name": "custom", "description": "", "peak_tflops": None}
     is_list = isinstance(sources, list | tuple)
     if not is_list or not all(isinstance(source, str) for source in sources):
         valid = "a list of texts"
         raise InvalidInputs([InvalidInput("machine.sources", sources, f"not {valid}", valid=valid)])
-    machine = Machine(**defaults | shape, sources=tuple(sources))
+    if not isinstance(peaks, Mapping):
+        valid = f"a table of TFLOP/s by precision: {', '.join(NARROW_PEAKS)}"
+        raise InvalidInputs([InvalidInput("machine.peaks_tflops", peaks, "no table", valid=valid)])
+    machine = Machine(
+        **defaults | shape,
+        peaks_tflops=checked(peaks, PEAKS, prefix="machine.peaks_tflops"),
+        sources=tuple(sources),
+    )
+    refuse_all(_contradictions(machine))
+    return machine
+
+
+def _contradictions(machine: Machine) -> Iterator[InvalidInput]:
     idle, cap = machine.gpu_idle_watt, machine.gpu_max_watt
     if idle is not None and cap is not None and idle > cap:
         reason = f"a GPU cannot idle above its cap of {cap:g} W"
-        valid = f"at most {cap:g} W"
-        raise InvalidInputs([InvalidInput("machine.gpu_idle_watt", idle, reason, valid=valid)])
-    return machine
+        yield InvalidInput("machine.gpu_idle_watt", idle, reason, valid=f"at most {cap:g} W")
+    if machine.fast_gpus % machine.gpus_per_node:
+        reason = f"nodes of {machine.gpus_per_node} GPUs do not fill it"
+        valid = f"a multiple of {machine.gpus_per_node}"
+        yield InvalidInput("machine.fast_domain", machine.fast_domain, reason, valid=valid)
+    if machine.peaks_tflops and machine.peak_tflops is None:
+        reason = "a machine with peaks in narrower formats has a 16-bit one, too"
+        yield InvalidInput("machine.peak_tflops", None, reason, valid=PEAK.valid)

@@ -70,7 +70,7 @@ def test_an_unknown_gpu_has_no_peak_and_no_cap() -> None:
         ("NVIDIA H100 PCIe", 756),
         ("NVIDIA GH200 480GB", 989),
         ("NVIDIA H200", 989),
-        ("NVIDIA GB200", 2250),
+        ("NVIDIA GB200", 2500),
         ("Tesla V100-SXM2-16GB", 125),
         ("AMD Instinct MI325X", 1307),
         ("AMD INSTINCT MI250 (MCM) OAM AC MBA", 181),

@@ -15,6 +15,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 
 FIELDS = [field.name for field in fields(Machine)]
+UNUSUAL = {"fast_domain", "peaks_tflops"}
 PRESETS = [name for name in machine_names() if name != "local"]
 MINE: dict[str, Any] = {
     "gpu": "H100",
@@ -78,7 +79,10 @@ def test_no_figure_of_a_preset_looks_like_one_of_another_unit(name: str) -> None
 
 
 def test_the_asked_machines_are_there() -> None:
-    asked = "aurora dgx-a100 dgx-h100 frontier gh200 local lumi-g mi300x perlmutter polaris summit"
+    asked = (
+        "aurora dgx-a100 dgx-b200 dgx-b300 dgx-h100 dgx-h200 frontier gb200-nvl72 gb300-nvl72 "
+        "gh200 local lumi-g mi300x mi325x mi355x perlmutter polaris summit"
+    )
     assert set(asked.split()) <= set(machine_names())
 
 
@@ -89,13 +93,21 @@ def test_every_figure_of_a_preset_has_a_source(name: str) -> None:
     assert machine.description
     told = " ".join(source.split(":")[0] for source in machine.sources)
     told_fields = set(told.replace(",", " ").split())
-    figures = set(FIELDS) - {
-        "name",
-        "description",
-        "gpu",
-        "sources",
-    }
+    figures = set(FIELDS) - {"name", "description", "gpu", "sources", *UNUSUAL}
     assert figures <= told_fields
+    assert {figure for figure in UNUSUAL if getattr(machine, figure)} <= told_fields
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "fp8", "nvfp4"),
+    [("gb300-nvl72", 72, 2.0, 6.0), ("gb200-nvl72", 72, 2.0, 4.0), ("dgx-h100", 8, 2.0, 4.0)],
+)
+def test_fast_links_and_peaks_of_a_rack_and_of_a_node(
+    name: str, gpus: int, fp8: float, nvfp4: float
+) -> None:
+    machine = load_machine(name)
+    assert machine.fast_gpus == gpus
+    assert (machine.narrow_gain("fp8"), machine.narrow_gain("nvfp4")) == (fp8, nvfp4)
 
 
 def test_an_unknown_machine_is_refused_with_the_closest_names() -> None:
@@ -135,6 +147,8 @@ def test_a_users_file_is_read(tmp_path: Path) -> None:
         ("gpus_per_node", 0, "must be positive"),
         ("gpu", 100, "not text"),
         ("sources", "a book", "not a list of texts"),
+        ("fast_domain", 12, "nodes of 8 GPUs do not fill it"),
+        ("peaks_tflops", 1979, "no table"),
     ],
 )
 def test_a_figure_in_a_wrong_unit_or_type_is_refused(field: str, value: Any, reason: str) -> None:
@@ -142,6 +156,12 @@ def test_a_figure_in_a_wrong_unit_or_type_is_refused(field: str, value: Any, rea
     assert list(faults) == [f"machine.{field}"]
     assert reason in str(faults[f"machine.{field}"])
     assert faults[f"machine.{field}"].valid
+
+
+def test_a_peak_of_an_unknown_format_is_refused() -> None:
+    faults = refused(MINE | {"peaks_tflops": {"int8": 1979, "fp8": 1.979e15}})
+    assert "no such field" in faults["machine.peaks_tflops.int8"].reason
+    assert "in TFLOP/s it would be 1979" in faults["machine.peaks_tflops.fp8"].reason
 
 
 def test_a_field_in_another_unit_is_told_the_right_one() -> None:

@@ -39,6 +39,15 @@ def test_a_created_campaign_is_found_at_its_address(client: TestClient) -> None:
     assert Campaign.model_validate(again.json()) == campaign
 
 
+def test_a_machine_as_a_shape_keeps_its_fast_domain_and_peaks(client: TestClient) -> None:
+    rack = client.get("/api/v1/machines/gb300-nvl72").json()
+    assert (rack["fast_domain"], rack["peaks_tflops"]["nvfp4"]) == (72, 15000)
+    campaign = client.post(CAMPAIGNS, json=body(machine=rack)).json()
+    assert campaign["machine"] == rack
+    [listed] = CampaignPage.model_validate(client.get(CAMPAIGNS).json()).items
+    assert listed.machine.model_dump(mode="json") == rack
+
+
 def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) -> None:
     first = created(store)
     address = client.post(CAMPAIGNS, json=body()).headers["Location"]
