@@ -16,7 +16,6 @@ from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of
-from evaluators.trainer import unsupported
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -27,6 +26,8 @@ from search_spaces.strategy import Strategy
 H100 = load_machine("dgx-h100")
 LLAMA = replace(load_model("llama-3-8b"), seq_length=32768)
 MEGATRON = ClusterProfile(name="m", program="megatron-deepspeed", megatron=Megatron(path=""))
+
+BUNDLED = capabilities_of("local")
 
 
 def strategy(context_parallel: int, **changes: int | bool) -> Strategy:
@@ -76,7 +77,7 @@ def test_what_is_legal(
     [
         (ANY_PROGRAM, 32768, (1, 2, 4, 8)),
         (ANY_PROGRAM, 8192, (1,)),
-        (capabilities_of("local"), 32768, (1,)),
+        (BUNDLED, 32768, (1, 2, 4, 8)),
         (capabilities_of("slurm", MEGATRON), 32768, (1,)),
         (capabilities_of_adapter(load_adapter("megatron-lm")), 32768, (1, 2, 4, 8)),
         (capabilities_of_adapter(load_adapter("litgpt")), 32768, (1,)),
@@ -91,15 +92,21 @@ def test_long_sequences_are_cut_where_the_program_can(
 
 
 def test_trainers_without_it_refuse_it_with_the_reason() -> None:
-    assert unsupported(strategy(2)) == (
-        "the bundled trainer has no context parallelism: context_parallel must be 1"
-    )
     (refusal,) = (
         each
         for each in findings(strategy(2), LLAMA, H100, program=capabilities_of("slurm", MEGATRON))
         if each.severity == "refuse"
     )
     assert "Megatron-DeepSpeed (main) has no context parallelism" in refusal.reason
+
+
+def test_the_bundled_trainer_gives_each_rank_whole_query_groups() -> None:
+    reasons = [
+        {each.rule: each.reason for each in findings(cut, LLAMA, H100, program=BUNDLED)}
+        for cut in (strategy(4), strategy(4, tensor_parallel=4))
+    ]
+    assert "program" not in reasons[0]
+    assert "query groups" in reasons[1]["program"]
 
 
 def test_memory_and_time_follow_it() -> None:

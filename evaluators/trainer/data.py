@@ -14,9 +14,10 @@ SKEW = 3.0
 
 @dataclass
 class Samples:
-    """This replica's share of every global batch, the same samples however they are shared out.
+    """This rank's share of every global batch, the same samples however they are shared out.
 
     Attributes:
+        part: of `parts` of each sequence that this rank has.
         consumed: samples of all replicas in the steps taken so far.
     """
 
@@ -26,18 +27,26 @@ class Samples:
     replica: int
     replicas: int
     micro_batch_size: int
+    part: int = 0
+    parts: int = 1
     consumed: int = 0
 
+    @property
+    def ranks(self) -> int:
+        """Those that have different tokens, of all replicas."""
+        return self.replicas * self.parts
+
     def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (tokens, labels) of each micro-batch, both (micro_batch_size, seq_length)."""
-        first = self.consumed
+        """Yield (tokens, labels) of each micro-batch, both (samples, seq_length / parts)."""
+        first, length = self.consumed, self.seq_length // self.parts
+        begin, end = self.part * length, (self.part + 1) * length
         self.consumed += accumulation * self.replicas * self.micro_batch_size
         for micro_batch in range(accumulation):
             slot = micro_batch * self.replicas + self.replica
             start = first + slot * self.micro_batch_size
             rows = [self._sample(start + i) for i in range(self.micro_batch_size)]
             batch = torch.stack(rows)
-            yield batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+            yield batch[:, begin:end].contiguous(), batch[:, begin + 1 : end + 1].contiguous()
 
     def _sample(self, index: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)

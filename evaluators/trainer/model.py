@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from evaluators.trainer.context_parallel import part_of_sequence, whole_sequence
+from evaluators.trainer.rank_group import RankGroup
 from evaluators.trainer.tensor_parallel import (
     Build,
     ColumnLinear,
@@ -33,6 +35,7 @@ class Plan:
     transformer: Transformer
     strategy: Strategy
     build: Build
+    context: RankGroup
 
     @property
     def residual_std(self) -> float:
@@ -66,9 +69,10 @@ class Positions(nn.Module):
         super().__init__()
         shape = (plan.transformer.seq_length, plan.transformer.hidden_size)
         self.weight = plan.build.whole("positions", shape, std=STANDARD_DEVIATION)
+        self.first, self.last = plan.context.share(plan.transformer.seq_length)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.weight
+        return x + self.weight[self.first : self.last]
 
 
 class Attention(nn.Module):
@@ -84,6 +88,7 @@ class Attention(nn.Module):
         self.queries_per_group = t.num_attention_heads // t.num_query_groups
         self.rotary = t.gated_mlp
         self.flash = plan.strategy.flash_attention
+        self.context = plan.context
         self.recompute = plan.strategy.activation_checkpointing == "selective"
         self.project = ColumnLinear(
             plan.build,
@@ -105,14 +110,17 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         samples, length, _ = x.shape
         width = self.queries_per_group + 2
-        projected = self.project(x).view(samples, length, -1, width, self.head_dim)
+        groups = self.project(x).view(samples, length, -1, width * self.head_dim)
+        groups = whole_sequence(groups, self.context)
+        projected = groups.view(*groups.shape[:3], width, self.head_dim)
         q = projected[..., :-2, :].flatten(2, 3).transpose(1, 2)
         k, v = projected[..., -2, :].transpose(1, 2), projected[..., -1, :].transpose(1, 2)
         if self.rotary:
             q, k = rotated(q), rotated(k)
         mix = fused_attention if self.flash else explicit_attention
         mixed = _recomputed(mix, q, k, v) if self.recompute else mix(q, k, v)
-        return self.output(mixed.transpose(1, 2).reshape(samples, length, -1))  # type: ignore
+        part = part_of_sequence(mixed.transpose(1, 2), self.context)
+        return self.output(part.flatten(2))  # type: ignore[no-any-return]
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

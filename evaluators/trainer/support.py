@@ -31,6 +31,23 @@ class TrainerRefusal:
         return self.meets(strategy)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelRefusal:
+    """Strategies in which the bundled trainer cannot train some models, as a rule of a space."""
+
+    dimensions: tuple[str, ...]
+    because: str
+    meets: Callable[[Strategy, Transformer], bool]
+
+    def refuses(
+        self,
+        strategy: Strategy,
+        transformer: Transformer,
+        machine: Machine,  # noqa: ARG002 (they hold on every machine)
+    ) -> bool:
+        return self.meets(strategy, transformer)
+
+
 VARIED = (
     "tensor_parallel",
     "pipeline_parallel",
@@ -41,6 +58,7 @@ VARIED = (
     "activation_checkpointing",
     "flash_attention",
     "precision",
+    "context_parallel",
 )
 """The dimensions that it trains with several values of."""
 
@@ -58,6 +76,16 @@ ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
 )
 """Refused whatever the nodes have, so that spaces leave these strategies out."""
 
+OF_MODELS = (
+    ModelRefusal(
+        dimensions=("context_parallel", "tensor_parallel"),
+        because="the bundled trainer exchanges sequences for query groups: context_parallel x "
+        "tensor_parallel must divide them",
+        meets=lambda s, t: t.num_query_groups % (s.context_parallel * s.tensor_parallel) != 0,
+    ),
+)
+"""Refused for some models, whatever the nodes have."""
+
 IN_DEEPSPEED = TrainerRefusal(
     dimensions=("zero_stage", "pipeline_parallel"),
     because="DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
@@ -74,7 +102,7 @@ HERE = TrainerRefusal(
 
 CAPABILITIES = ProgramCapabilities(
     name=NAME,
-    refusals=ANYWHERE,
+    refusals=(*ANYWHERE, *OF_MODELS),
     own=(OVERLAP,),
 )
 
@@ -116,4 +144,4 @@ def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
             return f"{count} {what} cannot be divided among {ranks} tensor-parallel ranks"
     if strategy.pipeline_parallel > transformer.num_layers:
         return f"{transformer.num_layers} layers cannot fill {strategy.pipeline_parallel} stages"
-    return None
+    return next((each.because for each in OF_MODELS if each.meets(strategy, transformer)), None)

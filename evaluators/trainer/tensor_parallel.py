@@ -11,42 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-@dataclass(frozen=True)
-class TensorGroup:
-    """The ranks that share each layer, and this rank's place among them."""
-
-    rank: int
-    size: int
-    group: dist.ProcessGroup | None
-
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Add up the ranks' tensors in place."""
-        if self.size > 1:
-            dist.all_reduce(tensor, group=self.group)
-        return tensor
-
-    def maximum(self, tensor: Tensor) -> Tensor:
-        """Take the largest of the ranks' values in place."""
-        if self.size > 1:
-            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
-        return tensor
-
-    def share(self, count: int) -> tuple[int, int]:
-        """Return first and one-past-last of this rank's part of `count`; the last may have less."""
-        width = -(-count // self.size)
-        return min(self.rank * width, count), min((self.rank + 1) * width, count)
+from evaluators.trainer.rank_group import RankGroup
 
 
 @dataclass(frozen=True)
 class Build:
     """How weights come into being: where, in which precision, from which seed, cut how."""
 
-    tensor: TensorGroup
+    tensor: RankGroup
     device: torch.device
     dtype: torch.dtype
     seed: int
@@ -83,7 +58,7 @@ class _CopyToRanks(torch.autograd.Function):
     """Identity forward, sum over the ranks backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tensor: TensorGroup) -> Tensor:
+    def forward(ctx: Any, x: Tensor, tensor: RankGroup) -> Tensor:
         ctx.tensor = tensor
         return x.view_as(x)
 
@@ -96,7 +71,7 @@ class _SumOverRanks(torch.autograd.Function):
     """Sum over the ranks forward, identity backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tensor: TensorGroup) -> Tensor:
+    def forward(ctx: Any, x: Tensor, tensor: RankGroup) -> Tensor:
         ctx.mark_dirty(x)
         return tensor.sum(x)
 
@@ -105,12 +80,12 @@ class _SumOverRanks(torch.autograd.Function):
         return gradients[0], None
 
 
-def copy_to_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+def copy_to_ranks(x: Tensor, tensor: RankGroup) -> Tensor:
     """Return x, whose gradient is summed over the ranks."""
     return x if tensor.size == 1 else _CopyToRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
 
-def sum_over_ranks(x: Tensor, tensor: TensorGroup) -> Tensor:
+def sum_over_ranks(x: Tensor, tensor: RankGroup) -> Tensor:
     """Return the sum of the ranks' x, in place; its gradient is each rank's own."""
     return x if tensor.size == 1 else _SumOverRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
@@ -175,9 +150,7 @@ class _CrossEntropy(torch.autograd.Function):
     """Mean cross entropy of logits whose vocabulary is cut over the ranks."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, labels: Tensor, first: int, tensor: TensorGroup
-    ) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, first: int, tensor: RankGroup) -> Tensor:
         largest = tensor.maximum(logits.amax(dim=-1))
         exponentials = (logits - largest.unsqueeze(-1)).exp_()
         total = tensor.sum(exponentials.sum(dim=-1))
@@ -196,9 +169,7 @@ class _CrossEntropy(torch.autograd.Function):
         return difference.mul_(gradients[0] / elsewhere.numel()), None, None, None
 
 
-def cross_entropy(
-    logits: Tensor, labels: Tensor, *, vocabulary: int, tensor: TensorGroup
-) -> Tensor:
+def cross_entropy(logits: Tensor, labels: Tensor, *, vocabulary: int, tensor: RankGroup) -> Tensor:
     """Return the mean over all tokens, in fp32; `logits` is this rank's part of the vocabulary."""
     if tensor.size == 1:
         return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())

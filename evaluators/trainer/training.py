@@ -17,7 +17,8 @@ from evaluators.frameworks.deepspeed import deepspeed_config
 from evaluators.trainer.data import Samples
 from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Block, Embedding, Plan, WholeModel, loss_of, middle_layers
-from evaluators.trainer.tensor_parallel import Build, TensorGroup
+from evaluators.trainer.rank_group import RankGroup, group_of
+from evaluators.trainer.tensor_parallel import Build
 from evaluators.trial import TrialRequest
 from search_spaces.program import stage_layers
 
@@ -37,40 +38,43 @@ class Training(Protocol):
 def build_training(request: TrialRequest, *, device: torch.device, memory: Memory) -> Training:
     """Build the model under the memory limit; the communicators come first and are not counted."""
     strategy = request.strategy
-    replicas = strategy.data_parallel(request.machine.gpus_per_node)
-    topology = PipeModelDataParallelTopology(
-        num_pp=strategy.pipeline_parallel, num_mp=strategy.tensor_parallel, num_dp=replicas
+    replicas, parts = (
+        strategy.data_parallel(request.machine.gpus_per_node),
+        strategy.context_parallel,
     )
-    coordinate = topology.get_coord(dist.get_rank())
-    tensor = _tensor_group(topology, strategy.tensor_parallel)
+    # The ranks that share a sequence are data-parallel ones to DeepSpeed: each has a batch of its
+    # own, and the gradient is the mean of all.
+    topology = PipeModelDataParallelTopology(
+        num_pp=strategy.pipeline_parallel,
+        num_mp=strategy.tensor_parallel,
+        num_dp=replicas * parts,
+    )
+    tensor = group_of(topology.get_axis_comm_lists("model"))
+    context = _context_group(topology, parts)
     build = Build(tensor, device, DTYPES[strategy.precision], request.seed)
-    plan = Plan(request.transformer, strategy, build)
+    plan = Plan(request.transformer, strategy, build, context)
     samples = Samples(
         vocab_size=request.transformer.vocab_size,
         seq_length=request.transformer.seq_length,
         seed=request.seed,
-        replica=coordinate.data,
+        replica=topology.get_coord(dist.get_rank()).data // parts,
         replicas=replicas,
         micro_batch_size=strategy.micro_batch_size,
+        part=context.rank,
+        parts=parts,
     )
     config = deepspeed_config(
-        request.transformer, strategy, data_parallel=replicas, program="trainer"
+        request.transformer, strategy, data_parallel=replicas * parts, program="trainer"
     )
     kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
     limit_gib = request.machine.memory_gib
     return kind(plan, samples, config, topology=topology, memory=memory, limit_gib=limit_gib)
 
 
-def _tensor_group(topology: Any, size: int) -> TensorGroup:
-    """Return this rank's group; every rank takes part in making all of them."""
-    if size == 1:
-        return TensorGroup(0, 1, None)
-    rank = dist.get_rank()
-    groups = {
-        tuple(ranks): dist.new_group(ranks) for ranks in topology.get_axis_comm_lists("model")
-    }
-    mine = next(ranks for ranks in groups if rank in ranks)
-    return TensorGroup(mine.index(rank), size, groups[mine])
+def _context_group(topology: Any, size: int) -> RankGroup:
+    """Return the ranks that share each sequence, which lie side by side."""
+    lists = topology.get_axis_comm_lists("data")
+    return group_of([ranks[i : i + size] for ranks in lists for i in range(0, len(ranks), size)])
 
 
 class WholeTraining:
@@ -104,7 +108,7 @@ class WholeTraining:
 
     def accumulate(self, steps: int) -> None:
         samples = self.samples
-        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.replicas)
+        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
 
     def iterate(self) -> float:
         steps = self.engine.gradient_accumulation_steps()
@@ -115,7 +119,7 @@ class WholeTraining:
             self.engine.step()
             total += loss.detach().float()
         dist.all_reduce(total, group=self.group)
-        mean: float = total.item() / (steps * self.samples.replicas)
+        mean: float = total.item() / (steps * self.samples.ranks)
         return mean
 
 
@@ -140,7 +144,7 @@ class PipelineTraining:
     def accumulate(self, steps: int) -> None:
         samples = self.samples
         self.steps = steps
-        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.replicas)
+        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
 
     def iterate(self) -> float:
         return float(self.engine.train_batch(data_iter=self.samples.step(self.steps)))

@@ -65,6 +65,18 @@ PAIRWISE: list[Layout] = [
         4,
         {"zero_stage": 3, "activation_checkpointing": "selective", "flash_attention": True},
     ),
+    # Sequences in parts.
+    (GPT, 4, 1, 1, 4, {"context_parallel": 4, "zero_stage": 2}),
+    (GPT, 4, 2, 1, 1, {"context_parallel": 2, "activation_checkpointing": "full"}),
+    (LLAMA, 4, 1, 1, 1, {"context_parallel": 2, "zero_stage": 3, "flash_attention": True}),
+    (
+        LLAMA,
+        4,
+        1,
+        2,
+        4,
+        {"context_parallel": 2, "zero_stage": 1, "activation_checkpointing": "selective"},
+    ),
 ]
 FURTHER: list[Layout] = [
     (GPT, 1, 1, 1, 8, {}),
@@ -90,6 +102,8 @@ FURTHER: list[Layout] = [
     (LLAMA, 4, 2, 2, 4, {"activation_checkpointing": "full"}),
     (LLAMA, 4, 1, 4, 2, {"zero_stage": 1, "flash_attention": True}),
     (LLAMA, 4, 2, 1, 4, {"zero_stage": 3, "activation_checkpointing": "full"}),
+    (GPT, 8, 2, 1, 4, {"context_parallel": 2, "activation_checkpointing": "full"}),
+    (LLAMA, 8, 1, 2, 4, {"context_parallel": 2, "zero_stage": 1}),
 ]
 LAYOUTS = PAIRWISE + (FURTHER if os.environ.get("AUTOTUNE_ALL_LAYOUTS") == "1" else [])
 
@@ -102,7 +116,7 @@ def name_of(layout: Layout) -> str:
 def values(layout: Layout) -> Mapping[str, object]:
     """The value of each dimension; of a micro-batch, whether it has more than one sample."""
     transformer, _, tensor, pipeline, micro_batch, others = layout
-    kept = ("zero_stage", "activation_checkpointing", "flash_attention")
+    kept = ("context_parallel", "zero_stage", "activation_checkpointing", "flash_attention")
     chosen = strategy(tensor, pipeline, micro_batch_size=micro_batch, **others)
     return {
         "model": transformer.name,
@@ -119,7 +133,8 @@ def pairs(layouts: Sequence[Layout]) -> set[tuple[tuple[str, object], ...]]:
 def losses(backend: LocalBackend, directory: Path, layout: Layout) -> list[float]:
     """Mean loss of each optimizer step, as the trial's log gives it."""
     transformer, ranks, tensor, pipeline, micro_batch, others = layout
-    accumulation = GLOBAL_BATCH * tensor * pipeline // (ranks * micro_batch)
+    one_replica = tensor * pipeline * others.get("context_parallel", 1)
+    accumulation = GLOBAL_BATCH * one_replica // (ranks * micro_batch)
     batch = {"micro_batch_size": micro_batch, "gradient_accumulation_steps": accumulation}
     trial = request(
         directory,
