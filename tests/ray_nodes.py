@@ -24,7 +24,7 @@ from tests.group_resources import Shared
 from tests.requirement import require
 
 CPUS_OF_NODE = 2
-START_LIMIT_S = 120.0
+START_LIMIT_S = 300.0
 _SMALL_STORE = 80 * 1024 * 1024
 _SYSTEM = {
     "prestart_worker_first_driver": False,

@@ -30,7 +30,7 @@ SHOWN = re.compile(r"(?<=```console\n)\$ (autotune .+)\n[^`]*")
 COLUMNS = "110"
 NOWHERE = "http://127.0.0.1:9"
 WIDTH, HEIGHT = 1280, 860
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 def with_output(text: str) -> str:

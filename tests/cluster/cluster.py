@@ -31,8 +31,8 @@ __all__ = ["Cluster", "foreign_variables", "lacking", "packages"]
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 ACCOUNTING_DAEMONS = ("slurmdbd", "mariadbd")
-START_LIMIT_S = 30.0
-COMMAND_LIMIT_S = 20.0
+START_LIMIT_S = 120.0
+COMMAND_LIMIT_S = 60.0
 CONNECT_LIMIT_S = 1.0
 LOOK_S = 0.03
 

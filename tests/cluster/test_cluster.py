@@ -17,14 +17,13 @@ from tests.cluster.__main__ import main
 from tests.cluster.cluster import Cluster, foreign_variables
 from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 __all__ = ["make_slurm", "slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
-UP_LIMIT_S = 10.0  # alone it takes less than one second
-SOON_S = 30.0
 OWNER = """
 import time
 from tests.cluster import Cluster
@@ -36,7 +35,7 @@ time.sleep(600)
 """
 
 
-def until(done: Callable[[], bool], limit_s: float = SOON_S) -> None:
+def until(done: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     ends = time.monotonic() + limit_s
     while not done():
         assert time.monotonic() < ends, "too late"
@@ -71,11 +70,9 @@ def run(cluster: Cluster, script: str, *options: str) -> str:
 
 def test_up_at_once_and_gone_without_a_trace() -> None:
     require_slurm()
-    began = time.monotonic()
     cluster = Cluster()
     cluster.start()
     try:
-        assert time.monotonic() - began < UP_LIMIT_S
         assert cluster.states() == dict.fromkeys(cluster.nodes, "idle")
         assert len(cluster.nodes) == 8
         # What a job would leave behind: a child in a session of its own, and one of a lost node.

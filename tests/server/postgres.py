@@ -23,7 +23,7 @@ SETTINGS = {
     "full_page_writes": "off",
     "shared_buffers": "16MB",
 }
-START_LIMIT_S = 30.0
+START_LIMIT_S = 120.0
 COLUMNS = """
 SELECT md5(string_agg(
     concat_ws(' ', relname, attname, atttypid, attnotnull), ',' ORDER BY relname, attnum))

@@ -21,7 +21,7 @@ from tests.serving import environment, serving
 
 ROOT = Path(__file__).parents[3]
 NOTEBOOK = ROOT / "docs" / "examples" / "campaign.ipynb"
-CELL_LIMIT_S = 120
+CELL_LIMIT_S = 300
 VERSION = 4
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},

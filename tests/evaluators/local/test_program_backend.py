@@ -21,8 +21,7 @@ from evaluators.cluster import ClusterProfile
 from evaluators.local.program_backend import LocalProgramBackend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
-
-PATIENCE_S = 60.0
+from tests.patience import PATIENCE_S
 
 
 def profile_of(adapter: Adapter) -> ClusterProfile:

@@ -15,9 +15,9 @@ from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+from tests.patience import PATIENCE_S
 
 # The machine may be busy with much else: these only end what would never end.
-PATIENCE_S = 240.0
 FOREVER = 1_000_000
 
 GPT = Transformer(

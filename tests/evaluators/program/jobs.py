@@ -20,8 +20,8 @@ from evaluators.slurm.batch_script import (
     launcher_of,
 )
 from evaluators.trial import TrialOutcome, TrialRequest
+from tests.patience import PATIENCE_S
 
-PATIENCE_S = 240.0
 SHARED = Scheduling(exclusive=False, partition="batch")
 
 

@@ -14,7 +14,8 @@ from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import TrialContext
 from evaluators.ray.ray_trial import RayTrial
 from evaluators.trial_files import read_result
-from tests.evaluators.slurm.trials import PATIENCE_S, PROFILE, Lines, request
+from tests.evaluators.slurm.trials import PROFILE, Lines, request
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture

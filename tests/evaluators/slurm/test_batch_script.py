@@ -23,7 +23,8 @@ from evaluators.slurm.batch_script import (
     launcher_of,
     run_script,
 )
-from tests.evaluators.slurm.trials import PATIENCE_S, PROFILE, Backends, Lines, request, run, wait
+from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run, wait
+from tests.patience import PATIENCE_S
 
 NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
 

@@ -21,9 +21,7 @@ from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
 from tests.evaluators.local.trials import strategy
-
-PATIENCE_S = 120.0
-"""Only ends what would never end."""
+from tests.patience import PATIENCE_S
 
 PROFILE = ClusterProfile(
     name="test",
@@ -148,7 +146,7 @@ def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialReques
         machine=machine(),
         strategy=strategy(num_nodes=nodes),
         protocol=TrialProtocol(
-            accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", PATIENCE_S)
+            accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", 120.0)
         ),
         directory=trials / token,
     )

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from autotune.schemas import TrialState
 from evaluators.trial_files import read_result, request_as_dict, request_from_dict
-from tests.evaluators.local.trials import PATIENCE_S, request, strategy
+from tests.evaluators.local.trials import request, strategy
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -41,7 +41,7 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-STARTUP_LIMIT_S = 60.0
+STARTUP_LIMIT_S = 180.0
 PATIENCE_MS = 60_000
 """The machine may be busy with much else: this only ends what would never end."""
 

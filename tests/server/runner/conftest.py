@@ -12,9 +12,8 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.trials import all_trials
+from tests.patience import PATIENCE_S
 from tests.server.conftest import opened_store
-
-PATIENCE_S = 60.0
 
 
 class Running:

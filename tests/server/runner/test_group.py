@@ -21,6 +21,7 @@ from server.store.users import add_user
 from server.store.waiting import note_waiting
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
+from tests.patience import PATIENCE_S
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.server import postgres
 from tests.server.asking import body
@@ -32,7 +33,6 @@ __all__ = ["ray_nodes", "slurm"]
 
 pytestmark = pytest.mark.xdist_group("ray")
 
-PATIENCE_S = 480.0
 SHORT: dict[str, Any] = {
     "budget": {"max_trials": 1},
     "protocol": QUESTION["protocol"] | {"confirmations": 0},

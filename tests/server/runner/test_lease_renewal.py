@@ -16,10 +16,10 @@ from server.store.columns import database_seconds
 from server.store.runners import known_runners
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
+from tests.patience import PATIENCE_S
 from tests.server.asking import created
 
 LEASE_S = 0.6
-PATIENCE_S = 60.0
 
 
 def until(holds: Callable[[], bool]) -> None:

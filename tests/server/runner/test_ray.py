@@ -17,9 +17,10 @@ from autotune.schemas import Campaign
 from server.settings import Settings
 from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.samples import my_script
+from tests.patience import PATIENCE_S
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.requirement import require
-from tests.server.runner.test_slurm import PATIENCE_S, QUESTION, SlurmService, quick
+from tests.server.runner.test_slurm import QUESTION, SlurmService, quick
 
 __all__ = ["ray_nodes"]
 
@@ -30,8 +31,9 @@ ON_RAY = {key: value for key, value in QUESTION.items() if key != "slurm"} | {
     "evaluator": "ray",
     "machine": MACHINE,
     "baseline": "none",
+    # Real ranks, each of which imports torch and DeepSpeed, on a machine that may be crowded.
+    "protocol": QUESTION["protocol"] | {"confirmations": 0, "time_limit_s": PATIENCE_S},
 }
-
 
 READ_FROM_A_FILE = (
     "log = 'peak (?P<mb>\\d+) MB'\n",
@@ -79,7 +81,6 @@ def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes:
         ray={"address": ray_nodes.address, "profile": "trainer"},
         space=QUESTION["space"] | {"num_nodes": 2},
         budget={"max_trials": 1},
-        protocol=QUESTION["protocol"] | {"confirmations": 0},
     )
     campaign = service.until_state(campaign, "done")
     (trial,) = service.trials(campaign)
@@ -92,8 +93,7 @@ def test_a_profiles_program_runs_and_a_new_runner_goes_on(
     service: RayService, ray_nodes: RayNodes
 ) -> None:
     choice = {"address": ray_nodes.address, "profile": "quick"}
-    protocol = QUESTION["protocol"] | {"confirmations": 0}
-    campaign = service.create(ray=choice, budget={"max_trials": 2}, protocol=protocol)
+    campaign = service.create(ray=choice, budget={"max_trials": 2})
     service.until(lambda: any(trial.state == "pending" for trial in service.trials(campaign)))
     service.restart_runner()
     campaign = service.until_state(campaign, "done")
@@ -119,7 +119,6 @@ def test_a_trainer_by_an_adapter_runs_on_two_nodes_and_its_files_come_back(
         space={"num_nodes": 2, "micro_batch_size": 1, "gradient_accumulation_steps": 1}
         | {"tensor_parallel": 1, "pipeline_parallel": 1, "zero_stage": 1},
         budget={"max_trials": 1},
-        protocol=QUESTION["protocol"] | {"confirmations": 0},
     )
     campaign = service.until_state(campaign, "done")
     (trial,) = service.trials(campaign)
@@ -157,7 +156,6 @@ def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes:
         "pool_nodes": 3,
         "space": QUESTION["space"] | {"num_nodes": 3},
         "budget": {"max_trials": 1},
-        "protocol": QUESTION["protocol"] | {"confirmations": 0},
     }
     campaign = service.create(**asked)
     ray_nodes.kill_node()

@@ -23,6 +23,7 @@ from server.store import Store
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.entitled import entitled
 
@@ -32,7 +33,6 @@ pytestmark = pytest.mark.xdist_group("slurm-service")
 
 BACK_S = 60.0
 """For an allocation to be given back, half of what its lease lasts."""
-PATIENCE_S = 240.0  # shorter than a test may last, so that it is told what was waited for
 VIRTUAL = """
 description = "virtual nodes on this machine"
 

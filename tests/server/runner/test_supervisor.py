@@ -14,8 +14,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-
-PATIENCE_S = 30.0
+from tests.patience import PATIENCE_S
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -10,9 +10,9 @@ from sqlalchemy import func, select, text
 from server.settings import Settings
 from server.store import InUse, Store
 from server.store.ownership import ownership
+from tests.patience import PATIENCE_S
 
 HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
-PATIENCE_S = 60.0
 HOLDER = """
 import sys
 from server.store import Store
