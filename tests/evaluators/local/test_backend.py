@@ -22,7 +22,6 @@ from evaluators.trial_files import request_as_dict
 from search_spaces.strategy import Strategy
 from tests.evaluators.local.trials import (
     FOREVER,
-    PATIENCE_S,
     WIDE,
     finished,
     ranks_of,
@@ -33,6 +32,7 @@ from tests.evaluators.local.trials import (
     until,
 )
 from tests.full_disk import full_disk
+from tests.patience import PATIENCE_S
 
 OWNER = """
 import json, sys, time
