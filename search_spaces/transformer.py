@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,11 +10,229 @@ ActivationCheckpointing = Literal["none", "selective", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A mixture of experts in place of the dense MLP.
+
+    Attributes:
+        num_experts: routed experts of a layer.
+        top_k: routed experts that one token passes.
+        ffn_hidden_size: width of one expert's inner layer, of each of its two halves when gated.
+        shared_ffn_hidden_size: width of all shared experts of a layer together, which every token
+            passes.
+        dense_layers: the first layers, which keep the dense MLP.
+    """
+
+    num_experts: int
+    top_k: int
+    ffn_hidden_size: int
+    shared_ffn_hidden_size: int = 0
+    dense_layers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Attributes:
+        kv_rank: width that keys and values are compressed to.
+        q_rank: width that queries are compressed to; None: they are not.
+        qk_head_dim: width of a head's query and key, without the rotary part.
+        rope_head_dim: width of the rotary part, whose key all heads share.
+        v_head_dim: width of a head's value.
+    """
+
+    kv_rank: int
+    q_rank: int | None
+    qk_head_dim: int
+    rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mamba:
+    """Mamba-2 layers of a hybrid (Nemotron-H, arXiv 2504.03624), where a layer has one block: a
+    Mamba-2 block, attention, or an MLP.
+
+    Attributes:
+        layers: layers with a Mamba-2 block.
+        attention_layers: layers with attention; all others have an MLP.
+        num_heads, head_dim: heads and their width.
+        state_size: width of a head's state.
+        num_groups: groups of heads that share the projections into and out of the state.
+        conv_kernel: tokens that the convolution covers.
+    """
+
+    layers: int
+    attention_layers: int
+    num_heads: int
+    head_dim: int
+    state_size: int
+    num_groups: int
+    conv_kernel: int = 4
+
+    @property
+    def inner_size(self) -> int:
+        """Width of the block over all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def conv_size(self) -> int:
+        """Channels of the convolution."""
+        return self.inner_size + 2 * self.num_groups * self.state_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """Layers of a transformer that are alike. All figures are those of one layer.
+
+    Attributes:
+        count: how many layers are of this kind.
+        mixer: the block that mixes tokens; None: the layer has only an MLP.
+        window: tokens that attention is limited to; None: the whole sequence.
+        mlp: what follows the mixer; None: nothing.
+    """
+
+    transformer: Transformer
+    count: int
+    mixer: Literal["attention", "mamba"] | None = "attention"
+    window: int | None = None
+    mlp: Literal["dense", "experts"] | None = "dense"
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of the attention: query, key, value and output projections."""
+        if self.mixer != "attention":
+            return 0
+        t = self.transformer
+        if (latent := t.latent_attention) is None:
+            return t.hidden_size * (2 * t.query_size + 2 * t.kv_size)
+        queries = (latent.q_rank or t.hidden_size) * t.query_size
+        heads = t.num_attention_heads
+        keys_and_values = latent.kv_rank * heads * (latent.qk_head_dim + latent.v_head_dim)
+        output = heads * latent.v_head_dim * t.hidden_size
+        return self.down_projection_parameters + queries + keys_and_values + output
+
+    @property
+    def down_projection_parameters(self) -> int:
+        """Those of the attention's weights that compress its input and that tensor parallelism does
+        not divide; 0 without latent attention."""
+        latent = self.transformer.latent_attention
+        if latent is None or self.mixer != "attention":
+            return 0
+        width = (latent.q_rank or 0) + latent.kv_rank + latent.rope_head_dim
+        return self.transformer.hidden_size * width
+
+    @property
+    def mamba_parameters(self) -> int:
+        """Weights of the Mamba-2 block: input and output projections."""
+        mamba = self.transformer.mamba
+        if mamba is None or self.mixer != "mamba":
+            return 0
+        width = 2 * mamba.inner_size + mamba.conv_size + mamba.num_heads
+        return self.transformer.hidden_size * width
+
+    @property
+    def mlp_parameters(self) -> int:
+        """Weights of the MLP that every token passes: the dense one, or the shared experts."""
+        experts = self.transformer.experts
+        if self.mlp == "experts" and experts is not None:
+            return self._mlp(experts.shared_ffn_hidden_size)
+        return self._mlp(self.transformer.ffn_hidden_size) if self.mlp == "dense" else 0
+
+    @property
+    def router_parameters(self) -> int:
+        """Weights of the router of tokens to experts."""
+        experts = self.transformer.experts
+        routed = experts is not None and self.mlp == "experts"
+        return self.transformer.hidden_size * experts.num_experts if experts and routed else 0
+
+    @property
+    def expert_parameters(self) -> int:
+        """Weights of all routed experts."""
+        return self._experts(lambda experts: experts.num_experts)
+
+    @property
+    def active_expert_parameters(self) -> int:
+        """Weights of the routed experts that one token passes."""
+        return self._experts(lambda experts: experts.top_k)
+
+    @property
+    def vector_parameters(self) -> int:
+        """Norms, biases, and a Mamba-2 block's convolution and vectors."""
+        t, h = self.transformer, self.transformer.hidden_size
+        if t.has_biases:
+            f = t.ffn_hidden_size
+            return (t.query_size + 2 * t.kv_size) + h + f + h + 4 * h
+        norms = h * ((self.mixer is not None) + (self.mlp is not None))
+        if self.mixer == "attention" and t.latent_attention is not None:
+            norms += (t.latent_attention.q_rank or 0) + t.latent_attention.kv_rank
+        if self.mixer == "mamba" and t.mamba is not None:
+            convolution = (t.mamba.conv_kernel + 1) * t.mamba.conv_size
+            norms += convolution + t.mamba.inner_size + 3 * t.mamba.num_heads
+        return norms
+
+    @property
+    def parameters(self) -> int:
+        return self._shared_parameters + self.expert_parameters + self.vector_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes."""
+        return self._shared_parameters + self.active_expert_parameters + self.vector_parameters
+
+    @property
+    def score_flops_per_token(self) -> float:
+        """Forward operations of the products of queries, keys and values, for one token.
+
+        The whole `s^2` score matrix is counted, though a causal kernel computes half of it; with a
+        window, `s` times the window.
+        """
+        if self.mixer != "attention":
+            return 0.0
+        t = self.transformer
+        reach = t.seq_length if self.window is None else min(self.window, t.seq_length)
+        latent = t.latent_attention
+        values = t.num_attention_heads * latent.v_head_dim if latent else t.query_size
+        return 2.0 * reach * (t.query_size + values)
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward operations for one token, multiply and add counted apart.
+
+        With dense attention and a dense MLP `2h^2 (2 + 2k/a) + 2 (2 + gated) h f + 4 s h` with
+        heads of `h/a` (Korthikanti et al. 2022, appendix A). A Mamba-2 block's scan is `7 d n` for
+        an inner width `d` and states of `n`, as Megatron-LM counts it.
+        """
+        weights = self._shared_parameters + self.active_expert_parameters
+        mamba = self.transformer.mamba
+        scan = 7.0 * mamba.inner_size * mamba.state_size if mamba and self.mixer == "mamba" else 0.0
+        return 2.0 * weights + self.score_flops_per_token + scan
+
+    @property
+    def _shared_parameters(self) -> int:
+        """Weights that every token passes."""
+        mixer = self.attention_parameters + self.mamba_parameters
+        return mixer + self.mlp_parameters + self.router_parameters
+
+    def _experts(self, number: Callable[[Experts], int]) -> int:
+        experts = self.transformer.experts
+        if experts is None or self.mlp != "experts":
+            return 0
+        return number(experts) * self._mlp(experts.ffn_hidden_size)
+
+    def _mlp(self, width: int) -> int:
+        """Weights of an MLP: two matrices, three when gated."""
+        matrices = 3 if self.transformer.gated_mlp else 2
+        return matrices * self.transformer.hidden_size * width
+
+
+@dataclass(frozen=True, kw_only=True)
 class Transformer:
     """Shape of a decoder-only transformer.
 
-    A model with a gated MLP is taken to follow Llama (RMSNorm, no biases, rotary positions); one
-    without follows GPT-3 (LayerNorm, biases, learned positions).
+    A model with a gated MLP is taken to follow Llama (RMSNorm, no biases, rotary positions), and so
+    is one with experts, latent attention or Mamba layers; any other follows GPT-3 (LayerNorm,
+    biases, learned positions).
 
     Attributes:
         ffn_hidden_size: width of the MLP's inner layer, of each of its two halves when gated.
@@ -22,6 +241,13 @@ class Transformer:
             wider ones.
         seq_length: tokens of one training sample.
         tied_embeddings: whether the output layer shares the input embedding's weight.
+        experts: what stands in place of the dense MLP, but for the first layers.
+        latent_attention: what stands in place of grouped-query attention; it has head widths of its
+            own.
+        mtp_layers: layers of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        attention_window: tokens that a windowed layer attends to.
+        window_layers: layers with that window, evenly among all; the others attend to everything.
+        mamba: the Mamba-2 and the attention layers of a hybrid.
     """
 
     name: str
@@ -35,6 +261,12 @@ class Transformer:
     vocab_size: int = 51200
     tied_embeddings: bool = True
     head_dim: int | None = None
+    experts: Experts | None = None
+    latent_attention: LatentAttention | None = None
+    mtp_layers: int = 0
+    attention_window: int | None = None
+    window_layers: int = 0
+    mamba: Mamba | None = None
 
     @classmethod
     def gpt(
@@ -61,20 +293,48 @@ class Transformer:
         )
 
     def with_layers(self, num_layers: int | None) -> Transformer:
-        """Return the same with so many layers, which its name says; itself where None."""
-        if num_layers in (None, self.num_layers):
+        """Return the same with so many layers, which its name says; itself where None.
+
+        The dense first layers stay, as long as one layer with experts is left; windowed, Mamba and
+        attention layers keep their share.
+        """
+        if num_layers is None or num_layers == self.num_layers:
             return self
-        name = f"{self.name} with {num_layers} of {self.num_layers} layers"
-        return replace(self, name=name, num_layers=num_layers)
+        share = num_layers / self.num_layers
+        experts, mamba = self.experts, self.mamba
+        if experts is not None:
+            dense = min(experts.dense_layers, num_layers - 1)
+            experts = replace(experts, dense_layers=dense)
+        if mamba is not None:
+            layers, attention = round(share * mamba.layers), round(share * mamba.attention_layers)
+            mamba = replace(
+                mamba, layers=layers, attention_layers=min(attention, num_layers - layers)
+            )
+        return replace(
+            self,
+            name=f"{self.name} with {num_layers} of {self.num_layers} layers",
+            num_layers=num_layers,
+            experts=experts,
+            window_layers=round(share * self.window_layers),
+            mamba=mamba,
+        )
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether it has GPT-3's biases, LayerNorms and learned positions."""
+        return not (self.gated_mlp or self.experts or self.latent_attention or self.mamba)
 
     @property
     def head_width(self) -> int:
-        """Width of a head, whether it is stated or follows."""
+        """Width of a head's query and key, whether it is stated or follows."""
+        if self.latent_attention is not None:
+            return self.latent_attention.qk_head_dim + self.latent_attention.rope_head_dim
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def query_size(self) -> int:
-        """Width of the queries (and of the attention's result) over all heads."""
+        """Width of the queries over all heads, and of the attention's result but with latent
+        attention."""
         return self.num_attention_heads * self.head_width
 
     @property
@@ -83,24 +343,35 @@ class Transformer:
         return self.num_query_groups * self.head_width
 
     @property
-    def attention_parameters(self) -> int:
-        """Weights of one layer's attention: query, key, value and output projections."""
-        return self.hidden_size * (2 * self.query_size + 2 * self.kv_size)
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Each kind of layer with its count; the counts add up to `num_layers`.
 
-    @property
-    def mlp_parameters(self) -> int:
-        """Weights of one layer's MLP: two matrices, three when gated."""
-        return (3 if self.gated_mlp else 2) * self.hidden_size * self.ffn_hidden_size
-
-    @property
-    def vector_parameters(self) -> int:
-        """Norms and biases of one layer."""
-        h, f = self.hidden_size, self.ffn_hidden_size
-        return 2 * h if self.gated_mlp else (self.query_size + 2 * self.kv_size) + h + f + h + 4 * h
-
-    @property
-    def layer_parameters(self) -> int:
-        return self.attention_parameters + self.mlp_parameters + self.vector_parameters
+        Where layers with a dense MLP stand first, their kinds do.
+        """
+        if self.mamba is not None:
+            counts = self.mamba.layers, self.mamba.attention_layers
+            mlp: Literal["dense", "experts"] = "dense" if self.experts is None else "experts"
+            hybrid = (
+                LayerKind(transformer=self, count=counts[0], mixer="mamba", mlp=None),
+                LayerKind(transformer=self, count=counts[1], mlp=None),
+                LayerKind(
+                    transformer=self, count=self.num_layers - sum(counts), mixer=None, mlp=mlp
+                ),
+            )
+            return tuple(kind for kind in hybrid if kind.count)
+        dense = self.num_layers if self.experts is None else self.experts.dense_layers
+        windowed_dense = dense * self.window_layers // self.num_layers
+        windowed = self.window_layers - windowed_dense
+        routed = self.num_layers - dense
+        kinds = (
+            LayerKind(transformer=self, count=dense - windowed_dense),
+            LayerKind(transformer=self, count=windowed_dense, window=self.attention_window),
+            LayerKind(transformer=self, count=routed - windowed, mlp="experts"),
+            LayerKind(
+                transformer=self, count=windowed, window=self.attention_window, mlp="experts"
+            ),
+        )
+        return tuple(kind for kind in kinds if kind.count)
 
     @property
     def embedding_parameters(self) -> int:
@@ -109,33 +380,45 @@ class Transformer:
 
     @property
     def parameters(self) -> int:
-        """All parameters; a tied output layer counts once (GPT-3: 175B, Llama 2 7B: 6.74B)."""
-        embeddings = self.embedding_parameters * (1 if self.tied_embeddings else 2)
-        positions = 0 if self.gated_mlp else self.seq_length * self.hidden_size
-        final_norm = self.hidden_size * (1 if self.gated_mlp else 2)
-        return self.num_layers * self.layer_parameters + embeddings + positions + final_norm
+        """All parameters but those of multi-token prediction (`mtp_parameters`); a tied output
+        layer counts once (GPT-3: 175B, Llama 2 7B: 6.74B, DeepSeek-V3: 671B)."""
+        return self._end_parameters + sum(kind.count * kind.parameters for kind in self.kinds)
 
     @property
-    def layer_flops_per_token(self) -> float:
-        """Forward operations of one layer for one token, multiply and add counted apart.
+    def active_parameters(self) -> int:
+        """Parameters that one token passes: all but the experts to which it is not routed."""
+        return self._end_parameters + sum(
+            kind.count * kind.active_parameters for kind in self.kinds
+        )
 
-        `2h^2 (2 + 2k/a) + 2 (2 + gated) h f + 4 s h` with heads of `h/a`: the whole `s^2` score
-        matrix is counted, though a causal kernel computes half of it (Korthikanti et al. 2022,
-        appendix A).
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of multi-token prediction, which training has beside `parameters`.
+
+        Each of its layers is one of the last kind, with a projection `2h x h` and three norms;
+        embedding and output layer are the model's own.
         """
-        weights = self.attention_parameters + self.mlp_parameters
-        return 2.0 * weights + 4.0 * self.seq_length * self.query_size
+        h = self.hidden_size
+        return self.mtp_layers * (self.kinds[-1].parameters + 2 * h * h + 3 * h)
 
     @property
     def logits_flops_per_token(self) -> float:
         return 2.0 * self.embedding_parameters
+
+    @property
+    def mtp_flops_per_token(self) -> float:
+        """Forward operations of multi-token prediction for one token, its logits among them."""
+        projection = 4.0 * self.hidden_size**2
+        each = self.kinds[-1].flops_per_token + projection + self.logits_flops_per_token
+        return self.mtp_layers * each
 
     def model_flops(self, global_batch_size: int) -> float:
         """Return operations of one iteration with no recomputation: three times the forward pass.
 
         For a GPT this is `72 B s L h^2 (1 + s/6h + V/12Lh)` (Korthikanti et al. 2022, eq. 8).
         """
-        forward = self.num_layers * self.layer_flops_per_token + self.logits_flops_per_token
+        layers = sum(kind.count * kind.flops_per_token for kind in self.kinds)
+        forward = layers + self.logits_flops_per_token + self.mtp_flops_per_token
         return 3.0 * forward * global_batch_size * self.seq_length
 
     def hardware_flops(
@@ -151,7 +434,14 @@ class Transformer:
         tokens = float(global_batch_size * self.seq_length)
         recomputed = {
             "none": 0.0,
-            "selective": 4.0 * self.seq_length * self.query_size,
-            "full": self.layer_flops_per_token,
+            "selective": sum(kind.count * kind.score_flops_per_token for kind in self.kinds),
+            "full": sum(kind.count * kind.flops_per_token for kind in self.kinds),
         }[activation_checkpointing]
-        return self.model_flops(global_batch_size) + self.num_layers * recomputed * tokens
+        return self.model_flops(global_batch_size) + recomputed * tokens
+
+    @property
+    def _end_parameters(self) -> int:
+        """Embeddings, learned positions and the final norm."""
+        embeddings = self.embedding_parameters * (1 if self.tied_embeddings else 2)
+        positions = self.seq_length * self.hidden_size if self.has_biases else 0
+        return embeddings + positions + self.hidden_size * (2 if self.has_biases else 1)

@@ -91,5 +91,6 @@ def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
     """Return the parameters of the rank that holds most, at the very most."""
     layers = -(-transformer.num_layers // strategy.pipeline_parallel)
     ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
-    cut = (layers * transformer.layer_parameters + ends) // strategy.tensor_parallel
+    layer = max(kind.parameters for kind in transformer.kinds)
+    cut = (layers * layer + ends) // strategy.tensor_parallel
     return cut + transformer.hidden_size * (transformer.seq_length + 8 * layers)

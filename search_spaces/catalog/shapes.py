@@ -2,75 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import Experts, LatentAttention, Mamba, Transformer
+
+LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
+"""Largest numbers of layers, columns of a matrix, and heads (or experts) that are plausible."""
+
+
+def _whole(name: str, maximum: int, *, minimum: int = 1, required: bool = True) -> TableField:
+    """Return a whole number's field; one that is not required may be None."""
+    return TableField(
+        name=name,
+        kind=int,
+        minimum=minimum,
+        maximum=maximum,
+        required=required,
+        nullable=not required,
+    )
+
+
+def _table(name: str, *fields: TableField) -> TableField:
+    return TableField(name=name, kind=dict, required=False, nullable=True, fields=fields)
+
 
 FIELDS = (
     TableField(name="name", kind=str, required=False),
-    TableField(name="num_layers", kind=int, minimum=1, maximum=10_000),
-    TableField(name="hidden_size", kind=int, minimum=1, maximum=1_000_000),
-    TableField(name="num_attention_heads", kind=int, minimum=1, maximum=100_000),
-    TableField(
-        name="num_query_groups",
-        kind=int,
-        minimum=1,
-        maximum=100_000,
-        required=False,
-        nullable=True,
-    ),
-    TableField(
-        name="head_dim", kind=int, minimum=1, maximum=100_000, required=False, nullable=True
-    ),
-    TableField(
-        name="ffn_hidden_size",
-        kind=int,
-        minimum=1,
-        maximum=10_000_000,
-        required=False,
-        nullable=True,
-    ),
+    _whole("num_layers", LAYERS),
+    _whole("hidden_size", 1_000_000),
+    _whole("num_attention_heads", HEADS),
+    _whole("num_query_groups", HEADS, required=False),
+    _whole("head_dim", HEADS, required=False),
+    _whole("ffn_hidden_size", WIDTH, required=False),
     TableField(name="gated_mlp", kind=bool, required=False),
     TableField(
         name="seq_length", kind=int, minimum=1, maximum=100_000_000, unit="tokens", required=False
     ),
-    TableField(name="vocab_size", kind=int, minimum=1, maximum=100_000_000, required=False),
+    _whole("vocab_size", 100_000_000, required=False),
     TableField(name="tied_embeddings", kind=bool, required=False),
+    _table(
+        "experts",
+        _whole("num_experts", HEADS),
+        _whole("top_k", HEADS),
+        _whole("ffn_hidden_size", WIDTH),
+        _whole("shared_ffn_hidden_size", WIDTH, minimum=0, required=False),
+        _whole("dense_layers", LAYERS, minimum=0, required=False),
+    ),
+    _table(
+        "latent_attention",
+        _whole("kv_rank", WIDTH),
+        _whole("q_rank", WIDTH, required=False),
+        _whole("qk_head_dim", HEADS),
+        _whole("rope_head_dim", HEADS),
+        _whole("v_head_dim", HEADS),
+    ),
+    _whole("mtp_layers", 100, minimum=0, required=False),
+    _whole("attention_window", 100_000_000, required=False),
+    _whole("window_layers", LAYERS, minimum=0, required=False),
+    _table(
+        "mamba",
+        _whole("layers", LAYERS),
+        _whole("attention_layers", LAYERS, minimum=0),
+        _whole("num_heads", HEADS),
+        _whole("head_dim", HEADS),
+        _whole("state_size", HEADS),
+        _whole("num_groups", HEADS),
+        _whole("conv_kernel", 1000, required=False),
+    ),
 )
 
 
 def model_from_table(table: Mapping[str, Any]) -> Transformer:
     """Return a transformer from its fields; what is left out, or None, follows GPT-3.
 
+    Without a width of the dense MLP, that of an expert stands for it.
+
     Raises:
-        InvalidInputs: fields `model.…`: every wrong figure, or every pair that does not divide.
+        InvalidInputs: fields `model.…`: every wrong figure, or all that do not fit each other.
     """
-    present = {key: value for key, value in table.items() if value is not None}
-    shape = checked(present, FIELDS, prefix="model")
+    shape = checked(_present(table), FIELDS, prefix="model")
+    if "experts" in shape:
+        shape["experts"] = Experts(**shape["experts"])
+    if "latent_attention" in shape:
+        shape["latent_attention"] = LatentAttention(**{"q_rank": None} | shape["latent_attention"])
+    if "mamba" in shape:
+        shape["mamba"] = Mamba(**shape["mamba"])
+    experts = shape.get("experts")
     transformer = Transformer(
         **{
             "name": "custom",
-            "num_query_groups": shape.get("num_attention_heads"),
-            "ffn_hidden_size": 4 * shape["hidden_size"],
+            "num_query_groups": shape["num_attention_heads"],
+            "ffn_hidden_size": experts.ffn_hidden_size if experts else 4 * shape["hidden_size"],
         }
         | shape
     )
-    heads, hidden = transformer.num_attention_heads, transformer.hidden_size
-    groups = transformer.num_query_groups
-    problems: list[InvalidInput] = []
-    if transformer.head_dim is None and hidden % heads:
-        reason = f"hidden_size {hidden} is not divisible by {heads} heads"
-        valid = f"a divisor of {hidden}, or a head_dim"
-        problems.append(InvalidInput("model.num_attention_heads", heads, reason, valid=valid))
-    if heads % groups:
-        reason = f"{heads} heads are not divisible by {groups} query groups"
-        valid = f"a divisor of {heads}"
-        problems.append(InvalidInput("model.num_query_groups", groups, reason, valid=valid))
-    refuse_all(problems)
-    if transformer.head_dim is not None and transformer.query_size == hidden:
+    refuse_all(
+        chain.from_iterable(
+            fault(transformer) for fault in (_indivisible, _contradictions, _not_hybrid)
+        )
+    )
+    if transformer.head_dim is not None and transformer.query_size == transformer.hidden_size:
         return replace(transformer, head_dim=None)
     return transformer
+
+
+def _present(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table, and those in it, without what is None."""
+    return {
+        key: _present(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
+
+
+def _indivisible(model: Transformer) -> Iterator[InvalidInput]:
+    heads, hidden, groups = model.num_attention_heads, model.hidden_size, model.num_query_groups
+    if model.head_dim is None and model.latent_attention is None and hidden % heads:
+        reason = f"hidden_size {hidden} is not divisible by {heads} heads"
+        valid = f"a divisor of {hidden}, or a head_dim"
+        yield InvalidInput("model.num_attention_heads", heads, reason, valid=valid)
+    if heads % groups:
+        reason = f"{heads} heads are not divisible by {groups} query groups"
+        yield InvalidInput("model.num_query_groups", groups, reason, valid=f"a divisor of {heads}")
+    if model.mamba is not None and model.mamba.num_heads % model.mamba.num_groups:
+        reason = f"{model.mamba.num_heads} heads are not divisible by these groups"
+        yield InvalidInput("model.mamba.num_groups", model.mamba.num_groups, reason)
+
+
+def _contradictions(model: Transformer) -> Iterator[InvalidInput]:
+    """Yield what no model can have together."""
+    layers, experts, latent = model.num_layers, model.experts, model.latent_attention
+    groups = model.num_query_groups
+    if experts is not None:
+        if experts.top_k > experts.num_experts:
+            reason = f"there are {experts.num_experts} experts"
+            yield InvalidInput("model.experts.top_k", experts.top_k, reason)
+        if experts.dense_layers >= layers:
+            reason = f"none of {layers} layers is left for the experts"
+            yield InvalidInput("model.experts.dense_layers", experts.dense_layers, reason)
+    if latent is not None and model.head_dim is not None:
+        reason = "latent attention has head widths of its own"
+        yield InvalidInput("model.head_dim", model.head_dim, reason, valid="none")
+    if latent is not None and groups != model.num_attention_heads:
+        reason = "latent attention has no query groups"
+        yield InvalidInput("model.num_query_groups", groups, reason, valid="none")
+    if model.window_layers > layers or bool(model.window_layers) != bool(model.attention_window):
+        reason = "attention_window and window_layers belong together"
+        valid = f"up to {layers} layers with a window"
+        yield InvalidInput("model.window_layers", model.window_layers, reason, valid=valid)
+
+
+def _not_hybrid(model: Transformer) -> Iterator[InvalidInput]:
+    """Yield what a model with Mamba layers cannot have, or is not described with."""
+    mamba, experts = model.mamba, model.experts
+    if mamba is None:
+        return
+    blocks = mamba.layers + mamba.attention_layers
+    if blocks + (experts is not None) > model.num_layers:
+        reason = f"with the attention layers these are {blocks} of {model.num_layers} layers"
+        yield InvalidInput("model.mamba.layers", mamba.layers, reason)
+    beside = {
+        "window_layers": model.window_layers,
+        "mtp_layers": model.mtp_layers,
+        "experts.dense_layers": 0 if experts is None else experts.dense_layers,
+    }
+    for name, count in beside.items():
+        if count:
+            reason = "a model with Mamba layers is not described with these"
+            yield InvalidInput(f"model.{name}", count, reason, valid="0")

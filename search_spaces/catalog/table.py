@@ -17,7 +17,7 @@ class TableField:
     """What one field may be.
 
     Attributes:
-        kind: `float` takes integers too; `int` takes no booleans.
+        kind: `float` takes integers too; `int` takes no booleans; `dict` is a table of `fields`.
         minimum, maximum: bounds of what is plausible, both allowed; of numbers alone.
         unit: named in refusals.
         slips: unit that is easily given instead -> how many of it make one of `unit`.
@@ -32,6 +32,7 @@ class TableField:
     slips: Mapping[str, float] | None = None
     required: bool = True
     nullable: bool = False
+    fields: tuple[TableField, ...] = ()
 
     @property
     def valid(self) -> str:
@@ -40,10 +41,19 @@ class TableField:
             return "true or false"
         if self.kind is str:
             return "text"
+        if self.kind is dict:
+            return f"a table of {', '.join(field.name for field in self.fields)}"
         noun = "a whole number" if self.kind is int else "a number"
         bounds = f" from {self.minimum:g}" if math.isfinite(self.minimum) else ""
         bounds += f" to {self.maximum:g}" if math.isfinite(self.maximum) else ""
         return noun + bounds + (f" {self.unit}" if self.unit else "")
+
+    def converted(self, value: Any) -> Any:
+        """Return a value that has no fault as it is used: an integer as a float where one is
+        asked for."""
+        if self.kind is dict:
+            return _converted(value, self.fields)
+        return float(value) if self.kind is float else value
 
     def fault(self, value: object) -> str | None:
         """Return why `value` will not do, or None."""
@@ -82,10 +92,14 @@ def checked(
         InvalidInputs: with every fault at once.
     """
     refuse_all(_faults(table, fields, prefix=prefix, renamed=renamed or {}))
+    return _converted(table, fields)
+
+
+def _converted(table: Mapping[str, Any], fields: Sequence[TableField]) -> dict[str, Any]:
     taken = {field.name: field for field in fields}
     return {
-        key: float(value) if taken[key].kind is float and value is not None else value
-        for key, value in table.items()
+        name: value if value is None else taken[name].converted(value)
+        for name, value in table.items()
     }
 
 
@@ -110,6 +124,9 @@ def _faults(
         elif (fault := field.fault(table[field.name])) is not None:
             value = table[field.name]
             yield InvalidInput(f"{prefix}.{field.name}", value, fault, valid=field.valid)
+        elif field.kind is dict and table[field.name] is not None:
+            nested = f"{prefix}.{field.name}"
+            yield from _faults(table[field.name], field.fields, prefix=nested, renamed={})
 
 
 def refuse_all(faults: Iterable[InvalidInput]) -> None:

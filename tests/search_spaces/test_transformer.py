@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from search_spaces.catalog import load_model, model_names
@@ -31,8 +33,10 @@ def test_selective_recomputation_costs_the_attention_scores() -> None:
 def test_a_step_costs_about_six_operations_for_each_parameter_and_token(name: str) -> None:
     model = load_model(name)
     per_token = model.model_flops(1) / model.seq_length
-    scores = 12 * model.num_layers * model.seq_length * model.query_size
-    assert (per_token - scores) / (6 * model.parameters) == pytest.approx(1, rel=0.13)
+    scores = 3 * sum(kind.count * kind.score_flops_per_token for kind in model.kinds)
+    used = model.active_parameters - (not model.tied_embeddings) * model.embedding_parameters
+    matrices = per_token - scores - 3 * model.mtp_flops_per_token
+    assert matrices / (6 * used) == pytest.approx(1, rel=0.13)
 
 
 def test_gpt_3_175b_has_its_published_parameters() -> None:
@@ -59,5 +63,71 @@ def test_a_model_with_fewer_layers_says_so() -> None:
     model = load_model("gpt-175b")
     smaller = model.with_layers(24)
     assert smaller.name == "gpt-175b with 24 of 96 layers"
-    assert model.parameters - smaller.parameters == 72 * model.layer_parameters
+    assert model.parameters - smaller.parameters == 72 * model.kinds[0].parameters
     assert model.with_layers(96) is model.with_layers(None) is model
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active", "embeddings"),
+    [
+        ("qwen3-30b-a3b", 30.5e9, 3.34e9, 2),
+        ("deepseek-v3", 671.0e9, 36.7e9, 1),
+        ("gpt-oss-120b", 116.83e9, 5.13e9, 1),
+        ("nemotron-3-nano-30b-a3b", 31.6e9, 3.2e9, 1),
+        ("llama-3-405b", 405.8e9, 405.8e9, 2),
+    ],
+)
+def test_a_published_model_has_its_published_parameters(
+    name: str, total: float, active: float, embeddings: int
+) -> None:
+    """`embeddings`: whether the publisher counts the input embedding, the output layer, or both
+    among the active parameters."""
+    model = load_model(name)
+    assert model.parameters == pytest.approx(total, rel=0.005)
+    counted = model.active_parameters - (2 - embeddings) * model.embedding_parameters
+    assert counted == pytest.approx(active, rel=0.01)
+
+
+def test_kinds_of_layers_add_up_and_keep_their_places_in_a_model_with_fewer() -> None:
+    """The dense first layers stay; windowed, Mamba and attention layers keep their share."""
+    counts = {
+        "deepseek-v3": ([3, 58], [3, 7]),
+        "gpt-oss-120b": ([18, 18], [5, 5]),
+        "nemotron-3-nano-30b-a3b": ([23, 6, 23], [4, 1, 5]),
+    }
+    for name, (whole, ten) in counts.items():
+        model = load_model(name)
+        assert [kind.count for kind in model.kinds] == whole
+        assert [kind.count for kind in model.with_layers(10).kinds] == ten
+    only = load_model("deepseek-v3").with_layers(1)
+    assert [(kind.count, kind.mlp) for kind in only.kinds] == [(1, "experts")]
+
+
+def test_multi_token_prediction_counts_apart() -> None:
+    """11.5e9 parameters of its own beside the 671e9 (DeepSeek-V3's README_WEIGHTS.md)."""
+    model = load_model("deepseek-v3")
+    assert model.mtp_parameters == pytest.approx(11.5e9, rel=0.01)
+    without = replace(model, mtp_layers=0)
+    assert (without.parameters, without.mtp_parameters) == (model.parameters, 0)
+    assert model.model_flops(1) > without.model_flops(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "flops_per_token"),
+    [
+        ("llama-3-8b", 5.14704e10),
+        ("qwen3-30b-a3b", 2.30818e10),
+        ("deepseek-v3", 2.60642e11),
+        ("gpt-oss-120b", 3.27118e10),
+        ("nemotron-3-nano-30b-a3b", 2.07858e10),
+    ],
+)
+def test_flops_agree_with_those_of_published_measurements(
+    name: str, flops_per_token: float
+) -> None:
+    """Those count the causal half of the scores, and multi-token prediction."""
+    model = load_model(name)
+    scores = sum(kind.count * kind.score_flops_per_token for kind in model.kinds)
+    scores += model.mtp_layers * model.kinds[-1].score_flops_per_token
+    causal = model.model_flops(1) / model.seq_length - 1.5 * scores
+    assert causal == pytest.approx(flops_per_token, rel=0.003)

@@ -126,7 +126,7 @@ def test_operations_of_a_gpts_matrices(transformer: Transformer, tensor_parallel
 def test_operations_of_grouped_heads_and_a_gated_mlp(tensor_parallel: int) -> None:
     """Six for each weight and token."""
     one = lossless(LLAMA, tensor_parallel=tensor_parallel)
-    weights = LLAMA.attention_parameters + LLAMA.mlp_parameters
+    weights = LLAMA.kinds[0].attention_parameters + LLAMA.kinds[0].mlp_parameters
     times = compute.matrix_time_s(one)
     expected = 6 * weights * 2 * LLAMA.seq_length / tensor_parallel
     assert value(times[0] + times[1]) * PEAK == pytest.approx(expected)
