@@ -37,7 +37,7 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
         protocol[name] = tuple(protocol.get(name, ()))
     return TrialRequest(
         token=data["token"],
-        transformer=Transformer(**data["transformer"]),
+        transformer=Transformer.of(data["transformer"]),
         machine=Machine(**machine),
         strategy=strategy_with(data["strategy"]),
         protocol=TrialProtocol(**protocol),

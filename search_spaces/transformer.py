@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 ActivationCheckpointing = Literal["none", "selective", "full"]
+
+
+LayerFeature = Literal["experts", "latent_attention", "window", "mamba", "mtp"]
+"""What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,7 @@ class LatentAttention:
     """
 
     kv_rank: int
-    q_rank: int | None
+    q_rank: int | None = None
     qk_head_dim: int
     rope_head_dim: int
     v_head_dim: int
@@ -292,6 +296,18 @@ class Transformer:
             vocab_size=vocab_size,
         )
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Transformer:
+        """Return the transformer with these fields; `experts`, `latent_attention` and `mamba` may
+        be tables, as `dataclasses.asdict` leaves them."""
+        parts = {"experts": Experts, "latent_attention": LatentAttention, "mamba": Mamba}
+        tables = {
+            name: part(**fields[name])
+            for name, part in parts.items()
+            if isinstance(fields.get(name), Mapping)
+        }
+        return cls(**{**fields, **tables})
+
     def with_layers(self, num_layers: int | None) -> Transformer:
         """Return the same with so many layers, which its name says; itself where None.
 
@@ -372,6 +388,18 @@ class Transformer:
             ),
         )
         return tuple(kind for kind in kinds if kind.count)
+
+    @property
+    def features(self) -> tuple[LayerFeature, ...]:
+        """What its layers have that dense ones of GPT or Llama have not."""
+        has: dict[LayerFeature, bool] = {
+            "experts": self.experts is not None,
+            "latent_attention": self.latent_attention is not None,
+            "window": self.window_layers > 0,
+            "mamba": self.mamba is not None,
+            "mtp": self.mtp_layers > 0,
+        }
+        return tuple(name for name, there in has.items() if there)
 
     @property
     def embedding_parameters(self) -> int:

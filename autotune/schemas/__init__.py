@@ -146,8 +146,11 @@ if TYPE_CHECKING:
         UnscaledStrategy as UnscaledStrategy,
     )
     from autotune.schemas.shapes import (
+        ExpertsShape as ExpertsShape,
+        LatentAttentionShape as LatentAttentionShape,
         MachineChoice as MachineChoice,
         MachineShape as MachineShape,
+        MambaShape as MambaShape,
         ModelChoice as ModelChoice,
         ModelShape as ModelShape,
         StrategyShape as StrategyShape,
@@ -328,8 +331,11 @@ HOMES = {
         "UnscaledStrategy",
     ),
     "shapes": (
+        "ExpertsShape",
+        "LatentAttentionShape",
         "MachineChoice",
         "MachineShape",
+        "MambaShape",
         "ModelChoice",
         "ModelShape",
         "StrategyShape",

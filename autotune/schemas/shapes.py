@@ -18,6 +18,8 @@ from pydantic_core import PydanticCustomError
 from autotune.schemas.wire import Description, Label, Positive, Wire
 from search_spaces.dimensions import DIMENSIONS, LARGEST_WHOLE, TABLE, Dimension
 
+NotNegative = Annotated[int, Field(ge=0)]
+
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 """A larger one is a slip, and too large for arithmetic."""
 
@@ -50,6 +52,61 @@ Settings = Annotated[
 """Dimensions of a trainer's own, by name, each with its value: on the wire an object."""
 
 
+class ExpertsShape(Wire):
+    """A mixture of experts in place of the dense MLP."""
+
+    num_experts: Positive
+    """Routed experts of a layer."""
+    top_k: Positive
+    """Routed experts that one token passes."""
+    ffn_hidden_size: Positive
+    """Width of one expert's inner layer, of each of its two halves where it is gated."""
+    shared_ffn_hidden_size: NotNegative = 0
+    """Width of all shared experts of a layer together, which every token passes."""
+    dense_layers: NotNegative = 0
+    """The first layers, which keep the dense MLP."""
+
+
+class LatentAttentionShape(Wire):
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+
+    kv_rank: Positive
+    """Width that keys and values are compressed to."""
+    q_rank: Positive | None = None
+    """Width that queries are compressed to; null: they are not."""
+    qk_head_dim: Positive
+    """Width of a head's query and key, without the rotary part."""
+    rope_head_dim: Positive
+    """Width of the rotary part, whose key all heads share."""
+    v_head_dim: Positive
+    """Width of a head's value."""
+
+
+class MambaShape(Wire):
+    """Mamba-2 layers of a hybrid (Nemotron-H, arXiv 2504.03624), where a layer has one block: a
+    Mamba-2 block, attention, or an MLP."""
+
+    layers: Positive
+    """Layers with a Mamba-2 block."""
+    attention_layers: NotNegative
+    """Layers with attention; all others have an MLP."""
+    num_heads: Positive
+    """Heads of a Mamba-2 block."""
+    head_dim: Positive
+    """Width of such a head."""
+    state_size: Positive
+    """Width of a head's state."""
+    num_groups: Positive
+    """Groups of heads that share the projections into and out of the state."""
+    conv_kernel: Positive = 4
+    """Tokens that the convolution covers."""
+
+
+def _unless_dense(default: Literal[0] | None = None) -> Any:
+    """Return a field that only models with layers of several kinds have: missing in others."""
+    return Field(default, exclude_if=lambda value: not value)
+
+
 class ModelShape(Wire):
     """A transformer's shape; what is left out follows GPT-3."""
 
@@ -70,13 +127,25 @@ class ModelShape(Wire):
     `hidden_size`."""
     gated_mlp: bool = False
     """Whether the MLP is gated. Such a model is taken to follow Llama (RMSNorm, no biases, rotary
-    positions), any other GPT-3."""
+    positions), and so is one with experts, latent attention or Mamba layers; any other GPT-3."""
     seq_length: Positive = 2048
     """Tokens of one training sample."""
     vocab_size: Positive = 51200
     """Tokens of the vocabulary."""
     tied_embeddings: bool = True
     """Whether the output layer shares the input embedding's weight."""
+    experts: ExpertsShape | None = _unless_dense()
+    """Experts in place of the dense MLP, but for the first layers; missing: none."""
+    latent_attention: LatentAttentionShape | None = _unless_dense()
+    """Latent attention in place of query groups; missing: none."""
+    mtp_layers: NotNegative = _unless_dense(0)
+    """Layers of multi-token prediction; missing: 0."""
+    attention_window: Positive | None = _unless_dense()
+    """Tokens that a windowed layer attends to; missing: none has a window."""
+    window_layers: NotNegative = _unless_dense(0)
+    """Layers with that window; missing: 0."""
+    mamba: MambaShape | None = _unless_dense()
+    """Mamba-2 and attention layers of a hybrid; missing: it is none."""
 
 
 Peak = Annotated[float | None, Field(gt=0, exclude_if=lambda peak: peak is None)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput
-from search_spaces.transformer import Experts, LatentAttention, Mamba, Transformer
+from search_spaces.transformer import Transformer
 
 LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
 """Largest numbers of layers, columns of a matrix, and heads (or experts) that are plausible."""
@@ -86,21 +86,13 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
         InvalidInputs: fields `model.…`: every wrong figure, or all that do not fit each other.
     """
     shape = checked(_present(table), FIELDS, prefix="model")
-    if "experts" in shape:
-        shape["experts"] = Experts(**shape["experts"])
-    if "latent_attention" in shape:
-        shape["latent_attention"] = LatentAttention(**{"q_rank": None} | shape["latent_attention"])
-    if "mamba" in shape:
-        shape["mamba"] = Mamba(**shape["mamba"])
     experts = shape.get("experts")
-    transformer = Transformer(
-        **{
-            "name": "custom",
-            "num_query_groups": shape["num_attention_heads"],
-            "ffn_hidden_size": experts.ffn_hidden_size if experts else 4 * shape["hidden_size"],
-        }
-        | shape
-    )
+    usual = {
+        "name": "custom",
+        "num_query_groups": shape["num_attention_heads"],
+        "ffn_hidden_size": experts["ffn_hidden_size"] if experts else 4 * shape["hidden_size"],
+    }
+    transformer = Transformer.of(usual | shape)
     refuse_all(
         chain.from_iterable(
             fault(transformer) for fault in (_indivisible, _contradictions, _not_hybrid)

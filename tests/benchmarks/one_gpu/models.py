@@ -6,9 +6,16 @@ from search_spaces.transformer import Transformer
 
 
 def _llama(
-    name: str, *, layers: int, hidden: int, heads: int, groups: int, ffn: int, **others: int
+    name: str,
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    groups: int,
+    ffn: int,
+    seq_length: int = 2048,
+    vocab_size: int = 32000,
 ) -> Transformer:
-    shape = {"seq_length": 2048, "vocab_size": 32000} | others
     return Transformer(
         name=name,
         num_layers=layers,
@@ -18,7 +25,8 @@ def _llama(
         ffn_hidden_size=ffn,
         gated_mlp=True,
         tied_embeddings=False,
-        **shape,
+        seq_length=seq_length,
+        vocab_size=vocab_size,
     )
 
 

@@ -7,11 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from autotune.schemas import TrialState
 from evaluators.trial_files import read_result, request_as_dict, request_from_dict
+from search_spaces.catalog import load_model
 from tests.evaluators.local.trials import request, strategy
 from tests.patience import PATIENCE_S
 from tests.requirement import require
@@ -24,8 +28,10 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "evaluators.trainer", *map(str, arguments)]
 
 
-def test_a_request_survives_the_file(tmp_path: Path) -> None:
-    trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4))
+@pytest.mark.parametrize("name", ["tiny", "deepseek-v3", "nemotron-3-nano-30b-a3b"])
+def test_a_request_survives_the_file(tmp_path: Path, name: str) -> None:
+    tiny = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4))
+    trial = replace(tiny, transformer=load_model(name))
     assert request_from_dict(json.loads(json.dumps(request_as_dict(trial)))) == trial
 
 
