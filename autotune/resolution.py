@@ -39,7 +39,7 @@ from search_spaces.transformer import Transformer
 
 BATCH = "global_batch_size"
 NODES = "num_nodes"
-OUTSIDE_SPACE = ("nodes", "space")  # fields of a request that do not lie under its `space`
+OUTSIDE_SPACE = ("model", "nodes", "space")  # fields of a request that do not lie under its `space`
 
 
 def transformer_of(choice: ModelChoice) -> Transformer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
@@ -11,12 +11,22 @@ from search_spaces.dimensions import BY_NAME, NEUTRAL, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import ActivationCheckpointing, Transformer
+from search_spaces.transformer import ActivationCheckpointing, LayerFeature, Transformer
 
 Tuning = Literal["vendor", "usual", "plain"]
 """How far a program's kernels and collectives are tuned for the GPU: by its vendor (Megatron-LM,
 Megatron-Bridge, NeMo), as is usual (Megatron-DeepSpeed, or not known), or hardly: PyTorch's own
 (torchtitan, NeMo Automodel)."""
+
+
+FEATURE_WORDS: Mapping[LayerFeature, str] = {
+    "experts": "experts",
+    "latent_attention": "latent attention",
+    "window": "windowed attention",
+    "mamba": "Mamba layers",
+    "mtp": "multi-token prediction",
+}
+"""What layers may have beside what GPT's and Llama's have, as sentences have it."""
 
 
 class ProgramRefusal(Protocol):
@@ -133,6 +143,7 @@ class ProgramCapabilities:
         own: dimensions that it has and others have not.
         searched: those of activation_checkpointing and sequence_parallel that are searched unless
             a choice names them, on CPUs and where layouts are named, too.
+        trains: what the layers of a model may have beside what GPT's and Llama's have.
     """
 
     name: str
@@ -144,6 +155,7 @@ class ProgramCapabilities:
     tuning: Tuning = "usual"
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
+    trains: tuple[LayerFeature, ...] = ()
 
     @cached_property
     def _unvaried(self) -> frozenset[str]:
@@ -154,8 +166,17 @@ class ProgramCapabilities:
         """Return whether it can have several values of a dimension."""
         return dimension not in self._unvaried
 
+    def untrained(self, transformer: Transformer) -> str | None:
+        """Return why it cannot train a model, as a sentence; None where it can."""
+        lacked = [FEATURE_WORDS[each] for each in transformer.features if each not in self.trains]
+        if not lacked:
+            return None
+        *others, last = lacked
+        listed = f"{', '.join(others)} or {last}" if others else last
+        return f"{self.name} cannot train {listed}, which {transformer.name} has"
 
-ANY_PROGRAM = ProgramCapabilities(name="some program")
+
+ANY_PROGRAM = ProgramCapabilities(name="some program", trains=tuple(FEATURE_WORDS))
 """Where it is not known, or not chosen yet, what will train: whatever one of them can do."""
 
 

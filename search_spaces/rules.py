@@ -351,6 +351,12 @@ _ALL = (
         reason=lambda _, to: f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format",
     ),
     Rule(
+        name="trained_layers",
+        demand="the program of the trials trains all kinds of the model's layers",
+        broken=lambda _, to: to.program.untrained(to.transformer) is not None,
+        reason=lambda _, to: to.program.untrained(to.transformer) or "",
+    ),
+    Rule(
         name=PROGRAM_RULE,
         demand="the program of the trials has no reason of its own against it",
         broken=lambda lattice, to: _refused_by_program(lattice, to),

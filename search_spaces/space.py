@@ -114,9 +114,13 @@ class SearchSpace:
         """Return a space from a choice for each dimension; what is left out takes its default.
 
         Raises:
-            InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`.
+            InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`;
+                `model`, where the program cannot train it.
         """
         problems = list(_faults(nodes, machine, choices, program))
+        if (untrained := program.untrained(transformer)) is not None:
+            valid = "a model without, the simulated evaluator, or another trainer"
+            problems.append(InvalidInput("model", transformer.name, untrained, valid=valid))
         values = dict(_unvaried(choices, machine, program, problems))
         for dimension in (name for name in DIMENSIONS if name not in values):
             default: DimensionChoice | None = AUTO if BY_NAME[dimension].is_searched else None

@@ -20,6 +20,7 @@ from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.program import OwnDimension, Tuning
+from search_spaces.transformer import LayerFeature
 
 Constant: TypeAlias = bool | int | float | str
 Setting: TypeAlias = Constant | tuple[Constant, ...]
@@ -128,6 +129,7 @@ class Adapter:
         dimensions: those that this trainer has, and others have not.
         versions: package -> the version that the file was written for.
         evidence, checked: what was done with it; when, and at which version.
+        trains: what the layers of a model may have, as `ProgramCapabilities` has it.
         tuning: how far the trainer is tuned for the GPU, as `ProgramCapabilities` has it.
     """
 
@@ -149,6 +151,7 @@ class Adapter:
     evidence: Evidence = "unchecked"
     tuning: Tuning = "usual"
     checked: str = ""
+    trains: tuple[LayerFeature, ...] = ()
 
     @cached_property
     def digest(self) -> str:

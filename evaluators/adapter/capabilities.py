@@ -60,5 +60,6 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         ),
         tuning=adapter.tuning,
         own=adapter.dimensions,
+        trains=adapter.trains,
         searched=tuple(name for name in MEMORY_FOR_TIME if name in adapter.varied),
     )

@@ -30,6 +30,7 @@ from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension, Tuning
+from search_spaces.transformer import LayerFeature
 
 KEYS = (
     "description",
@@ -47,6 +48,7 @@ KEYS = (
     "evidence",
     "checked",
     "tuning",
+    "trains",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
 FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
@@ -115,6 +117,7 @@ class _AdapterTable:
             "evidence": self._one_of("evidence", Evidence, unsaid="unchecked"),
             "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
             "checked": self._text("checked"),
+            "trains": self._trains(),
         }
         if not self._faults.problems:
             adapter = Adapter(**told)
@@ -335,6 +338,14 @@ class _AdapterTable:
             valid = r"(?P<step>\d+) and the like"
             self._faults.add(f"{name}.log", table["log"], "it has no named group", valid=valid)
         return groups
+
+    def _trains(self) -> tuple[LayerFeature, ...]:
+        features, known = self._table.get("trains", []), get_args(LayerFeature)
+        if not isinstance(features, list) or any(each not in known for each in features):
+            reason = "not a list of what a model's layers may have"
+            self._faults.add("trains", features, reason, valid=", ".join(known))
+            return ()
+        return tuple(each for each in known if each in features)
 
     def _one_of(self, key: str, choices: Any, *, unsaid: str) -> Any:
         value = self._table.get(key, unsaid)

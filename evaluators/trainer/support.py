@@ -133,6 +133,8 @@ def unsupported_within(lattice: Lattice) -> str | None:
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
     """Return why `transformer` cannot be cut as `strategy` asks; None where it can."""
+    if (untrained := CAPABILITIES.untrained(transformer)) is not None:
+        return untrained
     ranks = strategy.tensor_parallel
     cut = {
         "attention heads": transformer.num_attention_heads,

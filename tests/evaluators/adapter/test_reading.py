@@ -65,6 +65,7 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("[set]", "[one_start]\nwhere = 1\n[set]", "valid: when, set"),
         ("command =", "evidence = 'surely'\ncommand =", "valid: unchecked, read, parsed"),
         ("command =", "tuning = 'much'\ncommand =", "valid: vendor, usual, plain"),
+        ("command =", "trains = ['moe']\ncommand =", "valid: experts, latent_attention, window"),
         ("command =", "warmup_iterations = 0\ncommand =", "not a number of iterations"),
         ('["{python}", "train.py"]', '"python train.py"', "not a list of words"),
     ],

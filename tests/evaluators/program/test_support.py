@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of, program_of, unsupported
-from search_spaces.catalog import load_machine
-from search_spaces.errors import InvalidInput
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM
+from search_spaces.rules import findings
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -50,6 +53,31 @@ def kept(
 def test_what_the_trainer_cannot_run_is_no_part_of_a_space() -> None:
     fine, interleaved = strategy(1, 4), strategy(1, 4, virtual_stages=2)
     assert kept(TRAINER, GPT, fine, interleaved) == [fine]
+
+
+@pytest.mark.parametrize("profile", [TRAINER, MEGATRON])
+def test_a_model_that_the_program_cannot_train_is_refused_in_one_sentence(
+    profile: ClusterProfile,
+) -> None:
+    deepseek = load_model("deepseek-v3")
+    program = replace(capabilities_of("slurm", profile), trains=("mtp",))
+    sentence = f"{program.name} cannot train experts or latent attention, which deepseek-v3 has"
+    assert [f.reason for f in findings(strategy(1, 1), deepseek, MACHINE, program=program)] == [
+        sentence
+    ]
+    with pytest.raises(InvalidInputs) as refused:
+        SearchSpace.build(deepseek, MACHINE, nodes=1, choices={}, program=program)
+    assert [(each.field, each.reason) for each in refused.value.problems] == [("model", sentence)]
+    trains = replace(program, trains=("experts", "latent_attention", "mtp"))
+    assert not findings(strategy(1, 1), deepseek, MACHINE, program=trains)
+
+
+def test_an_adapter_says_which_layers_its_trainer_trains(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('command = ["train"]\n[[read]]\nlog = "(?P<iteration_time_s>x)"\n')
+    assert capabilities_of_adapter(read_adapter(path)).trains == ()
+    path.write_text('trains = ["mtp", "experts"]\n' + path.read_text())
+    assert capabilities_of_adapter(read_adapter(path)).trains == ("experts", "mtp")
 
 
 def test_what_only_the_nodes_can_tell_is_not_refused() -> None:
