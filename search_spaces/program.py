@@ -83,6 +83,22 @@ def lacking(program: str, varied: Collection[str]) -> tuple[LackingRefusal, ...]
     )
 
 
+def untrained(
+    transformer: Transformer, *, program: str, trains: Collection[LayerFeature] = ()
+) -> str | None:
+    """Return why a program cannot train a model, as a sentence; None where it can.
+
+    Args:
+        trains: what layers may have there beside what GPT's and Llama's have.
+    """
+    lacked = [FEATURE_WORDS[each] for each in transformer.features if each not in trains]
+    if not lacked:
+        return None
+    *others, last = lacked
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return f"{program} cannot train {listed}, which {transformer.name} has"
+
+
 @dataclass(frozen=True, kw_only=True)
 class OwnDimension:
     """A dimension that only one trainer has, without formulas.
@@ -168,12 +184,7 @@ class ProgramCapabilities:
 
     def untrained(self, transformer: Transformer) -> str | None:
         """Return why it cannot train a model, as a sentence; None where it can."""
-        lacked = [FEATURE_WORDS[each] for each in transformer.features if each not in self.trains]
-        if not lacked:
-            return None
-        *others, last = lacked
-        listed = f"{', '.join(others)} or {last}" if others else last
-        return f"{self.name} cannot train {listed}, which {transformer.name} has"
+        return untrained(transformer, program=self.name, trains=self.trains)
 
 
 ANY_PROGRAM = ProgramCapabilities(name="some program", trains=tuple(FEATURE_WORDS))

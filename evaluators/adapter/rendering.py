@@ -14,6 +14,7 @@ from evaluators.adapter.template import template, written
 from search_spaces.dimensions import DIMENSIONS, NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
+from search_spaces.program import untrained
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -154,7 +155,9 @@ def in_one_start(
 def refuse(
     adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
 ) -> None:
-    """Raise InvalidInput where the trainer cannot run a strategy."""
+    """Raise InvalidInput where the trainer cannot train the model, or not with a strategy."""
+    if reason := untrained(transformer, program=adapter.name, trains=adapter.trains):
+        raise InvalidInput("model", transformer.name, reason)
     _refuse_settings(adapter, strategy)
     names = names_of(adapter, transformer, machine, strategy)
     for refusal in adapter.refuse:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from evaluators.cluster.profile import MegatronVariant
 from search_spaces.errors import InvalidInput
-from search_spaces.program import lacking
+from search_spaces.program import lacking, untrained
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -103,22 +103,7 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
     for lack in lacking("Megatron-DeepSpeed", VARIED):
         if lack.meets(strategy):
             raise InvalidInput(lack.dimension, strategy.value(lack.dimension), lack.because)
-    if transformer.gated_mlp and not line.llama:
-        raise InvalidInput(
-            "gated_mlp",
-            True,
-            f"the {variant} fork of Megatron-DeepSpeed has no RMSNorm, and its --swiglu "
-            "chooses the width of the MLP itself",
-            valid="a model without a gated MLP, or megatron.variant 'main'",
-        )
-    groups, heads = transformer.num_query_groups, transformer.num_attention_heads
-    if groups != heads and not line.query_groups:
-        raise InvalidInput(
-            "num_query_groups",
-            groups,
-            f"the {variant} fork of Megatron-DeepSpeed has no grouped queries",
-            valid=f"{heads} (one for each head), or megatron.variant 'main'",
-        )
+    _check_model(transformer, variant)
     if transformer.num_layers % strategy.pipeline_parallel and not line.uneven_stages:
         raise InvalidInput(
             "pipeline_parallel",
@@ -140,6 +125,28 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
             strategy.zero_stage,
             "interleaved pipelines run on Megatron's own engine, which has ZeRO 0 and 1 alone",
             valid="0 or 1",
+        )
+
+
+def _check_model(transformer: Transformer, variant: MegatronVariant) -> None:
+    line = VARIANTS[variant]
+    if reason := untrained(transformer, program="Megatron-DeepSpeed"):
+        raise InvalidInput("model", transformer.name, reason)
+    if transformer.gated_mlp and not line.llama:
+        raise InvalidInput(
+            "gated_mlp",
+            True,
+            f"the {variant} fork of Megatron-DeepSpeed has no RMSNorm, and its --swiglu "
+            "chooses the width of the MLP itself",
+            valid="a model without a gated MLP, or megatron.variant 'main'",
+        )
+    groups, heads = transformer.num_query_groups, transformer.num_attention_heads
+    if groups != heads and not line.query_groups:
+        raise InvalidInput(
+            "num_query_groups",
+            groups,
+            f"the {variant} fork of Megatron-DeepSpeed has no grouped queries",
+            valid=f"{heads} (one for each head), or megatron.variant 'main'",
         )
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrainerName
-from evaluators.artefacts import Launch, trainer_artefacts, trainer_offers
+from evaluators.artefacts import Launch, artefact_names, trainer_artefacts, trainer_offers
+from evaluators.artefacts.other_trainers import OTHER_TRAINERS
+from evaluators.artefacts.ready_trainers import ready_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
+from search_spaces.program import FEATURE_WORDS
 from search_spaces.strategy import Strategy
 
 ON_16_GPUS = Strategy(
@@ -147,3 +150,16 @@ def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> No
     assert started.startswith(f"{tmp_path}/torchtitan -m torchtitan.train --module llama3")
     assert "--config llama3_70b" in started
     assert "the configuration of the model" in run().stderr
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-120b", "deepseek-v3"])
+def test_no_file_trains_a_model_without_some_of_its_layers(name: str) -> None:
+    model = load_model(name)
+    launch = replace(SIMULATED, transformer=model, strategy=REPLICAS)
+    assert not {"launch.sbatch", "megatron_deepspeed_args.txt"} & set(artefact_names(launch))
+    for offer in trainer_offers(launch):
+        adapter = ready_adapter(OTHER_TRAINERS[offer.name].adapter)
+        lacked = [FEATURE_WORDS[each] for each in model.features if each not in adapter.trains]
+        if lacked:
+            assert not offer.supported
+            assert f"cannot train {lacked[0]}" in offer.reason
