@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autotune.schemas import Expectation, Trial, TrialMetrics
-from search_spaces.dimensions import DIMENSIONS
+from search_spaces.dimensions import BY_NAME, DIMENSIONS, OF_EXPERTS
 
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")
 _COSTS = ("duration_s", "node_hours", "predicted_iteration_time_s", "predicted_memory_gib")
@@ -18,7 +18,7 @@ _EXPECTED = tuple(f"expected_{name}" for name in Expectation.model_fields)
 _STANDS_FOR = ("stands_for_nodes", "num_layers")
 COLUMNS = (
     *_OWN,
-    *DIMENSIONS,
+    *(name for name in DIMENSIONS if name not in OF_EXPERTS),
     *_STANDS_FOR,
     *_FIGURES,
     *_COSTS,
@@ -26,7 +26,8 @@ COLUMNS = (
     *_REST,
 )
 """The trial's own fields, its strategy's, its figures (None where it gave none), and what was
-expected of it before, under `expected_…`. After them come dimensions of a trainer's own."""
+expected of it before, under `expected_…`. After them come the dimensions that some trials have:
+those of experts, and the trainer's own."""
 
 
 def row_of(trial: Trial, *, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -51,5 +52,12 @@ def columns_of(trials: Iterable[Trial]) -> dict[str, list[Any]]:
 
 
 def settings_of(trials: Iterable[Trial]) -> tuple[str, ...]:
-    """Return the names of dimensions that only the trainer of these trials has."""
-    return tuple(dict.fromkeys(name for t in trials for name, _ in t.strategy.settings))
+    """Return the names of dimensions that not all trials have: those of experts, where a trial
+    distributes or splits them, and the trainer's own."""
+    each = list(trials)
+    of_experts = [
+        name
+        for name in OF_EXPERTS
+        if not all(BY_NAME[name].is_absent(trial.strategy.value(name)) for trial in each)
+    ]
+    return tuple(dict.fromkeys([*of_experts, *(n for t in each for n, _ in t.strategy.settings)]))

@@ -26,8 +26,10 @@ from autotune.start_up import cluster_start_up_s
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import LOG, RESULT, read_result, write_result
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
 
 LAYOUT_NOISE = 0.03
 """Standard deviation of log time between layouts, the same on any number of nodes: what no closed
@@ -45,6 +47,9 @@ MEMORY_NOISE = 0.01
 
 FIRST_ITERATION = 1.15
 """The first iteration over a later one (published logs: 225 s against 196 s)."""
+
+FIRST_DRAWN = DIMENSIONS[: DIMENSIONS.index("context_parallel") + 1]
+"""The dimensions whose values are always part of what noise is drawn by."""
 
 _SUBMITTED = "submitted.json"
 _TAIL_LINES = 40
@@ -207,7 +212,7 @@ def _measured(
 ) -> SimulatedTrial:
     """Return the trial that trains: `blank` with the times of its iterations, noise added."""
     protocol = request.protocol
-    rng = _generator(request.seed, request.strategy.as_dict(), protocol.accumulations)
+    rng = _generator(request.seed, _drawn_by(request.strategy), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
     shape = (len(times_s), protocol.warmup_iterations + protocol.most)
     seconds = np.array(times_s)[:, None] * run * rng.lognormal(0.0, ITERATION_NOISE, size=shape)
@@ -251,10 +256,24 @@ def _truth(request: TrialRequest) -> tuple[list[float], float]:
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     parameters = perturbed(Parameters.default(machine), seed=request.seed)
     predicted = estimate(request.transformer, machine, lattice, parameters=parameters)
-    rng = _generator(request.seed, replace(strategy, num_nodes=1).layout_key())
+    told = _drawn_by(replace(strategy, num_nodes=1))
+    del told[ACCUMULATION]
+    values = [told.pop(name) for name in FIRST_DRAWN if name in told]
+    rng = _generator(request.seed, (*values, *told.items()))
     slower, fuller = rng.lognormal(0.0, [LAYOUT_NOISE, MEMORY_NOISE])
     times_s = (predicted.iteration_time_s * slower).tolist()
     return times_s, float(predicted.memory_gib.max() * fuller)
+
+
+def _drawn_by(strategy: Strategy) -> dict[str, Any]:
+    """Return the values that noise is drawn by: of a younger dimension than FIRST_DRAWN only one
+    that is not its default, so that a new dimension leaves the noise of all strategies without it
+    as it was."""
+    return {
+        name: value
+        for name, value in strategy.as_dict().items()
+        if name in FIRST_DRAWN or name not in BY_NAME or value != BY_NAME[name].default
+    }
 
 
 def _generator(seed: int, *key: Any) -> np.random.Generator:

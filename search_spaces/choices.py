@@ -16,10 +16,10 @@ from search_spaces.dimensions import (
     AutomaticFor,
     Scalar,
     default_precision,
-    model_parallel,
     powers_of_two,
 )
 from search_spaces.errors import InvalidInput
+from search_spaces.groups import ParallelGroups
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
@@ -202,9 +202,9 @@ def _samples_per_micro_batch(
     axes = np.meshgrid(*(np.array(values[name], dtype=np.int64) for name in names))
     columns = dict(zip(names, axes, strict=True))
     gpus = columns["num_nodes"] * machine.gpus_per_node
-    replicas, left_over = np.divmod(gpus, model_parallel(columns.__getitem__))
-    samples = columns["micro_batch_size"] * replicas
-    return [int(s) for s in np.unique(samples[(left_over == 0) & (replicas > 0)])]
+    groups = ParallelGroups(**{name: columns[name] for name in DIVIDING}, world_size=gpus)
+    samples = columns["micro_batch_size"] * groups.data_parallel
+    return [int(s) for s in np.unique(samples[(groups.left_over == 0) & (samples > 0)])]
 
 
 def _roundest(low: int, high: int) -> int:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import mul
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
@@ -81,6 +79,8 @@ class Dimension:
         divides_replicas: whether its GPUs share one replica of the model: the replicas are all
             GPUs over the product of these.
         divides_weights: whether each of these GPUs has a part of the weights.
+        of_experts: whether only a model with experts has it. It goes without saying where it has
+            its default, which it has in every other model.
         memory: what a larger value does to it.
         distance: how far apart one doubling of it is for the calibration (a switch's two values);
             None where columns that follow from it count instead.
@@ -109,6 +109,7 @@ class Dimension:
     spares_memory: bool = False
     divides_replicas: bool = False
     divides_weights: bool = False
+    of_experts: bool = False
     memory: MemoryEffect
     distance: float | None = None
     columns: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
@@ -153,6 +154,10 @@ class Dimension:
     def brief(self, value: Scalar) -> str:
         """Return a value as `told`, "" where it goes without saying."""
         return "" if value == self.default and not self.is_named else self.told(value)
+
+    def is_absent(self, value: Scalar) -> bool:
+        """Return whether a value is that of a model which lacks the dimension."""
+        return self.of_experts and value == self.default
 
 
 def setting_text(value: Scalar) -> str:
@@ -209,6 +214,18 @@ def _contexts(given: AutomaticFor) -> set[int]:
         return {1}
     parts = powers_of_two(min(given.gpus, tokens // LEAST_PART_OF_SEQUENCE))
     return {part for part in parts if part == 1 or tokens % (2 * part) == 0}
+
+
+def _experts(given: AutomaticFor) -> set[int]:
+    """Return the numbers of GPUs that can share the experts evenly."""
+    experts = given.transformer.experts
+    return {part for part in divisors(experts.num_experts if experts else 1) if part <= given.gpus}
+
+
+def _expert_splits(given: AutomaticFor) -> set[int]:
+    if given.transformer.experts is None:
+        return {1}
+    return {1, *powers_of_two(given.machine.gpus_per_node), *divisors(given.machine.gpus_per_node)}
 
 
 def _node_counts(given: AutomaticFor) -> set[int]:
@@ -455,6 +472,46 @@ TABLE: tuple[Dimension, ...] = (
         distance=1.0,
         megatron={"": 1, "--context-parallel-size": None},
     ),
+    Dimension(
+        name="expert_parallel",
+        short="EP",
+        label="Expert parallel",
+        sentence="GPUs over which the experts of each layer are distributed (EP).",
+        option="--ep",
+        keys=("ep",),
+        hint="such as 1, 8, 64",
+        words="expert parallelism",
+        meaning=("", "the experts are distributed over {} GPUs"),
+        part="layout",
+        neutral=1,
+        default=1,
+        automatic=_experts,
+        spares_memory=True,
+        of_experts=True,
+        memory="less",
+        distance=1.0,
+        megatron={"": 1, "--expert-model-parallel-size": None},
+    ),
+    Dimension(
+        name="expert_tensor_parallel",
+        short="ETP",
+        label="Expert tensor parallel",
+        sentence="GPUs over which each expert is split (ETP).",
+        option="--etp",
+        keys=("etp",),
+        hint="1, or as TP",
+        words="expert tensor parallelism",
+        meaning=("", "each expert is split over {} GPUs"),
+        part="layout",
+        neutral=None,  # a trainer without it splits experts over the GPUs of TP
+        default=1,
+        automatic=_expert_splits,
+        spares_memory=True,
+        of_experts=True,
+        memory="either",
+        distance=1.0,
+        megatron={"--expert-tensor-parallel-size": None},
+    ),
 )
 
 BY_NAME: Mapping[str, Dimension] = {dimension.name: dimension for dimension in TABLE}
@@ -485,13 +542,5 @@ gets too large gives up searching them."""
 
 NEUTRAL: Mapping[str, Scalar] = {d.name: d.neutral for d in TABLE if d.neutral is not None}
 
-
-def model_parallel(value: Callable[[str], Any]) -> Any:
-    """Return the GPUs of one replica, from the values of the dimensions that divide replicas: whole
-    numbers or arrays of them."""
-    return reduce(mul, map(value, DIVIDING))
-
-
-def weight_parallel(value: Callable[[str], Any]) -> Any:
-    """Return the number of parts of one replica's weights, before ZeRO."""
-    return reduce(mul, (value(d.name) for d in TABLE if d.divides_weights))
+OF_EXPERTS = tuple(d.name for d in TABLE if d.of_experts)
+"""Dimensions that only a model with experts has."""

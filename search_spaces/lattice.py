@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.dimensions import DIMENSIONS, Scalar, model_parallel, weight_parallel
+from search_spaces.dimensions import DIMENSIONS, Scalar
+from search_spaces.groups import ParallelGroups
 from search_spaces.strategy import Strategy, strategy_with
 
 Mask = NDArray[np.bool_]
@@ -69,28 +70,23 @@ class Lattice:
         return np.asarray(self["num_nodes"] * self.gpus_per_node, dtype=np.int64)
 
     @cached_property
-    def model_parallel(self) -> NDArray[np.int64]:
-        return np.asarray(model_parallel(self.__getitem__), dtype=np.int64)
+    def groups(self) -> ParallelGroups:
+        """How the GPUs of each strategy divide into groups, arrays of shape (n,)."""
+        return ParallelGroups.of(self.__getitem__, world_size=self.world_size)
 
-    @cached_property
-    def _shared_out(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Replicas, and GPUs that are left over, shape (n,) each."""
-        return np.divmod(self.world_size, self.model_parallel)
+    @property
+    def model_parallel(self) -> NDArray[np.int64]:
+        return np.asarray(self.groups.model_parallel)
 
     @property
     def data_parallel(self) -> NDArray[np.int64]:
         """Replicas, shape (n,); 0 where the model needs more GPUs than there are."""
-        return self._shared_out[0]
+        return np.asarray(self.groups.data_parallel)
 
     @cached_property
     def uneven_world(self) -> Mask:
         """Where GPUs are left over, shape (n,)."""
-        return np.asarray(self._shared_out[1] != 0)
-
-    @cached_property
-    def weight_replicas(self) -> NDArray[np.int64]:
-        """GPUs that hold the same weights before ZeRO, shape (n,)."""
-        return np.asarray(self.world_size // weight_parallel(self.__getitem__), dtype=np.int64)
+        return np.asarray(self.groups.left_over != 0)
 
     @cached_property
     def global_batch_size(self) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from search_spaces.choices import (
     unsaid,
     values_of,
 )
-from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, TABLE, Scalar
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, OF_EXPERTS, TABLE, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice, settings_column
 from search_spaces.machine import Machine
@@ -161,6 +161,13 @@ class SearchSpace:
     def settings(self) -> dict[str, tuple[Scalar, ...]]:
         """The dimensions of the program's own -> their values."""
         return {name: each for name, each in self.dimensions.items() if name not in DIMENSIONS}
+
+    @property
+    def beyond_all(self) -> dict[str, tuple[Scalar, ...]]:
+        """The dimensions that not every space has -> their values: the program's own, and those of
+        experts where the model has some."""
+        experts = OF_EXPERTS if self.transformer.experts else ()
+        return {**self.settings, **{name: self.dimensions[name] for name in experts}}
 
     @property
     def raw(self) -> int:

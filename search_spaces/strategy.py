@@ -12,9 +12,9 @@ from search_spaces.dimensions import (
     IN_LINE,
     LAYOUT,
     Scalar,
-    model_parallel,
     setting_text,
 )
+from search_spaces.groups import ParallelGroups
 from search_spaces.transformer import ActivationCheckpointing
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -43,6 +43,8 @@ class Strategy:
     virtual_stages: int = 1
     precision: Precision = "bf16"
     context_parallel: int = 1
+    expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
     settings: tuple[tuple[str, Scalar], ...] = ()
 
     @property
@@ -56,17 +58,21 @@ class Strategy:
             return getattr(self, dimension)
         return dict(self.settings).get(dimension)
 
-    @property
-    def model_parallel(self) -> int:
-        """GPUs that hold one replica of the model."""
-        return int(model_parallel(partial(getattr, self)))
-
     def world_size(self, gpus_per_node: int) -> int:
         return self.num_nodes * gpus_per_node
 
+    def groups(self, gpus_per_node: int) -> ParallelGroups:
+        """Return how its GPUs divide into groups."""
+        return ParallelGroups.of(partial(getattr, self), world_size=self.world_size(gpus_per_node))
+
+    @property
+    def model_parallel(self) -> int:
+        """GPUs that hold one replica of the model."""
+        return int(self.groups(1).model_parallel)
+
     def data_parallel(self, gpus_per_node: int) -> int:
         """Return replicas of the model; whole only for a legal strategy."""
-        return self.world_size(gpus_per_node) // self.model_parallel
+        return int(self.groups(gpus_per_node).data_parallel)
 
     def global_batch_size(self, gpus_per_node: int) -> int:
         """Return the samples of one optimizer step."""

@@ -25,7 +25,7 @@ from autotune.schemas import (
 )
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
-from search_spaces.dimensions import BY_NAME, DIVIDING
+from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -373,7 +373,7 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
     """Return what a layout means, for those to whom TP and PP say nothing."""
     meanings = (
         BY_NAME[name].meaning[value > 1].format(value)
-        for name in DIVIDING
+        for name in (*DIVIDING, *OF_EXPERTS)
         for value in [strategy.value(name)]
     )
     cut = capitalised("; ".join(filter(None, meanings)))

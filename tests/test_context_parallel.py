@@ -47,7 +47,7 @@ def test_it_divides_the_replicas() -> None:
     assert (cut.model_parallel, cut.data_parallel(8), cut.global_batch_size(8)) == (8, 2, 16)
     lattice = Lattice.of([strategy(1), cut], gpus_per_node=8)
     assert lattice.data_parallel.tolist() == [8, 2]
-    assert lattice.weight_replicas.tolist() == [8, 8]
+    assert lattice.groups.dense_shards.tolist() == [8, 8]
     assert "CP 4" in cut.short()
     assert "CP" not in strategy(1).short()
 

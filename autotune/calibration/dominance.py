@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import CHECKPOINTING, Array, Columns, Mask
-from search_spaces.dimensions import TABLE, weight_parallel
+from search_spaces.dimensions import TABLE
 
 NOT_MORE = (
     *(d.name for d in TABLE if d.memory == "less" and not d.columns),
@@ -131,7 +131,7 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
 
 def _parts(columns: Columns) -> Array:
     """Return into how many parts the weights are cut, shape (n,)."""
-    cut = weight_parallel(columns.__getitem__)
+    cut = columns["tensor_parallel"] * columns["pipeline_parallel"]
     return np.broadcast_to(cut, len(columns))
 
 

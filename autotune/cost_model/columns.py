@@ -116,7 +116,7 @@ class Columns:
         own = {
             **{name: lattice[name] for name in STRATEGY},
             "data_parallel": replicas,
-            "zero_shard_gpus": np.maximum(lattice.weight_replicas, 1),
+            "zero_shard_gpus": np.maximum(lattice.groups.dense_shards, 1),
             "world_size": lattice.world_size,
             **{column: lattice[name] == value for column, (name, value) in CHOICES.items()},
         }

@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Constant, Parameters
+from search_spaces.groups import ParallelGroups
 from search_spaces.machine import Machine
 
 GIGA = 1e9
@@ -39,6 +40,11 @@ class Strategies:
 
     def flag(self, name: str) -> Mask:
         return np.asarray(self.columns[name] > 0)
+
+    @cached_property
+    def groups(self) -> ParallelGroups:
+        """How the GPUs of each strategy divide into groups."""
+        return ParallelGroups.of(self.columns.__getitem__, world_size=self.columns["world_size"])
 
     @property
     def tensor_parallel(self) -> Array:

@@ -235,7 +235,8 @@ def _one_value(dimension: Dimension) -> tuple[Any, Any]:
         low, high = dimension.values[0], dimension.values[-1]
         kind = Annotated[int, Field(ge=low, le=high)]
     default: Any = ... if dimension.default is None else dimension.default
-    return kind, Field(default, description=dimension.sentence)
+    absent = dimension.is_absent if dimension.of_experts else None
+    return kind, Field(default, description=dimension.sentence, exclude_if=absent)
 
 
 class StrategyShape(table_fields(_one_value), Wire):  # type: ignore[misc]

@@ -65,7 +65,8 @@ class ReadySpace(Wire):
 
 def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
     kind: Any = Switch if dimension.is_switch else Dimension
-    return kind | None, Field(None, description=dimension.sentence)
+    unsaid = (lambda choice: choice is None) if dimension.of_experts else None
+    return kind | None, Field(None, description=dimension.sentence, exclude_if=unsaid)
 
 
 class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  # type: ignore[misc]

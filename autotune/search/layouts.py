@@ -14,7 +14,7 @@ from autotune.cost_model import estimate
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.objectives import unknown_objective
 from autotune.schemas import Objective
-from search_spaces.dimensions import LAYOUT, TABLE, Scalar
+from search_spaces.dimensions import LAYOUT, OF_EXPERTS, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-LAYOUT_DIMENSIONS = tuple(sorted(LAYOUT))
+LAYOUT_DIMENSIONS = tuple(sorted(set(LAYOUT) - set(OF_EXPERTS)))
 
 IN_FLIGHT = "micro_batches_in_flight"
 """`min(GAS, PP)`: twins that differ in it need different memory, so that one may run where the
@@ -50,7 +50,8 @@ class Layouts:
         log_work: shape (n,), see `log_work`.
         memory_gib: shape (n,), predicted peak of the fullest rank, nothing measured.
         memory_limit_gib: what the cost model takes to fit.
-        settings: dimensions of the trainer's own -> their values, whose order counts them.
+        settings: dimensions of the trainer's own, and of experts -> their values, whose order
+            counts them.
     """
 
     lattice: Lattice
@@ -66,14 +67,14 @@ class Layouts:
         predicted = estimate(space.transformer, space.machine, lattice)
         work = log_work(lattice, space.transformer, space.machine, objective=objective)
         log_rate = work - np.log(predicted.iteration_time_s)
-        rows = _best_twins(lattice, log_rate, space.settings)
+        rows = _best_twins(lattice, log_rate, space.beyond_all)
         return cls(
             lattice=lattice.take(rows),
             log_rate=log_rate[rows],
             log_work=work[rows],
             memory_gib=np.asarray(predicted.memory_gib[rows], dtype=np.float64),
             memory_limit_gib=predicted.memory_limit_gib,
-            settings=space.settings,
+            settings=space.beyond_all,
         )
 
     def __len__(self) -> int:

@@ -41,7 +41,7 @@ class MeasuredComparison:
         own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
         if own is None:
             return []
-        steps = Step.all_of(self.space.lattice(), best, each, settings=self.space.settings)
+        steps = Step.all_of(self.space.lattice(), best, each, settings=self.space.beyond_all)
         strategies = [best, *(step.strategy for step in steps)]
         rates = self._drawn(known, strategies)
         gpus = self.space.machine.gpus_per_node

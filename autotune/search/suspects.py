@@ -11,6 +11,7 @@ import numpy as np
 from autotune.failures import cause_of
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Integers
 from autotune.search.trial import SearchTrial
+from search_spaces.dimensions import OF_EXPERTS
 from search_spaces.lattice import Lattice
 
 REPEATS = 2
@@ -37,7 +38,7 @@ def _suspects(lattice: Lattice, trials: Sequence[SearchTrial]) -> set[tuple[str,
             by_cause[cause_of(trial.cause)].append(trial)
     chosen = [
         name
-        for name in (*LAYOUT_DIMENSIONS, *lattice.settings)
+        for name in (*LAYOUT_DIMENSIONS, *OF_EXPERTS, *lattice.settings)
         if len(np.unique(lattice[name])) > 1
     ]
     innocent = {

@@ -123,8 +123,9 @@ class Supervisor:
     def _refusal(self) -> str | None:
         """Return why this machine cannot run the trial; None where it can."""
         transformer, strategy = self.request.transformer, self.request.strategy
-        world_size = strategy.world_size(self.request.machine.gpus_per_node)
-        if world_size % strategy.model_parallel:
+        groups = strategy.groups(self.request.machine.gpus_per_node)
+        world_size = groups.world_size
+        if groups.left_over:
             return f"{world_size} ranks cannot hold whole replicas of {strategy.short()}"
         if self.ranks.device == "cuda" and gpu_count() < world_size:
             return (

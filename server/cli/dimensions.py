@@ -13,7 +13,6 @@ from search_spaces.dimensions import (
     MEMORY_FOR_TIME,
     TABLE,
     default_precision,
-    model_parallel,
     setting_text,
 )
 from search_spaces.errors import InvalidInput
@@ -146,9 +145,11 @@ class PredictedOptions(StrategyOptions):
     def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:
         """Return the GAS of the global batch; the strategy's own where its replicas are not whole,
         which a rule says."""
-        world = shape.num_nodes * machine.gpus_per_node
-        replicas, left = divmod(world, model_parallel(shape.value))
-        if left or not replicas:
+        from autotune.resolution import strategy_of
+
+        groups = strategy_of(shape).groups(machine.gpus_per_node)
+        replicas = int(groups.data_parallel)
+        if groups.left_over or not replicas:
             return int(shape.gradient_accumulation_steps)
         micro_batches = shape.micro_batch_size * replicas
         batch = self.global_batch_size or 0

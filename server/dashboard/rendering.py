@@ -99,7 +99,12 @@ def size(model: ModelShape) -> str:
 
 def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:
     """Return each dimension's label and value, with the replicas behind those that divide them."""
-    said = {d: (d.label, setting_text(strategy.value(d.name))) for d in TABLE}
+    said = {
+        d: (d.label, setting_text(value))
+        for d in TABLE
+        for value in [strategy.value(d.name)]
+        if not d.is_absent(value)
+    }
     replicas = strategy_of(strategy).data_parallel(machine.gpus_per_node)
     return [
         *(fact for d, fact in said.items() if d.divides_replicas),

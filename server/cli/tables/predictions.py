@@ -221,7 +221,12 @@ def sweep(answer: Sweep) -> RenderableType:
     ]
     common = [
         *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
-        *(d.told(rows[0].strategy.value(d.name)) for d in TABLE if d.name not in columns),
+        *(
+            d.told(value)
+            for d in TABLE
+            for value in [rows[0].strategy.value(d.name)]
+            if d.name not in columns and not d.is_absent(value)
+        ),
     ]
     return Group(
         facts(
