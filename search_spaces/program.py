@@ -150,6 +150,8 @@ class ProgramCapabilities:
         name: as sentences have it.
         uneven_stages: whether a pipeline's stages may have different numbers of layers.
         activation_checkpointing: the kinds that it has.
+        repeats_query_groups: whether tensor_parallel may be a multiple of the query groups, each of
+            which several GPUs hold then, as in Megatron Core.
         deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
             not, it names its own in `refusals`.
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
@@ -165,6 +167,7 @@ class ProgramCapabilities:
     name: str
     uneven_stages: bool = True
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
+    repeats_query_groups: bool = True
     deepspeed: bool = True
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
@@ -176,7 +179,16 @@ class ProgramCapabilities:
     @cached_property
     def _unvaried(self) -> frozenset[str]:
         lacked = {each.dimension for each in self.refusals if isinstance(each, LackingRefusal)}
+        if "expert_parallel" in lacked:
+            lacked.add("expert_tensor_parallel")
         return frozenset(lacked | dict(self.fixed).keys())
+
+    @property
+    def splits_experts_as_layers(self) -> bool:
+        """Whether it splits each expert over the GPUs of tensor_parallel, as all other weights:
+        what a trainer does that does not say how else."""
+        name = "expert_tensor_parallel"
+        return not self.varies(name) and dict(self.fixed).get(name) is None
 
     def varies(self, dimension: str) -> bool:
         """Return whether it can have several values of a dimension."""

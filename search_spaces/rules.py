@@ -200,13 +200,25 @@ _ALL = (
     ),
     Rule(
         name="query_groups_by_tensor",
-        demand="tensor_parallel divides the query groups",
+        demand=(
+            "tensor_parallel divides the query groups, or is a multiple of them if the program "
+            "repeats them"
+        ),
         broken=lambda lattice, to: (
-            to.transformer.num_query_groups % lattice["tensor_parallel"] != 0
+            (to.transformer.num_query_groups % lattice["tensor_parallel"] != 0)
+            & ~(
+                (lattice["tensor_parallel"] % to.transformer.num_query_groups == 0)
+                & to.program.repeats_query_groups
+            )
         ),
         reason=lambda s, to: (
             f"{to.transformer.num_query_groups} query groups are not divisible by "
             f"tensor_parallel {s.tensor_parallel}"
+            + (
+                f", and {to.program.name} does not repeat them"
+                if s.tensor_parallel % to.transformer.num_query_groups == 0
+                else ""
+            )
         ),
     ),
     Rule(
@@ -342,6 +354,76 @@ _ALL = (
             f"{_parts_of_sequence(s.value)} parts: two for each of context_parallel "
             f"{s.context_parallel}, so that causal attention is as much work for each"
             + (f", times tensor_parallel {s.tensor_parallel}" if s.sequence_parallel else "")
+        ),
+    ),
+    Rule(
+        name="experts_wanted",
+        demand="expert_parallel and expert_tensor_parallel above 1 need a model with experts",
+        broken=lambda lattice, to: (
+            to.transformer.experts is None
+            and (lattice["expert_parallel"] > 1) | (lattice["expert_tensor_parallel"] > 1)
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.name} has no experts, and expert_parallel is {s.expert_parallel}, "
+            f"expert_tensor_parallel {s.expert_tensor_parallel}"
+        ),
+    ),
+    Rule(
+        name="experts_by_expert_parallel",
+        demand="expert_parallel divides the experts",
+        broken=lambda lattice, to: (
+            to.transformer.experts is not None
+            and to.transformer.experts.num_experts % lattice["expert_parallel"] != 0
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.experts.num_experts if to.transformer.experts else 0} experts are "
+            f"not divisible by expert_parallel {s.expert_parallel}"
+        ),
+    ),
+    Rule(
+        name="expert_world_size",
+        demand=(
+            "expert_tensor_parallel x expert_parallel x pipeline_parallel divides the number of "
+            "GPUs, in a model with experts"
+        ),
+        broken=lambda lattice, to: (
+            to.transformer.experts is not None and lattice.groups.experts_left_over != 0
+        ),
+        reason=lambda s, to: (
+            f"expert_tensor_parallel {s.expert_tensor_parallel} x expert_parallel "
+            f"{s.expert_parallel} x pipeline_parallel {s.pipeline_parallel} = "
+            f"{s.groups(1).expert_model_parallel} does not divide "
+            f"{s.world_size(to.machine.gpus_per_node)} GPUs"
+        ),
+    ),
+    Rule(
+        name="expert_width_by_expert_tensor",
+        demand="expert_tensor_parallel divides the width of an expert",
+        broken=lambda lattice, to: (
+            to.transformer.experts is not None
+            and to.transformer.experts.ffn_hidden_size % lattice["expert_tensor_parallel"] != 0
+        ),
+        reason=lambda s, to: (
+            f"experts of width {to.transformer.experts.ffn_hidden_size} are not divisible by "
+            f"expert_tensor_parallel {s.expert_tensor_parallel}"
+            if to.transformer.experts
+            else ""
+        ),
+    ),
+    Rule(
+        name="experts_split_as_layers",
+        demand=(
+            "expert_tensor_parallel is tensor_parallel, in a model with experts whose program does "
+            "not say otherwise"
+        ),
+        broken=lambda lattice, to: (
+            to.transformer.experts is not None
+            and to.program.splits_experts_as_layers
+            and lattice["expert_tensor_parallel"] != lattice["tensor_parallel"]
+        ),
+        reason=lambda s, to: (
+            f"{to.program.name} splits experts over tensor_parallel {s.tensor_parallel} GPUs, as "
+            f"all other weights, and expert_tensor_parallel is {s.expert_tensor_parallel}"
         ),
     ),
     Rule(

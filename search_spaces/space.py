@@ -136,6 +136,8 @@ class SearchSpace:
                     )
             except InvalidInput as problem:
                 problems.append(problem)
+        if _follows_tensor(choices, program) and transformer.experts and not problems:
+            values["expert_tensor_parallel"] = values["tensor_parallel"]
         own = dict(_own_values(choices, program, problems))
         problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
         if problems:
@@ -261,6 +263,8 @@ def _unvaried(
     """Yield the dimensions that the program does not vary, each with its one value; add to
     `problems` where another was chosen."""
     for name, kept in program.fixed:
+        if name == "expert_tensor_parallel" and kept is None:
+            continue  # it follows tensor_parallel
         value = fixed_default(name, machine)[0] if kept is None else kept
         choice = choices.get(name, AUTO)
         try:
@@ -289,12 +293,21 @@ def _own_values(
             problems.append(problem)
 
 
+def _follows_tensor(choices: Mapping[str, DimensionChoice], program: ProgramCapabilities) -> bool:
+    """Return whether experts are split as all other weights are: by the program, and nothing else
+    is asked for."""
+    asked = choices.get("expert_tensor_parallel", AUTO)
+    return program.splits_experts_as_layers and asked == AUTO
+
+
 def _may_widen(
     dimension: str, choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
 ) -> bool:
     """Return whether a dimension that trades time for memory is searched unasked: where the layouts
     are automatic, or the program searches it, and nothing names it."""
     if dimension in choices or dimension in dict(program.fixed):
+        return False
+    if dimension == "expert_tensor_parallel" and program.splits_experts_as_layers:
         return False
     named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
     return dimension in program.searched or not named_layouts

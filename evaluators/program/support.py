@@ -57,6 +57,7 @@ def capabilities_of(
     return ProgramCapabilities(
         name=name,
         uneven_stages=VARIANTS[megatron.variant].uneven_stages,
+        repeats_query_groups=False,
         refusals=(
             *lacking(name, VARIED),
             *(each for each in defects_of(megatron.path) if not each.of_model),

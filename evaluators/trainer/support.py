@@ -103,6 +103,7 @@ HERE = TrainerRefusal(
 CAPABILITIES = ProgramCapabilities(
     name=NAME,
     refusals=(*ANYWHERE, *OF_MODELS),
+    repeats_query_groups=False,
     own=(OVERLAP,),
 )
 

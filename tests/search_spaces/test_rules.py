@@ -119,9 +119,17 @@ def test_refusals_name_the_numbers(rule: str, changed: dict[str, Any], numbers: 
 
 
 def test_query_groups_are_divided_by_tensor_parallelism() -> None:
-    finding = found({"tensor_parallel": 16}, transformer=LLAMA_70B)["query_groups_by_tensor"]
-    assert finding.reason == "8 query groups are not divisible by tensor_parallel 16"
-    assert "query_groups_by_tensor" not in found({"tensor_parallel": 8}, transformer=LLAMA_70B)
+    name = "query_groups_by_tensor"
+    finding = found({"tensor_parallel": 12}, transformer=LLAMA_70B)[name]
+    assert finding.reason == "8 query groups are not divisible by tensor_parallel 12"
+    for dividing in (8, 16):
+        assert name not in found({"tensor_parallel": dividing}, transformer=LLAMA_70B)
+    whole = ProgramCapabilities(name="a trainer", repeats_query_groups=False)
+    refused = findings(strategy(tensor_parallel=16), LLAMA_70B, FRONTIER, program=whole)
+    (reason,) = (each.reason for each in refused if each.rule == name)
+    assert reason == (
+        "8 query groups are not divisible by tensor_parallel 16, and a trainer does not repeat them"
+    )
 
 
 def test_a_sequence_is_divided_by_tensor_parallelism() -> None:

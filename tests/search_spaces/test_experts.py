@@ -1,0 +1,157 @@
+"""Models with experts: the dimensions that only they have, and what is legal there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.dimensions import DIMENSIONS, OF_EXPERTS
+from search_spaces.groups import ParallelGroups
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
+from search_spaces.rules import findings
+from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Experts, Transformer
+from tests.search_spaces.scene import FRONTIER, GPT_175B, strategy
+
+H100 = load_machine("dgx-h100")
+MOE = replace(
+    load_model("llama-3-8b"),
+    name="a mixture",
+    experts=Experts(num_experts=48, top_k=8, ffn_hidden_size=768),
+)
+WITHOUT_EP = ProgramCapabilities(
+    name="a trainer", refusals=lacking("a trainer", set(DIMENSIONS) - {"expert_parallel"})
+)
+
+
+def layout(**changes: Any) -> Strategy:
+    sound: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 1, "num_nodes": 2}
+    return strategy(**sound | changes)
+
+
+def test_experts_divide_the_replicas_and_not_the_world() -> None:
+    """Table 3 of arXiv 2504.14960: TP 2, CP 2, PP 2 on 64 GPUs, with ETP 1 and EP 8."""
+    groups = ParallelGroups(
+        tensor_parallel=2,
+        context_parallel=2,
+        pipeline_parallel=2,
+        expert_parallel=8,
+        expert_tensor_parallel=1,
+        world_size=64,
+    )
+    assert (groups.model_parallel, groups.data_parallel, groups.left_over) == (8, 8, 0)
+    assert (groups.expert_model_parallel, groups.expert_data_parallel) == (16, 4)
+    assert (groups.dense_shards, groups.expert_shards) == (16, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "within", "stays"),
+    [
+        ("tensor_parallel", 8, 2, True),
+        ("data_parallel", 8, 2, False),
+        ("expert_parallel", 8, 8, True),
+        ("expert_parallel", 4, 4, False),
+        ("expert_data_parallel", 32, 4, True),
+        ("expert_data_parallel", 8, 1, False),
+        ("pipeline_parallel", 32, 1, False),
+        ("pipeline_parallel", 64, 2, True),
+    ],
+)
+def test_what_lies_within_a_domain(name: str, gpus: int, within: int, stays: bool) -> None:
+    """By listing the ranks of the first group."""
+    sizes = {"tensor_parallel": 2, "context_parallel": 2, "pipeline_parallel": 2}
+    groups = ParallelGroups(**sizes, expert_parallel=8, world_size=64)
+    ranks = np.arange(groups.sizes[name]) * groups.strides[name]
+    assert np.count_nonzero(ranks < gpus) == within == groups.within(name, gpus=gpus)
+    assert (ranks[-1] < gpus) == stays == groups.stays_within(name, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("changes", "program", "rule", "words"),
+    [
+        ({"expert_parallel": 16}, ANY_PROGRAM, None, ""),
+        ({"expert_parallel": 8, "expert_tensor_parallel": 2}, ANY_PROGRAM, None, ""),
+        (
+            {"expert_parallel": 5, "num_nodes": 5},
+            ANY_PROGRAM,
+            "experts_by_expert_parallel",
+            "48 experts are not divisible by expert_parallel 5",
+        ),
+        (
+            {"expert_parallel": 16, "expert_tensor_parallel": 2},
+            ANY_PROGRAM,
+            "expert_world_size",
+            "expert_tensor_parallel 2 x expert_parallel 16 x pipeline_parallel 1 = 32 does not "
+            "divide 16 GPUs",
+        ),
+        (
+            {"expert_tensor_parallel": 5, "num_nodes": 10},
+            ANY_PROGRAM,
+            "expert_width_by_expert_tensor",
+            "experts of width 768 are not divisible by expert_tensor_parallel 5",
+        ),
+        (
+            {},
+            WITHOUT_EP,
+            "experts_split_as_layers",
+            "a trainer splits experts over tensor_parallel 2 GPUs, as all other weights, and "
+            "expert_tensor_parallel is 1",
+        ),
+        ({"expert_tensor_parallel": 2}, WITHOUT_EP, None, ""),
+        (
+            {"expert_parallel": 2, "expert_tensor_parallel": 2},
+            WITHOUT_EP,
+            "program",
+            "a trainer has no expert parallelism: expert_parallel must be 1",
+        ),
+    ],
+)
+def test_what_is_legal(
+    changes: dict[str, int], program: ProgramCapabilities, rule: str | None, words: str
+) -> None:
+    """Megatron-LM's `validate_args` and `parallel_state.initialize_model_parallel`."""
+    found = [
+        f for f in findings(layout(**changes), MOE, H100, program=program) if f.severity == "refuse"
+    ]
+    assert [f.rule for f in found] == ([rule] if rule else [])
+    assert words in "".join(f.reason for f in found)
+
+
+def test_a_model_without_experts_has_no_layout_of_them() -> None:
+    (found,) = findings(strategy(expert_parallel=2), GPT_175B, FRONTIER)
+    assert found.rule == "experts_wanted"
+    assert "gpt-175b has no experts, and expert_parallel is 2" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("model", "program", "expert_parallel", "expert_tensor_parallel"),
+    [
+        (MOE, ANY_PROGRAM, (1, 2, 3, 4, 6, 8, 12, 16), (1, 2, 4, 8)),
+        (MOE, WITHOUT_EP, (1,), (1, 2, 4, 8)),
+        (load_model("llama-3-8b"), ANY_PROGRAM, (1,), (1,)),
+    ],
+)
+def test_automatic_values_are_those_of_the_experts(
+    model: Transformer,
+    program: ProgramCapabilities,
+    expert_parallel: tuple[int, ...],
+    expert_tensor_parallel: tuple[int, ...],
+) -> None:
+    choices = dict.fromkeys(OF_EXPERTS, "auto")
+    space = SearchSpace.build(model, H100, nodes=2, choices=choices, program=program)
+    assert space.dimensions["expert_parallel"] == expert_parallel
+    assert space.dimensions["expert_tensor_parallel"] == expert_tensor_parallel
+    of_experts = set(space.beyond_all) - set(space.settings)
+    assert of_experts == (set(OF_EXPERTS) if model.experts else set())
+
+
+def test_a_trainer_without_the_dimension_splits_experts_as_its_layers() -> None:
+    space = SearchSpace.build(MOE, H100, nodes=1, choices={}, program=WITHOUT_EP)
+    lattice = space.lattice()
+    assert len(lattice)
+    assert np.array_equal(lattice["expert_tensor_parallel"], lattice["tensor_parallel"])
