@@ -117,10 +117,7 @@ class SearchSpace:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`;
                 `model`, where the program cannot train it.
         """
-        problems = list(_faults(nodes, machine, choices, program))
-        if (untrained := program.untrained(transformer)) is not None:
-            valid = "a model without, the simulated evaluator, or another trainer"
-            problems.append(InvalidInput("model", transformer.name, untrained, valid=valid))
+        problems = list(_faults(nodes, transformer, machine, choices, program))
         values = dict(_unvaried(choices, machine, program, problems))
         for dimension in (name for name in DIMENSIONS if name not in values):
             default: DimensionChoice | None = AUTO if BY_NAME[dimension].is_searched else None
@@ -343,11 +340,13 @@ def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
 
 def _faults(
     nodes: int,
+    transformer: Transformer,
     machine: Machine,
     choices: Mapping[str, DimensionChoice],
     program: ProgramCapabilities,
 ) -> Iterator[InvalidInput]:
-    """Yield what is wrong with `nodes`, and choices for dimensions that do not exist."""
+    """Yield what is wrong with `nodes`, a model that the program cannot train, and choices for
+    dimensions that do not exist."""
     if not 1 <= nodes <= machine.max_nodes:
         reason = (
             "at least one node is needed"
@@ -355,6 +354,9 @@ def _faults(
             else f"{machine.name} has {machine.max_nodes} node{'s' * (machine.max_nodes > 1)}"
         )
         yield InvalidInput("nodes", nodes, reason, valid=f"1 to {machine.max_nodes}")
+    if (untrained := program.untrained(transformer)) is not None:
+        valid = "a model without, the simulated evaluator, or another trainer"
+        yield InvalidInput("model", transformer.name, untrained, valid=valid)
     known = (*DIMENSIONS, *(dimension.name for dimension in program.own))
     for name in choices:
         if name not in known:

@@ -25,7 +25,9 @@ MOE = replace(
     experts=Experts(num_experts=48, top_k=8, ffn_hidden_size=768),
 )
 WITHOUT_EP = ProgramCapabilities(
-    name="a trainer", refusals=lacking("a trainer", set(DIMENSIONS) - {"expert_parallel"})
+    name="a trainer",
+    refusals=lacking("a trainer", set(DIMENSIONS) - {"expert_parallel"}),
+    trains=("experts",),
 )
 
 
