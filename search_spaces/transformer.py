@@ -391,11 +391,12 @@ class Transformer:
 
     @property
     def features(self) -> tuple[LayerFeature, ...]:
-        """What its layers have that dense ones of GPT or Llama have not."""
+        """What its layers have that dense ones of GPT or Llama have not. A window that holds the
+        whole sequence is none."""
         has: dict[LayerFeature, bool] = {
             "experts": self.experts is not None,
             "latent_attention": self.latent_attention is not None,
-            "window": self.window_layers > 0,
+            "window": self.window_layers > 0 and (self.attention_window or 0) < self.seq_length,
             "mamba": self.mamba is not None,
             "mtp": self.mtp_layers > 0,
         }

@@ -27,6 +27,8 @@ from search_spaces.transformer import Transformer
 FOLDER = "models"
 SIZE = "size"
 """Key of a preset: the bare size by which its model is known."""
+LIKE = "like"
+"""Key of a preset: another one, whose figures it has but for those that it states."""
 
 
 def model_names() -> list[str]:
@@ -79,7 +81,10 @@ def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
 
 def _preset(name: str) -> Transformer:
     table = read_packaged(FOLDER, name)
-    return _from_file({key: value for key, value in table.items() if key != SIZE}, name=name)
+    whole = read_packaged(FOLDER, table[LIKE]) | table if LIKE in table else table
+    return _from_file(
+        {key: value for key, value in whole.items() if key not in (SIZE, LIKE)}, name=name
+    )
 
 
 @cache

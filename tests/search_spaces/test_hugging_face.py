@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ QWEN2_7B: dict[str, Any] = {
     "vocab_size": 152064,
     "tie_word_embeddings": False,
 }
+RECORDED = Path(__file__).parent / "recorded" / "hugging-face-configs.json"
+MIXED: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
+"""Published configurations of models whose layers are not all dense and alike."""
+SCOUT = MIXED["llama-4-scout"]["text_config"]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,61 @@ def test_parameters_are_the_published_ones(
 ) -> None:
     model = model_from_hugging_face(config, name="model")
     assert model.parameters == pytest.approx(published_parameters, rel=0.002)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_published_config_is_its_preset(name: str) -> None:
+    """The sequence length apart, which a configuration does not tell."""
+    preset = load_model(name)
+    read = model_from_hugging_face(MIXED[name], name=name)
+    assert replace(read, seq_length=preset.seq_length) == preset
+    assert read.seq_length == 8192
+
+
+def test_where_no_list_says_so_the_family_says_which_layers_have_a_window() -> None:
+    for name, key in [("gpt-oss-20b", "layer_types"), ("llama-4-scout", "no_rope_layers")]:
+        config = MIXED[name] | MIXED[name].get("text_config", {})
+        del config[key]
+        config.pop("text_config", None)
+        read = model_from_hugging_face(config, name=name)
+        assert read.window_layers == load_model(name).window_layers
+    mistral = MIXED["mixtral-8x7b"] | {"sliding_window": 4096}
+    read = model_from_hugging_face(mistral, name="windowed")
+    assert (read.attention_window, read.window_layers, read.features[-1]) == (4096, 32, "window")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "field"),
+    [
+        ("qwen3-30b-a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step"),
+        ("qwen3-30b-a3b", {"mlp_only_layers": [0]}, "mlp_only_layers"),
+        ("qwen3-30b-a3b", {"num_experts_per_tok": None}, "num_experts_per_tok"),
+        ("qwen3-30b-a3b", {"num_experts_per_tok": 129}, "experts.top_k"),
+        ("deepseek-v3", {"index_topk": 2048}, "index_topk"),
+        ("deepseek-v3", {"moe_layer_freq": 2}, "moe_layer_freq"),
+        ("deepseek-v3", {"kv_lora_rank": None}, "kv_lora_rank"),
+        ("gpt-oss-20b", {"layer_types": ["full_attention"]}, "layer_types"),
+        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "layer_types"),
+        ("llama-4-scout", {"text_config": SCOUT | {"moe_layers": [1, 3]}}, "moe_layers"),
+        (
+            "llama-4-scout",
+            {"text_config": SCOUT | {"interleave_moe_layer_step": 2}},
+            "interleave_moe_layer_step",
+        ),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M*E-" * 13}, "hybrid_override_pattern"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "hybrid_override_pattern"),
+        ("nemotron-h-8b", {"hybrid_override_pattern": "G" * 52}, "hybrid_override_pattern"),
+        ("nemotron-h-8b", {"num_nextn_predict_layers": 1}, "num_nextn_predict_layers"),
+        ("nemotron-3-nano-30b-a3b", {"moe_latent_size": 1024}, "moe_latent_size"),
+    ],
+)
+def test_layers_that_cannot_be_described_are_refused_by_their_key(
+    name: str, change: dict[str, Any], field: str
+) -> None:
+    with pytest.raises((InvalidInput, InvalidInputs)) as refusal:
+        model_from_hugging_face(MIXED[name] | change, name=name)
+    problems = getattr(refusal.value, "problems", [refusal.value])
+    assert [problem.field for problem in problems] == [f"model.{field}"]
 
 
 def test_a_config_file_is_named_by_its_folder(tmp_path: Path) -> None:

@@ -70,22 +70,42 @@ def test_a_model_with_fewer_layers_says_so() -> None:
 @pytest.mark.parametrize(
     ("name", "total", "active", "embeddings"),
     [
-        ("qwen3-30b-a3b", 30.5e9, 3.34e9, 2),
-        ("deepseek-v3", 671.0e9, 36.7e9, 1),
+        ("qwen3-30b-a3b", 30.5e9, 3.3e9, 2),
+        ("qwen3-235b-a22b", 235e9, 22e9, 2),
+        ("deepseek-v2-lite", 15.7e9, 2.4e9, 1),
+        ("deepseek-v3", 671e9, 36.7e9, 1),
+        ("kimi-k2", 1026e9, 32e9, 1),
+        ("mixtral-8x7b", 46.7e9, 12.9e9, 2),
+        ("mixtral-8x22b", 141e9, 39e9, 2),
+        ("gpt-oss-20b", 20.91e9, 3.61e9, 1),
         ("gpt-oss-120b", 116.83e9, 5.13e9, 1),
-        ("nemotron-3-nano-30b-a3b", 31.6e9, 3.2e9, 1),
-        ("llama-3-405b", 405.8e9, 405.8e9, 2),
+        ("llama-4-scout", 109e9 - 0.87e9, 17.2e9, 2),  # 0.87e9 are of the vision encoder
+        ("nemotron-3-nano-30b-a3b", 31.6e9, 3.6e9, 2),
+        ("nemotron-h-8b", 8.1e9, 8.1e9, 2),
+        ("llama-3.1-8b", 8.03e9, 8.03e9, 2),
+        ("llama-3.1-70b", 70.6e9, 70.6e9, 2),
+        ("llama-3.1-405b", 405.8e9, 405.8e9, 2),
     ],
 )
 def test_a_published_model_has_its_published_parameters(
     name: str, total: float, active: float, embeddings: int
 ) -> None:
-    """`embeddings`: whether the publisher counts the input embedding, the output layer, or both
-    among the active parameters."""
+    """`embeddings`: how many of the input embedding and the output layer the publisher counts among
+    the active parameters, which are printed with two digits or three."""
     model = load_model(name)
     assert model.parameters == pytest.approx(total, rel=0.005)
     counted = model.active_parameters - (2 - embeddings) * model.embedding_parameters
-    assert counted == pytest.approx(active, rel=0.01)
+    assert counted == pytest.approx(active, rel=0.022)
+
+
+def test_two_publishers_count_no_embeddings() -> None:
+    moonlight, glm = load_model("moonlight-16b-a3b"), load_model("glm-4.5")
+    ends = 2 * moonlight.embedding_parameters
+    assert moonlight.parameters - ends == pytest.approx(15.29e9, rel=0.001)
+    assert moonlight.active_parameters - ends == pytest.approx(2.24e9, rel=0.005)
+    ends = 2 * glm.embedding_parameters
+    assert glm.parameters + glm.mtp_parameters - ends == pytest.approx(355e9, rel=0.001)
+    assert glm.active_parameters - ends == pytest.approx(32e9, rel=0.005)
 
 
 def test_kinds_of_layers_add_up_and_keep_their_places_in_a_model_with_fewer() -> None:
