@@ -127,6 +127,8 @@ class Supervisor:
         world_size = groups.world_size
         if groups.left_over:
             return f"{world_size} ranks cannot hold whole replicas of {strategy.short()}"
+        if transformer.experts and groups.experts_left_over:
+            return f"{world_size} ranks cannot hold whole copies of the experts"
         if self.ranks.device == "cuda" and gpu_count() < world_size:
             return (
                 f"the strategy takes {world_size} GPUs and this machine shows {gpu_count()} "

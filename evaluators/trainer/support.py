@@ -9,7 +9,7 @@ from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import LackingRefusal, ProgramCapabilities, lacking
+from search_spaces.program import LackingRefusal, OwnDimension, ProgramCapabilities, lacking
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -59,10 +59,16 @@ VARIED = (
     "flash_attention",
     "precision",
     "context_parallel",
+    "expert_parallel",
 )
 """The dimensions that it trains with several values of."""
 
 NAME = "the bundled trainer"
+
+BALANCED = "balanced"
+
+ROUTING = OwnDimension(name="routing", values=("learned", BALANCED), searched=False)
+"""Which experts a token passes: those that the router chooses, or each in turn."""
 
 ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
     *lacking(NAME, VARIED),
@@ -73,10 +79,22 @@ ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
         because="the bundled trainer runs fp16 only with ZeRO 1 to 3, not with zero_stage 0",
         meets=lambda s: s.precision == "fp16" and s.zero_stage == 0,
     ),
+    # Of the experts' gradients it takes those of one tensor-parallel rank.
+    TrainerRefusal(
+        dimensions=("zero_stage", "expert_parallel", "tensor_parallel"),
+        because="DeepSpeed clips gradients by a wrong norm with zero_stage 3 where expert_parallel "
+        "and tensor_parallel are both above 1",
+        meets=lambda s: s.zero_stage == 3 and s.expert_parallel > 1 and s.tensor_parallel > 1,
+    ),
 )
 """Refused whatever the nodes have, so that spaces leave these strategies out."""
 
 OF_MODELS = (
+    ModelRefusal(
+        dimensions=(ROUTING.name,),
+        because="routing is of tokens to experts, which the model does not have",
+        meets=lambda s, t: t.experts is None and s.value(ROUTING.name) is not None,
+    ),
     ModelRefusal(
         dimensions=("context_parallel", "tensor_parallel"),
         because="the bundled trainer exchanges sequences for query groups: context_parallel x "
@@ -104,7 +122,9 @@ CAPABILITIES = ProgramCapabilities(
     name=NAME,
     refusals=(*ANYWHERE, *OF_MODELS),
     repeats_query_groups=False,
-    own=(OVERLAP,),
+    trains=("experts", "latent_attention", "window"),
+    fixed=(("expert_tensor_parallel", None),),
+    own=(OVERLAP, ROUTING),
 )
 
 DECISIVE = tuple(
@@ -137,14 +157,20 @@ def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
     if (untrained := CAPABILITIES.untrained(transformer)) is not None:
         return untrained
     ranks = strategy.tensor_parallel
+    experts = transformer.experts
     cut = {
         "attention heads": transformer.num_attention_heads,
         "query groups": transformer.num_query_groups,
         "FFN columns": transformer.ffn_hidden_size,
+        "columns of an expert": experts.ffn_hidden_size if experts else 0,
+        "columns of the shared experts": experts.shared_ffn_hidden_size if experts else 0,
     }
     for what, count in cut.items():
         if count % ranks:
             return f"{count} {what} cannot be divided among {ranks} tensor-parallel ranks"
+    if experts and experts.num_experts % strategy.expert_parallel:
+        ranks = strategy.expert_parallel
+        return f"{experts.num_experts} experts cannot be divided among {ranks} ranks"
     if strategy.pipeline_parallel > transformer.num_layers:
         return f"{transformer.num_layers} layers cannot fill {strategy.pipeline_parallel} stages"
     return next((each.because for each in OF_MODELS if each.meets(strategy, transformer)), None)

@@ -7,10 +7,12 @@ holds the same numbers however it is laid out.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from deepspeed.utils import groups
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -19,9 +21,14 @@ from evaluators.trainer.rank_group import RankGroup
 
 @dataclass(frozen=True)
 class Build:
-    """How weights come into being: where, in which precision, from which seed, cut how."""
+    """How weights come into being: where, in which precision, from which seed, cut how.
+
+    Attributes:
+        experts: the ranks that share the experts of a layer.
+    """
 
     tensor: RankGroup
+    experts: RankGroup
     device: torch.device
     dtype: torch.dtype
     seed: int
@@ -31,6 +38,17 @@ class Build:
         start, stop = self.tensor.share(shape[dim])
         part = self._drawn(name, shape, std).narrow(dim, start, stop - start)
         return self._flagged(part, cut=True)
+
+    def of_experts(
+        self, names: Sequence[str], shape: tuple[int, int], *, std: float, dim: int
+    ) -> nn.Parameter:
+        """Return this rank's part, along `dim`, of a normal matrix for each of its experts."""
+        start, stop = self.tensor.share(shape[dim])
+        parts = [self._drawn(name, shape, std).narrow(dim, start, stop - start) for name in names]
+        parameter = self._flagged(torch.stack(parts), cut=True)
+        if self.experts.size > 1:
+            mark_of_experts(parameter, self.experts.size)
+        return parameter
 
     def whole(self, name: str, shape: tuple[int, ...], *, std: float) -> nn.Parameter:
         """Return a normal array that every tensor-parallel rank holds."""
@@ -52,6 +70,29 @@ class Build:
         parameter = nn.Parameter(placed.contiguous())
         parameter.model_parallel = cut or self.tensor.rank == 0  # type: ignore[attr-defined]
         return parameter
+
+
+def expert_group_name(expert_parallel: int) -> str:
+    """Return DeepSpeed's name of the ranks that share experts, and of those with the same."""
+    return f"ep_size_{expert_parallel}"
+
+
+def mark_of_experts(parameter: nn.Parameter, expert_parallel: int) -> None:
+    """Tell DeepSpeed that only the ranks with the same experts share a parameter.
+
+    Up to ZeRO 2 it looks at the first two attributes, under ZeRO 3 at the others, the last as the
+    parameter is made.
+    """
+    name = expert_group_name(expert_parallel)
+    attributes = {
+        "allreduce": False,
+        "group_name": name,
+        "ds_zero_placement_family": "autoep_expert",
+        "ds_zero_partition_group_name": name,
+        "ds_zero_partition_process_group": groups._get_expert_data_parallel_group(name),
+    }
+    for attribute, value in attributes.items():
+        setattr(parameter, attribute, value)
 
 
 class _CopyToRanks(torch.autograd.Function):

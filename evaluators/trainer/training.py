@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import deepspeed
@@ -11,14 +12,18 @@ import torch
 import torch.distributed as dist
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
+from deepspeed.utils import groups
 from torch import nn
 
-from evaluators.frameworks.deepspeed import deepspeed_config
+from evaluators.frameworks.deepspeed import GRADIENT_CLIPPING, deepspeed_config
+from evaluators.trainer.clipping import GradientClip, clips_wrongly
 from evaluators.trainer.data import Samples
 from evaluators.trainer.memory import Memory
-from evaluators.trainer.model import Block, Embedding, Plan, WholeModel, loss_of, middle_layers
-from evaluators.trainer.rank_group import RankGroup, group_of
-from evaluators.trainer.tensor_parallel import Build
+from evaluators.trainer.model import Block, Embedding, WholeModel, loss_of, middle_layers
+from evaluators.trainer.plan import Plan
+from evaluators.trainer.rank_group import ALONE, RankGroup, group_of
+from evaluators.trainer.support import BALANCED, ROUTING
+from evaluators.trainer.tensor_parallel import Build, expert_group_name
 from evaluators.trial import TrialRequest
 from search_spaces.program import stage_layers
 
@@ -35,13 +40,21 @@ class Training(Protocol):
         """Take one optimizer step over a global batch; return the mean loss of all ranks."""
 
 
-def build_training(request: TrialRequest, *, device: torch.device, memory: Memory) -> Training:
-    """Build the model under the memory limit; the communicators come first and are not counted."""
-    strategy = request.strategy
-    replicas, parts = (
-        strategy.data_parallel(request.machine.gpus_per_node),
-        strategy.context_parallel,
-    )
+def build_training(
+    request: TrialRequest,
+    *,
+    device: torch.device,
+    memory: Memory,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> Training:
+    """Build the model under the memory limit; the communicators come first and are not counted.
+
+    Args:
+        changes: sections of DeepSpeed's configuration in place of a trial's own.
+    """
+    transformer, strategy = request.transformer, request.strategy
+    replicas = strategy.data_parallel(request.machine.gpus_per_node)
+    parts = strategy.context_parallel
     # The ranks that share a sequence are data-parallel ones to DeepSpeed: each has a batch of its
     # own, and the gradient is the mean of all.
     topology = PipeModelDataParallelTopology(
@@ -49,13 +62,20 @@ def build_training(request: TrialRequest, *, device: torch.device, memory: Memor
         num_mp=strategy.tensor_parallel,
         num_dp=replicas * parts,
     )
-    tensor = group_of(topology.get_axis_comm_lists("model"))
-    context = _context_group(topology, parts)
-    build = Build(tensor, device, DTYPES[strategy.precision], request.seed)
-    plan = Plan(request.transformer, strategy, build, context)
+    grid = PipelineParallelGrid(topology=topology)
+    context = _side_by_side(topology, parts)
+    build = Build(
+        tensor=group_of(topology.get_axis_comm_lists("model")),
+        experts=_expert_group(grid, strategy.expert_parallel),
+        device=device,
+        dtype=DTYPES[strategy.precision],
+        seed=request.seed,
+    )
+    balanced = strategy.value(ROUTING.name) == BALANCED
+    plan = Plan(transformer, strategy, build, context, balanced=balanced)
     samples = Samples(
-        vocab_size=request.transformer.vocab_size,
-        seq_length=request.transformer.seq_length,
+        vocab_size=transformer.vocab_size,
+        seq_length=transformer.seq_length,
         seed=request.seed,
         replica=topology.get_coord(dist.get_rank()).data // parts,
         replicas=replicas,
@@ -64,17 +84,31 @@ def build_training(request: TrialRequest, *, device: torch.device, memory: Memor
         parts=parts,
     )
     config = deepspeed_config(
-        request.transformer, strategy, data_parallel=replicas * parts, program="trainer"
+        transformer, strategy, data_parallel=replicas * parts, program="trainer"
     )
+    config |= changes
     kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
     limit_gib = request.machine.memory_gib
-    return kind(plan, samples, config, topology=topology, memory=memory, limit_gib=limit_gib)
+    return kind(plan, samples, config, grid=grid, memory=memory, limit_gib=limit_gib)
 
 
-def _context_group(topology: Any, size: int) -> RankGroup:
-    """Return the ranks that share each sequence, which lie side by side."""
+def _side_by_side(topology: Any, size: int) -> RankGroup:
+    """Return the ranks that share each sequence: neighbours among the data-parallel ones."""
     lists = topology.get_axis_comm_lists("data")
     return group_of([ranks[i : i + size] for ranks in lists for i in range(0, len(ranks), size)])
+
+
+def _expert_group(grid: Any, size: int) -> RankGroup:
+    """Return the ranks that share the experts of a layer, in the groups that DeepSpeed keeps.
+
+    They are neighbours among the data-parallel ranks of a stage and of a part of each layer, so
+    each expert is cut over the tensor-parallel ranks.
+    """
+    if size == 1:
+        return ALONE
+    groups._create_expert_data_and_model_parallel(size, mpu=grid)
+    group = groups._get_expert_parallel_group(expert_group_name(size))
+    return RankGroup(dist.get_rank(group), size, group)
 
 
 class WholeTraining:
@@ -86,13 +120,12 @@ class WholeTraining:
         samples: Samples,
         config: dict[str, Any],
         *,
-        topology: Any,
+        grid: Any,
         memory: Memory,
         limit_gib: float,
     ) -> None:
         self.samples = samples
         self.device = plan.build.device
-        grid = PipelineParallelGrid(topology=topology)
         self.group = grid.get_data_parallel_group()
         memory.limit(limit_gib)
         # Under ZeRO 3 each layer is cut up as soon as it is made: no rank ever holds the model.
@@ -104,7 +137,7 @@ class WholeTraining:
             enabled=partitioned,
         ):
             model = WholeModel(plan)
-        self.engine: Any = _initialize(model, config, mpu=grid)
+        self.engine: Any = _initialize(model, plan, config, grid=grid)
 
     def accumulate(self, steps: int) -> None:
         samples = self.samples
@@ -132,14 +165,15 @@ class PipelineTraining:
         samples: Samples,
         config: dict[str, Any],
         *,
-        topology: Any,
+        grid: Any,
         memory: Memory,
         limit_gib: float,
     ) -> None:
         self.samples = samples
         self.steps = plan.strategy.gradient_accumulation_steps
+        topology = grid.topology()
         model = _LimitedPipeline(plan, topology=topology, memory=memory, limit_gib=limit_gib)
-        self.engine: Any = _initialize(model, config, mpu=None)
+        self.engine: Any = _initialize(model, plan, config, grid=grid)
 
     def accumulate(self, steps: int) -> None:
         samples = self.samples
@@ -190,15 +224,27 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
         super()._build()
 
 
-def _initialize(model: nn.Module, config: dict[str, Any], *, mpu: Any) -> Any:
+def _initialize(model: nn.Module, plan: Plan, config: dict[str, Any], *, grid: Any) -> Any:
+    clips_itself = clips_wrongly(plan.strategy)
+    if clips_itself:
+        config = {**config, "gradient_clipping": 0.0}
+    pipelined = isinstance(model, PipelineModule)
     engine, *_ = deepspeed.initialize(
         model=model,
         model_parameters=[p for p in model.parameters() if p.requires_grad],
         config=config,
-        mpu=mpu,
+        mpu=None if pipelined else grid,  # a pipeline has one of its own
         dist_init_required=False,
     )
     # For 16-bit formats without ZeRO, DeepSpeed allocates the optimizer's moments by a step with
     # empty gradients, which Adam's bias correction would count: the first steps would be too small.
     engine.basic_optimizer.state.clear()
+    if clips_itself:
+        clip = GradientClip(
+            list(model.parameters()),
+            experts=plan.build.experts,
+            model=grid.get_model_parallel_group(),
+            most=GRADIENT_CLIPPING,
+        )
+        engine.basic_optimizer.register_step_pre_hook(clip)
     return engine

@@ -1,0 +1,188 @@
+"""Causal self-attention: with grouped queries or latent keys and values, over all tokens or a
+window of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from evaluators.trainer.context_parallel import part_of_sequence, whole_sequence
+from evaluators.trainer.dense import Normalization
+from evaluators.trainer.plan import STANDARD_DEVIATION, Plan
+from evaluators.trainer.tensor_parallel import ColumnLinear, RowLinear, copy_to_ranks
+from search_spaces.transformer import LatentAttention
+
+ROTARY_BASE = 10_000.0
+
+Queries = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values, each of shape (samples, heads, length, width)."""
+
+
+class GroupedProjection(nn.Module):
+    """Queries, keys and values of grouped-query attention.
+
+    The rows of the fused projection are ordered group by group: its queries, its key, its value.
+    """
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        super().__init__()
+        t = plan.transformer
+        self.head_dim, self.rotary = t.head_width, not t.has_biases
+        self.width = t.num_attention_heads // t.num_query_groups + 2
+        self.project = ColumnLinear(
+            plan.build,
+            f"{name}.project",
+            inputs=t.hidden_size,
+            outputs=t.query_size + 2 * t.kv_size,
+            bias=plan.bias,
+            std=STANDARD_DEVIATION,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return this rank's groups, of shape (samples, length, groups, width)."""
+        return self.project(x).view(*x.shape[:2], -1, self.width * self.head_dim)  # type: ignore
+
+    def split(self, groups: Tensor) -> Queries:
+        groups = groups.view(*groups.shape[:3], self.width, self.head_dim)
+        q = groups[..., :-2, :].flatten(2, 3).transpose(1, 2)
+        k, v = groups[..., -2, :].transpose(1, 2), groups[..., -1, :].transpose(1, 2)
+        return (rotated(q), rotated(k), v) if self.rotary else (q, k, v)
+
+
+class LatentProjection(nn.Module):
+    """Queries, keys and values of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    What compresses is whole on every tensor-parallel rank, what expands is cut by heads.
+    """
+
+    def __init__(self, plan: Plan, shape: LatentAttention, name: str) -> None:
+        super().__init__()
+        t, build, self.shape, self.tensor = plan.transformer, plan.build, shape, plan.build.tensor
+        self.query_width = shape.qk_head_dim + shape.rope_head_dim
+        self.compress_queries, self.query_norm = None, None
+        if shape.q_rank is not None:
+            down = (shape.q_rank, t.hidden_size)
+            self.compress_queries = build.whole(f"{name}.q down", down, std=STANDARD_DEVIATION)
+            self.query_norm = Normalization(plan, shape.q_rank)
+        self.queries = ColumnLinear(
+            build,
+            f"{name}.q",
+            inputs=shape.q_rank or t.hidden_size,
+            outputs=t.num_attention_heads * self.query_width,
+            bias=False,
+            std=STANDARD_DEVIATION,
+        )
+        self.compressed = [shape.kv_rank, shape.rope_head_dim]
+        down = (sum(self.compressed), t.hidden_size)
+        self.compress = build.whole(f"{name}.kv down", down, std=STANDARD_DEVIATION)
+        self.norm = Normalization(plan, shape.kv_rank)
+        self.expand = ColumnLinear(
+            build,
+            f"{name}.kv",
+            inputs=shape.kv_rank,
+            outputs=t.num_attention_heads * (shape.qk_head_dim + shape.v_head_dim),
+            bias=False,
+            std=STANDARD_DEVIATION,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return this rank's heads, of shape (samples, length, heads, width)."""
+        latent = x
+        if self.compress_queries is not None and self.query_norm is not None:
+            latent = self.query_norm(functional.linear(x, self.compress_queries))
+        queries = self.queries(latent).view(*x.shape[:2], -1, self.query_width)
+        compressed = functional.linear(x, self.compress)
+        latent, rope = torch.split(compressed, self.compressed, dim=-1)
+        expanded = self.expand(self.norm(latent)).view(*queries.shape[:3], -1)
+        # All heads share the rotary part of the keys.
+        shared = copy_to_ranks(rope, self.tensor).unsqueeze(2).expand(-1, -1, queries.shape[2], -1)
+        return torch.cat([queries, shared, expanded], dim=-1)
+
+    def split(self, heads: Tensor) -> Queries:
+        shape = self.shape
+        rope, width = shape.rope_head_dim, shape.qk_head_dim
+        parts = [width, rope, rope, width, shape.v_head_dim]
+        q, q_rope, k_rope, k, v = torch.split(heads.transpose(1, 2), parts, dim=-1)
+        q = torch.cat([q, rotated(q_rope)], dim=-1)
+        return q, torch.cat([k, rotated(k_rope)], dim=-1), v
+
+
+class Attention(nn.Module):
+    """Causal self-attention with the heads cut over the ranks, query groups kept together."""
+
+    def __init__(self, plan: Plan, name: str, *, window: int | None) -> None:
+        super().__init__()
+        t, latent = plan.transformer, plan.transformer.latent_attention
+        self.context, self.window = plan.context, window
+        self.flash = plan.strategy.flash_attention
+        self.recompute = plan.strategy.activation_checkpointing == "selective"
+        self.heads = (
+            GroupedProjection(plan, name)
+            if latent is None
+            else LatentProjection(plan, latent, name)
+        )
+        self.output = RowLinear(
+            plan.build,
+            f"{name}.output",
+            inputs=t.num_attention_heads * (latent.v_head_dim if latent else t.head_width),
+            outputs=t.hidden_size,
+            bias=plan.bias,
+            std=plan.residual_std,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads.split(whole_sequence(self.heads(x), self.context))
+        mixed = recomputed(self._mix, q, k, v) if self.recompute else self._mix(q, k, v)
+        part = part_of_sequence(mixed.transpose(1, 2), self.context)
+        return self.output(part.flatten(2))  # type: ignore[no-any-return]
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mix = fused_attention if self.flash else explicit_attention
+        return mix(q, k, v, window=self.window)
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
+    """Return attention by torch's own kernel, which keeps no score matrix."""
+    attention, grouped = functional.scaled_dot_product_attention, q.shape[1] != k.shape[1]
+    if window is None:
+        return attention(q, k, v, is_causal=True, enable_gqa=grouped)
+    visible = ~hidden(q.shape[-2], window=window, device=q.device)
+    return attention(q, k, v, attn_mask=visible, enable_gqa=grouped)
+
+
+def explicit_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = None) -> Tensor:
+    """Return attention through scores of shape (samples, heads, length, length)."""
+    repeats = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    masked = hidden(q.shape[-2], window=window, device=q.device)
+    return scores.masked_fill(masked, float("-inf")).softmax(dim=-1) @ v
+
+
+def hidden(length: int, *, window: int | None, device: torch.device) -> Tensor:
+    """Return, of shape (length, length), which tokens each does not attend to: those ahead of it,
+    and those before the last `window` ones."""
+    every = torch.ones(length, length, dtype=torch.bool, device=device)
+    ahead = every.triu(1)
+    return ahead if window is None else ahead | every.tril(-window)
+
+
+def rotated(x: Tensor) -> Tensor:
+    """Return x, of shape (samples, heads, length, head_dim), rotated (Su et al. 2021, eq. 34)."""
+    half = x.shape[-1] // 2
+    rates = ROTARY_BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    angles = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)[:, None] * rates
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
+
+
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Run now and again in the backward pass; reentrant, which ZeRO 3's gathering hooks need."""
+    result: Tensor = checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
+    return result

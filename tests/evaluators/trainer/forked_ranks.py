@@ -1,0 +1,158 @@
+"""Trains trials' models with any optimizer, on ranks that are forked from one warm process.
+
+`python -m tests.evaluators.trainer.forked_ranks` reads a task in JSON from each line of its input,
+and answers with a line of the losses of its steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+from evaluators import processes
+from evaluators.trainer.libraries import environment, load
+from evaluators.trial import TrialRequest
+from evaluators.trial_files import request_as_dict, request_from_dict
+
+OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "AdamW": {},
+    "SGD": {
+        "optimizer": {"type": "SGD", "params": {"lr": 1.0}},
+        "zero_allow_untested_optimizer": True,
+    },
+}
+"""What differs from a trial's own settings of DeepSpeed. AdamW does not see a gradient of the wrong
+scale, SGD does."""
+
+Losses = dict[str, list[float]]
+"""By optimizer, the loss of each step."""
+
+
+class ForkedRanks(AbstractContextManager["ForkedRanks"]):
+    """The warm process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tasks = folder, 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            env=os.environ | environment("cpu", extensions=folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def losses(
+        self,
+        request: TrialRequest,
+        *,
+        steps: int,
+        optimizers: Sequence[str] = tuple(OPTIMIZERS),
+        plant: float = 1.0,
+    ) -> Losses:
+        """Return the losses of a layout at its own GAS.
+
+        Args:
+            plant: a factor of the experts' gradients, an error on purpose.
+        """
+        self.tasks += 1
+        folder = self.folder / str(self.tasks)
+        folder.mkdir()
+        task = {
+            "request": request_as_dict(request),
+            "folder": str(folder),
+            "steps": steps,
+            "optimizers": list(optimizers),
+            "plant": plant,
+        }
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        answer: Losses | None = json.loads(self.process.stdout.readline())
+        assert answer is not None, (folder / "log").read_text()[-5000:]
+        return answer
+
+    def __exit__(self, *_: object) -> Literal[False]:
+        self.process.kill()
+        self.process.communicate()
+        return False
+
+
+def _train(task: Mapping[str, Any], rank: int, world_size: int) -> None:
+    """Be one rank of a task; the first one leaves the losses in its folder."""
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    from deepspeed.moe.utils import is_moe_param
+
+    from evaluators.trainer.memory import memory_of
+    from evaluators.trainer.training import build_training
+
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    folder, request = Path(task["folder"]), request_from_dict(task["request"])
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+    deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
+    losses = {}
+    for optimizer in task["optimizers"]:
+        training: Any = build_training(
+            request,
+            device=torch.device("cpu"),
+            memory=memory_of("cpu"),
+            changes=OPTIMIZERS[optimizer],
+        )
+        for parameter in training.engine.module.parameters():
+            if is_moe_param(parameter):
+                parameter.register_hook(lambda gradient: gradient * task["plant"])
+        training.accumulate(request.strategy.gradient_accumulation_steps)
+        losses[optimizer] = [training.iterate() for _ in range(task["steps"])]
+    dist.barrier()
+    if rank == 0:
+        (folder / "losses.json").write_text(json.dumps(losses))
+
+
+def _answer(task: Mapping[str, Any]) -> Losses | None:
+    """Return the losses of a task; None where a rank failed."""
+    folder, request = Path(task["folder"]), request_from_dict(task["request"])
+    world_size = request.strategy.world_size(request.machine.gpus_per_node)
+    pids = []
+    for rank in range(world_size):
+
+        def work(rank: int = rank) -> int:
+            with (folder / "log").open("ab") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            try:
+                _train(task, rank, world_size)
+            except BaseException:
+                import traceback
+
+                traceback.print_exc()
+                raise
+            sys.stdout.flush()
+            os._exit(0)
+
+        pids.append(processes.fork(work))
+    running = set(pids)
+    while running:
+        pid, status = os.wait()
+        running.discard(pid)
+        if status:
+            for other in running:
+                processes.kill(other)
+            return None
+    losses: Losses = json.loads((folder / "losses.json").read_text())
+    return losses
+
+
+if __name__ == "__main__":
+    load()
+    for line in sys.stdin:
+        print(json.dumps(_answer(json.loads(line))), flush=True)
