@@ -168,6 +168,8 @@ def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
     for what, count in cut.items():
         if count % ranks:
             return f"{count} {what} cannot be divided among {ranks} tensor-parallel ranks"
+    if experts and strategy.expert_tensor_parallel != ranks:
+        return f"it splits experts over the {ranks} tensor-parallel ranks, as all other weights"
     if experts and experts.num_experts % strategy.expert_parallel:
         ranks = strategy.expert_parallel
         return f"{experts.num_experts} experts cannot be divided among {ranks} ranks"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from evaluators.trainer.device import gpu_count
 from evaluators.trainer.support import indivisible
 from search_spaces.lattice import Lattice
 from tests.evaluators.local.trials import GPT, LLAMA, strategy
+from tests.evaluators.trainer.test_experts import MIXTURE
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,7 @@ from tests.evaluators.local.trials import GPT, LLAMA, strategy
         (strategy(sequence_parallel=True), "sequence"),
         (strategy(1, 2, zero_stage=2), "pipeline_parallel"),
         (strategy(precision="fp16"), "fp16"),
+        (strategy(2, zero_stage=3, expert_parallel=2, expert_tensor_parallel=2), "wrong norm"),
     ],
     ids=str,
 )
@@ -46,6 +49,20 @@ def test_a_model_that_cannot_be_cut_is_refused() -> None:
     assert "3 tensor-parallel" in (indivisible(GPT, strategy(3)) or "")
     assert "query groups" in (indivisible(LLAMA, strategy(4)) or "")
     assert "stages" in (indivisible(GPT, strategy(1, 5)) or "")
+
+
+def test_experts_that_cannot_be_shared_out_are_refused() -> None:
+    assert indivisible(MIXTURE, strategy(2, expert_parallel=4, expert_tensor_parallel=2)) is None
+    assert "tensor-parallel ranks" in (indivisible(MIXTURE, strategy(2)) or "")
+    assert "3 ranks" in (indivisible(MIXTURE, strategy(expert_parallel=3)) or "")
+    balanced = strategy(settings=(("routing", "balanced"),))
+    assert indivisible(MIXTURE, balanced) is None
+    assert "does not have" in (indivisible(GPT, balanced) or "")
+
+
+def test_a_model_with_layers_that_it_lacks_is_refused_in_a_sentence() -> None:
+    predicting = replace(MIXTURE, mtp_layers=1)
+    assert "cannot train multi-token prediction" in (indivisible(predicting, strategy()) or "")
 
 
 def test_it_is_told_without_torch() -> None:
