@@ -30,12 +30,13 @@ def model_needs(query: ModelQuery) -> ModelNeeds:
     return ModelNeeds(
         model=model_shape(transformer),
         parameters=parameters,
+        active_parameters=transformer.active_parameters,
         parameters_gb=float(per_parameter.parameters) * gb,
         gradients_gb=float(per_parameter.gradients) * gb,
         optimizer_gb=float(per_parameter.optimizer) * gb,
         memory_gb=float(per_parameter.total) * gb,
         tokens=tokens,
         assumed=query.tokens is None,
-        flops_6n=6.0 * parameters * tokens,
+        flops_6n=6.0 * transformer.active_parameters * tokens,
         model_flops=transformer.model_flops(1) / transformer.seq_length * tokens,
     )

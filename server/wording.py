@@ -26,6 +26,7 @@ from autotune.schemas import (
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
+from search_spaces.transformer import Transformer
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
@@ -246,6 +247,15 @@ def parameters(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:.0f}"
+
+
+def model_size(model: Transformer) -> str:
+    """Return `70.6B parameters`, or `671B parameters, 37.6B active` where a token passes only some
+    of the experts."""
+    whole = f"{parameters(model.parameters)} parameters"
+    if model.experts is None:
+        return whole
+    return f"{whole}, {parameters(model.active_parameters)} active"
 
 
 def axis_unit(longest_s: float) -> tuple[str, float]:

@@ -26,7 +26,9 @@ class ModelNeeds(Wire):
     model: ModelShape
     """The model."""
     parameters: int
-    """Parameters; a tied output layer counts once."""
+    """Parameters but those of multi-token prediction; a tied output layer counts once."""
+    active_parameters: int
+    """Parameters that one token passes: all but the experts to which it is not routed."""
     parameters_gb: float
     """Weights, 6 bytes per parameter: a 16-bit copy and an fp32 copy, GB."""
     gradients_gb: float
@@ -40,7 +42,7 @@ class ModelNeeds(Wire):
     assumed: bool
     """Whether `tokens` is the assumption of 20 per parameter."""
     flops_6n: float
-    """FLOPs of the training by the rule of thumb: 6 per parameter and token."""
+    """FLOPs of the training by the rule of thumb: 6 per active parameter and token."""
     model_flops: float
     """FLOPs of the training by the model's own count: every matrix product, the whole score matrix
     of attention, no recomputation."""

@@ -19,7 +19,7 @@ from search_spaces.catalog import load_machine, load_model, machine_names, model
 from search_spaces.dimensions import TABLE, Scalar, setting_text
 from server.adapters import usable_adapters
 from server.profiles import profile_summaries
-from server.wording import parameters
+from server.wording import model_size
 
 LOCAL = "local"
 
@@ -79,6 +79,32 @@ SHAPE_FIELDS = (
     FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
 )
 
+LAYER_FIELDS = (
+    FormField(
+        name="model.experts",
+        label="Experts",
+        kind="table",
+        hint="such as num_experts=64 top_k=6 ffn_hidden_size=1408 dense_layers=1",
+    ),
+    FormField(
+        name="model.latent_attention",
+        label="Latent attention",
+        kind="table",
+        hint="such as kv_rank=512 qk_head_dim=128 rope_head_dim=64 v_head_dim=128",
+    ),
+    FormField(name="model.attention_window", label="Attention window", hint="tokens"),
+    FormField(name="model.window_layers", label="Layers with the window"),
+    FormField(name="model.mtp_layers", label="Multi-token prediction layers"),
+    FormField(
+        name="model.mamba",
+        label="Mamba-2 layers",
+        kind="table",
+        hint="such as layers=24 attention_layers=4 num_heads=128 head_dim=64 state_size=128 "
+        "num_groups=8",
+    ),
+)
+"""What the layers of a custom shape have beside those of GPT and Llama."""
+
 SEARCHES: dict[SearchMethod, str] = {
     "calibrated": "DeepHyper with the calibrated cost model",
     "deephyper": "DeepHyper alone",
@@ -134,9 +160,7 @@ def model_choices() -> list[SelectOption]:
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
-        SelectOption(
-            m.name, f"{parameters(m.parameters)}: {s.num_layers} layers, hidden {s.hidden_size}"
-        )
+        SelectOption(m.name, f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}")
         for m, s in shapes
     ]
 

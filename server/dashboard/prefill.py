@@ -97,7 +97,9 @@ def _labels(changed: Mapping[str, str]) -> list[str]:
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in table.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and "step" not in value:
+        if isinstance(value, Mapping) and prefix == "model.":
+            yield name, " ".join(f"{key}={each}" for key, each in value.items())
+        elif isinstance(value, Mapping) and "step" not in value:
             yield from _flat(value, f"{name}.")
         elif value is not None:
             yield name, _text(value)

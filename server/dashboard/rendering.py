@@ -94,7 +94,7 @@ def rate_reached(compared: ComparedCampaign) -> str:
 
 
 def size(model: ModelShape) -> str:
-    return wording.parameters(transformer_of(model).parameters)
+    return wording.model_size(transformer_of(model))
 
 
 def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:

@@ -135,6 +135,7 @@ def new_campaign(
         "profiles": form.profile_choices(settings.profiles_dir),
         "adapters": form.adapter_choices(settings.adapters_dir),
         "shape_fields": form.SHAPE_FIELDS,
+        "layer_fields": form.LAYER_FIELDS,
         "dimension_fields": form.dimension_fields(),
         "searches": form.SEARCHES,
         "examples": form.examples(),

@@ -17,13 +17,14 @@ from autotune.schemas import (
     TrialPurpose,
 )
 from autotune.wording import figure
-from search_spaces.catalog import load_machine
+from search_spaces.catalog import load_machine, load_model
 from server.wording import (
     age,
     axis_unit,
     duration,
     gain,
     in_words,
+    model_size,
     not_started,
     parameters,
     plural,
@@ -96,6 +97,8 @@ def test_sizes_and_plurals() -> None:
         "22.1B",
         "1.01T",
     ]
+    assert model_size(load_model("llama-3-70b")) == "70.6B parameters"
+    assert model_size(load_model("deepseek-v3")) == "671B parameters, 37.6B active"
     assert (plural(1, "trial"), plural(1200, "trial")) == ("1 trial", "1,200 trials")
 
 

@@ -18,6 +18,7 @@ from server.wording import (
     duration,
     iteration_expected,
     mark,
+    model_size,
     not_started,
     parameters,
     percent,
@@ -133,7 +134,7 @@ def model_line(shape: ModelShape) -> str:
         f"{model.num_layers} layers of {model.hidden_size}",
         f"{model.num_attention_heads} heads",
         f"sequence {model.seq_length}",
-        f"{parameters(model.parameters)} parameters",
+        model_size(model),
         meaning_of_size(model),
     ]
     return f"{model.name}: {', '.join(filter(None, told))}"

@@ -15,11 +15,13 @@ from server.cli.tables.elements import facts, figure, headed, model_line, parame
 
 def models(transformers: Sequence[Transformer]) -> Table:
     """Return a row for each model."""
-    table = headed("model", ">parameters", ">layers", ">hidden", ">heads", ">query groups", ">seq")
+    figures = ("parameters", "active", "layers", "hidden", "heads", "query groups", "seq")
+    table = headed("model", *(f">{name}" for name in figures))
     for item in transformers:
         table.add_row(
             item.name,
             parameters(item.parameters),
+            parameters(item.active_parameters),
             str(item.num_layers),
             str(item.hidden_size),
             str(item.num_attention_heads),
@@ -40,10 +42,12 @@ def needs(answer: ModelNeeds) -> RenderableType:
     ):
         memory.add_row(name, f"{1e9 * gb / answer.parameters:.0f}", figure(gb))
     assumed = " (assumed: 20 per parameter; --tokens changes it)" if answer.assumed else ""
+    routed = answer.active_parameters < answer.parameters
+    of_active = ", N active parameters" if routed else ""
     training = facts(
         [
             ("tokens", f"{parameters(answer.tokens)}{assumed}"),
-            ("6 N per token", f"{answer.flops_6n:.3g} FLOPs"),
+            ("6 N per token", f"{answer.flops_6n:.3g} FLOPs{of_active}"),
             ("model FLOPs", f"{answer.model_flops:.3g} FLOPs, attention counted, no recomputation"),
         ],
         title="a training",

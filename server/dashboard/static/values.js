@@ -5,6 +5,7 @@ const READERS = {
   text: (text) => text,
   number: (text) => asNumber(text),
   flag: (text) => text === "true",
+  table: (text) => asTable(text),
   moment: (text) => (Number.isNaN(Date.parse(text)) ? text : new Date(text).toISOString()),
 };
 
@@ -29,6 +30,13 @@ function place(target, path, value) {
 function asNumber(text) {
   const number = Number(text.replaceAll(",", ""));
   return Number.isFinite(number) ? number : text;
+}
+
+// `a=1 b=2` becomes `{a: 1, b: 2}`.
+function asTable(text) {
+  const pairs = text.split(/[\s,]+/).map((word) => word.split("="));
+  if (pairs.some((pair) => pair.length !== 2)) return text;
+  return Object.fromEntries(pairs.map(([name, value]) => [name, asNumber(value)]));
 }
 
 // Puts texts into the inputs that have these names; what there is no input for is left.

@@ -6,7 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
-from autotune.schemas import Range, SlurmChoice
+from autotune.schemas import ExpertsShape, Range, SlurmChoice
 from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
@@ -71,10 +71,12 @@ def test_form_takes_an_own_shape_and_dimensions(
     page.get_by_label("Custom shape").check()
     for label, value in (("Layers", "8"), ("Hidden size", "1024"), ("Attention heads", "16")):
         page.get_by_label(label, exact=True).fill(value)
+    page.get_by_text("Experts, latent attention and other layers").click()
+    page.get_by_label("Experts", exact=True).fill("num_experts=8 top_k=2 ffn_hidden_size=512")
     page.get_by_label("Machine").select_option("frontier")
     page.get_by_label("Evaluator").select_option("simulated")
     page.get_by_text("Dimensions", exact=True).click()
-    page.get_by_label("Tensor parallel").fill("1, 2")
+    page.get_by_label("Tensor parallel", exact=True).fill("1, 2")
     page.get_by_label("Pipeline parallel").fill("1..2")
     page.get_by_label("Micro-batch size").fill("4")
     page.get_by_label("Flash attention").fill("on")
@@ -86,6 +88,7 @@ def test_form_takes_an_own_shape_and_dimensions(
         request = get_campaign(session, number).request
     assert not isinstance(request.model, str)
     assert request.model.num_layers == 8
+    assert request.model.experts == ExpertsShape(num_experts=8, top_k=2, ffn_hidden_size=512)
     assert request.space.tensor_parallel == [1, 2]
     assert request.space.pipeline_parallel == Range(minimum=1, maximum=2)
     assert request.space.flash_attention is True
@@ -175,7 +178,7 @@ def test_form_offers_what_a_trainer_that_a_file_describes_can_vary(
     flash.fill("on, off")
     page.get_by_label("Trainer").select_option("torchtitan-0.2")
     expect(flash).to_be_hidden()
-    expect(page.get_by_label("Tensor parallel")).to_be_visible()
+    expect(page.get_by_label("Tensor parallel", exact=True)).to_be_visible()
     told = page.locator("#varied")
     expect(told).to_contain_text("torchtitan-0.2 does not vary: ")
     expect(told).to_contain_text("Flash attention")

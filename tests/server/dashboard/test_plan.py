@@ -58,12 +58,12 @@ def test_the_memory_of_a_strategy_and_what_would_make_it_fit(service: Service, v
     name = page.locator("table.planned tbody tr").nth(2).locator("th").inner_text()
     tensor_parallel = re.search(r"TP (\d+)", name)
     assert tensor_parallel
-    expect(form.get_by_label("Tensor parallel")).to_have_value(tensor_parallel[1])
+    expect(form.get_by_label("Tensor parallel", exact=True)).to_have_value(tensor_parallel[1])
     form.get_by_label("Micro-batch size").fill("64")
     expect(memory).to_contain_text("does not fit")
     memory.get_by_role("button", name="Change").first.click()
     expect(memory.locator(".verdict.good")).to_be_visible()
-    form.get_by_label("Tensor parallel").fill("3")
+    form.get_by_label("Tensor parallel", exact=True).fill("3")
     expect(memory).to_contain_text("This strategy is not valid")
 
 
@@ -109,5 +109,5 @@ def test_the_scaling_of_a_strategy(service: Service, visit: Open) -> None:
     expect(table).to_contain_text("predicted")
     expect(table).not_to_contain_text("measured")
     assert page.evaluate(UNNAMED) == []
-    page.locator("#strategy").get_by_label("Tensor parallel").fill("3")
+    page.locator("#strategy").get_by_label("Tensor parallel", exact=True).fill("3")
     expect(scaling).to_be_empty()

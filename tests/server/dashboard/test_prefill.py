@@ -50,6 +50,17 @@ def test_what_differs_from_the_defaults_is_written_as_a_user_would() -> None:
     }
 
 
+def test_tables_of_a_shape_are_one_input_each() -> None:
+    experts = {"num_experts": 8, "top_k": 2, "ffn_hidden_size": 256}
+    shape = {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4, "experts": experts}
+    request = CampaignCreate.model_validate(
+        {"model": shape | {"mtp_layers": 1}, "machine": "frontier", "nodes": 4}
+    )
+    told = inputs(request)
+    assert told["model.experts"] == "num_experts=8 top_k=2 ffn_hidden_size=256"
+    assert told["model.mtp_layers"] == "1"
+
+
 def test_an_address_holds_what_is_to_change() -> None:
     change = SuggestedChange(
         fields={"nodes": 32, "space.num_nodes": [32], "space.sequence_parallel": [False, True]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from shutil import which
 
@@ -11,6 +12,8 @@ from server.cli.failures import ExitCode
 from tests.requirement import require
 from tests.server.cli.conftest import Autotune
 from tests.serving import Served
+
+RECORDED = Path(__file__).parents[3] / "search_spaces" / "recorded" / "hugging-face-configs.json"
 
 MINE = """
 description = "Ours. Eight GPUs a node."
@@ -62,6 +65,26 @@ def test_what_training_a_model_takes(
     assert f"{found['memory_gb']:,.0f}" in text
     assert "--tokens changes it" in text
     assert "--tokens" in alone("models", "--tokens", "300B").err
+
+
+def test_a_mixture_of_experts_by_its_configuration(alone: Autotune, tmp_path: Path) -> None:
+    """A configuration's file, with all that a token does not pass counted apart."""
+    configs = json.loads(RECORDED.read_text())
+    file = tmp_path / "qwen3-30b-a3b" / "config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(configs["qwen3-30b-a3b"]))
+    found = alone("models", str(file), "--tokens", "1T", "--json").json()
+    assert (found["parameters"], found["active_parameters"]) == (30_532_110_336, 3_353_020_416)
+    assert found["flops_6n"] == 6e12 * found["active_parameters"]
+    assert found["model"]["experts"]["top_k"] == 8
+    text = alone("models", str(file)).out
+    assert "30.5B parameters, 3.35B active" in text
+    assert "N active parameters" in text
+    file.write_text(json.dumps(configs["qwen3-30b-a3b"] | {"decoder_sparse_step": 2}))
+    assert (
+        "decoder_sparse_step: layers arranged like this are not described"
+        in alone("models", str(file)).err
+    )
 
 
 def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -> None:
