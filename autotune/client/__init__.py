@@ -1,4 +1,4 @@
-"""The client library: one campaign from the question to the launch script, over HTTP.
+"""The client library: submit a campaign, follow it, and download its launch script, over HTTP.
 
     from autotune import Client
 
@@ -9,5 +9,5 @@
             print(event.kind)
         print(campaign.best().launch_script())
 
-Nothing of the server is imported.
+It imports nothing of the server.
 """

@@ -1,4 +1,5 @@
-"""Where the service is: its own settings move the client, too."""
+"""The address of the service, read from the same environment variables and file as its own
+settings."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SOCKET = "unix:"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is this machine's own, which no network carries."""
+    """Return whether a host name or address is the loopback interface."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -34,14 +35,13 @@ def is_loopback(host: str) -> bool:
 
 
 def config_path() -> Path:
-    """Return the TOML file that is read where it exists; `AUTOTUNE_CONFIG` names another."""
+    """Return the path of the configuration file: `AUTOTUNE_CONFIG`, or the default path."""
     named = os.environ.get(CONFIG_VARIABLE)
     return Path(named) if named else user_config_path("autotune") / "config.toml"
 
 
 def configuration(path: Path) -> Mapping[str, Any]:
-    """Return what the file says; nothing where there is none. Raises InvalidInput for one that is
-    no TOML."""
+    """Return the configuration; empty if there is no file. Raises InvalidInput if it is not TOML."""
     try:
         table = tomllib.loads(path.read_text())
         demand_shallow(table)

@@ -1,4 +1,4 @@
-"""A campaign as a handle: its trials, its figures, its answer, and what can be done to it."""
+"""A handle of one campaign: its trials, figures and recommendation, and the actions on it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ POLL_S = 0.5
 
 
 class CampaignHandle:
-    """One campaign; `campaign` is how it stood when last asked for."""
+    """One campaign. `campaign` is its state at the last request."""
 
     def __init__(self, transport: Transport, campaign: Campaign) -> None:
         self._transport = transport
@@ -75,7 +75,7 @@ class CampaignHandle:
         )
 
     def _found(self) -> list[tuple[str, str]]:
-        """Return the recommendation so far; for a scaling study, what it measures."""
+        """Return the recommendation so far, or the measurements of a scaling study."""
         item, study = self.campaign, self.campaign.request.study
         if study is not None:
             nodes = ", ".join(map(str, study.nodes))
@@ -97,7 +97,7 @@ class CampaignHandle:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing works on it: paused, done, cancelled or failed, and no trial runs."""
+        """Return whether it is paused, done, cancelled or failed, and no trial runs."""
         return self.state in AT_REST and self.campaign.pending == 0
 
     @property
@@ -109,9 +109,9 @@ class CampaignHandle:
         return self
 
     def watch(self, *, after: int = 0) -> Iterator[Event]:
-        """Yield events from number `after` on (0: from the campaign's start), until it is at rest.
+        """Yield events until the campaign is at rest, from number `after` on (0: from its start).
 
-        A broken connection is resumed where it broke, with no event lost or repeated.
+        A broken connection is resumed: no event is lost or repeated.
         """
         self.refresh()
         for event in self._transport.follow(Follower(self.campaign, after=after)):
@@ -138,8 +138,8 @@ class CampaignHandle:
         sort: str = "number",
         limit: int | None = None,
     ) -> list[Trial]:
-        """Return all trials, or those of one state or purpose; `sort` as in `-tokens_per_s`, and
-        the first `limit` of them where that is given."""
+        """Return the trials: all, or those of one state or purpose, sorted by a column
+        (`-tokens_per_s`), the first `limit` if given."""
         asked = {"state": state, "purpose": purpose, "sort": sort}
         trials: list[Trial] = []
         cursor: str | None = None
@@ -153,7 +153,7 @@ class CampaignHandle:
                 return trials[:limit]
 
     def to_dataframe(self) -> Any:
-        """Return all trials as a pandas.DataFrame: a row each, by number, under flat names.
+        """Return all trials as a pandas.DataFrame, one row per trial.
 
         The columns are `autotune.trial_table.COLUMNS`.
 
@@ -166,7 +166,7 @@ class CampaignHandle:
         return self._transport.get(f"{self._path}/trials/{number}", Trial)
 
     def power(self, number: int) -> TrialPower:
-        """Return the power of the GPUs of each of a trial's nodes over time."""
+        """Return the GPU power of each node of a trial over time."""
         return self._transport.get(f"{self._path}/trials/{number}/power", TrialPower)
 
     def log(self, number: int, *, lines: int = 200) -> str:
@@ -175,24 +175,24 @@ class CampaignHandle:
         return self._transport.content(path, {"lines": lines}).decode()
 
     def best(self) -> RecommendationHandle:
-        """Return the recommendation; raises ApiError with status 404 while there is none."""
+        """Return the recommendation. Raises ApiError with status 404 if there is none yet."""
         found = self._transport.get(f"{self._path}/recommendation", Recommendation)
         return RecommendationHandle(self._transport, found)
 
     def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
-        """Return how the strategy at `rank` scales: measured where a trial ran it, predicted from
-        the trials elsewhere."""
+        """Return how the strategy at `rank` scales: measured at node counts with trials, predicted
+        at the others."""
         params = {"rank": rank, "nodes": listed(nodes)}
         return self._transport.get(f"{self._path}/scaling", ScalingStudy, params)
 
     def figures(self) -> FigureOffers:
-        """Return which kinds of figures this campaign has, and why not the others."""
+        """Return the kinds of figures: available or not, and why not."""
         return self._transport.get(f"{self._path}/figures", FigureOffers)
 
     def figure(self, kind: FigureName, **options: Unpack[FigureInput]) -> dict[str, Any]:
-        """Return a figure as data: its caption, its table and its series.
+        """Return a figure as data: caption, table and series.
 
-        Raises ApiError with status 404 where the campaign has none of this kind, and says why.
+        Raises ApiError with status 404 and the reason if the campaign has no such figure.
         """
         figure: dict[str, Any] = json.loads(self._drawn("json", kind=kind, options=options))
         return figure
@@ -200,7 +200,7 @@ class CampaignHandle:
     def chart(
         self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> dict[str, Any]:
-        """Return a figure as Vega-Lite with its rows."""
+        """Return a figure as a Vega-Lite specification with its data."""
         content = self._drawn("vega.json", kind=kind, scheme=scheme, options=options)
         chart: dict[str, Any] = json.loads(content)
         return chart
@@ -213,18 +213,18 @@ class CampaignHandle:
         scheme: FigureScheme = "light",
         **options: Unpack[FigureInput],
     ) -> bytes:
-        """Return a figure as a picture, with its title and caption."""
+        """Return a figure as an image, with title and caption."""
         return self._drawn(picture, kind=kind, scheme=scheme, options=options)
 
     def plot(
         self, kind: FigureName, *, scheme: FigureScheme = "light", **options: Unpack[FigureInput]
     ) -> Plot:
-        """Return a figure as a notebook shows it, with its title and caption; `.save("map.pdf")`
-        writes it into a file.
+        """Return a figure that a notebook displays, with title and caption; `.save("map.pdf")`
+        writes it to a file.
 
         Raises:
             InvalidInput: field `kind`: there is no such figure.
-            ApiError: with status 404 where the campaign has none of this kind, and why.
+            ApiError: with status 404 and the reason if the campaign has no such figure.
         """
         fetch = partial(self._drawn, kind=kind, scheme=scheme, options=options)
         return Plot(f"{kind} of campaign {self.id}", fetch)
@@ -237,7 +237,8 @@ class CampaignHandle:
         return self._transport.content(path, params)
 
     def explain(self) -> Explanation:
-        """Return why its best won and what lies beyond its space, or why nothing ran."""
+        """Return why the best strategy won and what lies beyond its space, or why no trial
+        succeeded."""
         return self._transport.get(f"{self._path}/explanation", Explanation)
 
     def artefacts(self) -> list[str]:
@@ -247,8 +248,8 @@ class CampaignHandle:
     def download(
         self, path: str | Path, *, rank: int = 1, trainer: TrainerName | None = None
     ) -> list[Path]:
-        """Write the files of the strategy at `rank` into a folder, or as one archive (`.zip`);
-        those of `trainer`, or else those that launch it as the trials ran."""
+        """Write the files of the strategy at `rank` to a folder or a `.zip` archive: those of
+        `trainer`, or of the trainer that ran the trials."""
         params = {"rank": rank, "trainer": trainer}
         archive = self._transport.content(f"{self._path}/artefacts.zip", params)
         return save_archive(archive, Path(path))
@@ -267,21 +268,21 @@ class CampaignHandle:
         return self
 
     def extend(self, **budget: Any) -> Self:
-        """Raise the budget (the fields of `BudgetExtension`); a campaign that is done goes on."""
+        """Raise the budget (fields of `BudgetExtension`). A campaign that is done continues."""
         extension = validated(BudgetExtension, budget)
         self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)
         return self
 
     def repeat(self, search: SearchMethod, *, surrogate: Surrogate = "forest") -> CampaignHandle:
-        """Submit a campaign that asks what this one asked, with another search ("calibrated",
-        "deephyper", "random", "grid"), to compare the searches."""
+        """Submit the same question with another search ("calibrated", "deephyper", "random",
+        "grid"), to compare the searches."""
         asked = CampaignRepeat(like=self.id, search=search, surrogate=surrogate)
         created = self._transport.post("/repeats", Campaign, asked, key=str(uuid.uuid4()))
         return CampaignHandle(self._transport, created)
 
     def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
-        """Rename the campaign, or show it to the others of a group or to nobody else; None leaves
-        either as it is."""
+        """Rename the campaign, or make it private or visible to the group; None leaves a field
+        unchanged."""
         change = validated(CampaignChange, {"name": name, "private": private})
         self.campaign = self._transport.patch(self._path, Campaign, change)
         return self

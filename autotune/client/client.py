@@ -1,4 +1,4 @@
-"""The service, from Python: its campaigns, and all that it can be asked besides."""
+"""The client of a service: submit campaigns, list them, and ask for predictions."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ from search_spaces.errors import InvalidInput
 
 
 class Client:
-    """The service, from Python.
+    """A connection to the service.
+
+    Every method raises `ServiceUnreachable` if the service does not answer or its certificate
+    cannot be verified, `ApiError` if the service refuses the request, and `InvalidInput(s)` if an
+    argument is invalid before anything is sent. A token is sent only over HTTPS or loopback.
 
     Args:
-        base_url: where not given AUTOTUNE_URL, else where `autotune serve` would listen by
-            AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration, or does listen for this user:
-            http://127.0.0.1:8765. `unix:/path` is one on a Unix socket.
-        token_file: a file of a token, or a copy of a service's `service.json`; where not given
-            AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else the token of `autotune login` there. This
-            user's own service needs none: it is reached through its Unix socket.
-        patience: how often a request is tried again, and how long is waited in between.
-
-    Every method raises `ServiceUnreachable` where nothing answers, or the certificate cannot be
-    verified, `ApiError` where the service refuses, and `InvalidInput(s)` where that can be told
-    before anything is sent. A token is sent over https and loopback alone.
+        base_url: the service's address, `http://…`, `https://…` or `unix:/path`. Default:
+            AUTOTUNE_URL, then the address in AUTOTUNE_HOST and AUTOTUNE_PORT or the configuration,
+            then this user's running service, then http://127.0.0.1:8765.
+        token_file: a file with a token, or a copy of a service's `service.json`. Default:
+            AUTOTUNE_TOKEN_FILE, AUTOTUNE_TOKEN, then the token of `autotune login`. This user's own
+            service needs none: the client uses its Unix socket.
+        patience: how often a request is retried, and the waits in between.
     """
 
     def __init__(
@@ -98,82 +98,85 @@ class Client:
         return self._transport.base_url
 
     def browser_address(self, page: str = "/") -> str:
-        """Return the address of a page that admits the first browser that opens it, and no other.
+        """Return an address that signs in one browser, the first that opens it.
 
         Args:
-            page: its path: `/campaigns/3`.
+            page: path of the page that opens, such as `/campaigns/3`.
         """
         key = self._transport.post("/browser-keys", BrowserKey).key
         return f"{self.base_url}/enter?{urlencode({'key': key, 'to': page})}"
 
     def whoami(self) -> WhoAmI:
-        """Return who asks, as the service knows them, and what they may do."""
+        """Return the user as the service knows them, and their rights."""
         return self._transport.get("/whoami", WhoAmI)
 
     def create(self, **fields: Unpack[CampaignInput]) -> CampaignHandle:
         """Submit a campaign: how should this model be laid out on these nodes?
 
-        It is made once, however often the request had to be sent. Only `model` is required.
+        Only `model` is required. The campaign is created once, even if the request is retried.
 
         Args:
-            model: a name ("gpt-22b"), a size ("13B"), a shape, or a Path to a file of one.
-            machine: a name, a shape, or a Path; that of the cluster profile where not given, else
-                "local", the machine that the service runs on.
-            nodes: the most that a strategy may use; 1 where not given.
-            evaluator: "slurm" and "ray" train on a cluster's nodes, "local" on the service's
-                machine, "simulated" asks a cost model; where not given "slurm" with `slurm`, "ray"
-                with `ray`, "local" for the local machine, else "simulated".
+            model: a name ("gpt-22b"), a size ("13B"), a shape, or the Path of a file (TOML or a
+                `config.json`).
+            machine: a name, a shape, or the Path of a file. Default: the machine of the cluster
+                profile, then "local", the service's own machine.
+            nodes: maximum number of nodes of a strategy. Default: 1.
+            evaluator: where trials run: "slurm" and "ray" on a cluster, "local" on the service's
+                machine, "simulated" by a cost model. Default: "slurm" with `slurm`, "ray" with
+                `ray`, "local" for the local machine, else "simulated".
             slurm: {"profile": …, "mode": "sbatch" or "pilot"}.
-            ray: {"address": …, "profile": …}, one of them or both.
-            adapter: the trainer of the trials, a name that the service knows, or a Path to an
-                adapter's file; the bundled one, or that of the profile, where not given.
-            pool_nodes: that trials may hold at the same time; `nodes` where not given.
-            objective: what to maximise; "tokens_per_s" where not given.
-            min_headroom_gib: memory to leave free on the fullest GPU; 0 where not given.
-            space: what may be tried, the fields of `SpaceSpec`: {"preset": "table-v"},
+            ray: {"address": …, "profile": …}, at least one of them.
+            adapter: the trainer, by name or by the Path of an adapter's file. Default: the trainer
+                of the profile, then the bundled one.
+            pool_nodes: number of nodes that trials may use at the same time. Default: `nodes`.
+            objective: what to maximise. Default: "tokens_per_s".
+            min_headroom_gib: memory to leave free on the fullest GPU. Default: 0.
+            space: the search space, fields of `SpaceSpec`: {"preset": "table-v"},
                 {"tensor_parallel": [1, 2, 4], "micro_batch_size": "4..20 step 4"}.
-            baseline: the layout that is measured first, to compare the result with:
-                "tp=8,pp=4,mbs=1,zero=1", a strategy, or "none"; a customary one where not given.
-            budget: when it ends, the fields of `Budget`: {"max_trials": 30,
-                "max_node_hours": 20.0, "train_tokens": "300B"}.
-            protocol: how a trial measures, the fields of `ProtocolSpec`.
-            tokens: that days and energy are told for; 20 for each parameter where not given.
-            screen_nodes: on how few nodes trials of the search may run: "auto", "off", a number;
-                "auto" where not given.
-            screen_layers: with how few of the model's layers they run, in shorter pipelines on
-                fewer nodes: "off", a number; "off" where not given.
-            search: what chooses the trials: "calibrated", or to compare with "deephyper", "random",
-                "grid"; "calibrated" where not given.
-            surrogate: of the search "deephyper": "forest" (where not given), "gaussian_process".
-            study: instead of a search how given layouts scale over nodes, measured; the fields of
+            baseline: the layout that is measured first, for comparison: "tp=8,pp=4,mbs=1,zero=1", a
+                strategy, or "none". Default: a customary layout.
+            budget: when to stop, fields of `Budget`: {"max_trials": 30, "max_node_hours": 20.0,
+                "train_tokens": "300B"}.
+            protocol: how a trial measures, fields of `ProtocolSpec`.
+            tokens: tokens of the full training run, for its duration and energy. Default: 20 per
+                parameter.
+            screen_nodes: the fewest nodes on which trials may run: "auto" (default), "off", or a
+                number.
+            screen_layers: run trials with fewer of the model's layers, in shorter pipelines on
+                fewer nodes: "off" (default) or a number of layers.
+            search: what chooses the trials: "calibrated" (default); for comparison "deephyper",
+                "random" or "grid".
+            surrogate: model of the search "deephyper": "forest" (default) or "gaussian_process".
+            study: measure how given layouts scale over nodes instead of searching; fields of
                 `StudySpec`: {"kinds": ["strong"], "like": 3, "nodes": [16, 32, 64]}.
-            fresh: start from nothing, not from earlier trials of the machine.
+            fresh: ignore earlier trials on the machine.
             seed: of the search and of simulated trials.
-            time_scale: simulated trials: seconds waited for each simulated second.
-            private: hide it from the other users of a shared service, but for admins.
-            own_runner: let only a runner of its owner's process it.
-            notify: send you an e-mail when it ends or pauses, at the address that an admin has
-                given you.
-            name: for people.
+            time_scale: seconds to wait for each simulated second.
+            private: hide the campaign from other users of a shared service, except administrators.
+            own_runner: only a runner of the campaign's owner may process it.
+            notify: send an e-mail when the campaign ends or pauses, to the address that an
+                administrator set.
+            name: a name for people.
 
         Raises:
-            InvalidInputs: a field that cannot be used, told before anything is sent.
-            ApiError: what the service refuses, with `problem["errors"]` for each field.
+            InvalidInputs: an argument is invalid; nothing was sent.
+            ApiError: the service refused, with `problem["errors"]` for each field.
         """
         request = campaign_request(self._placed(fields))
         created = self._transport.post("/campaigns", Campaign, request, key=str(uuid.uuid4()))
         return CampaignHandle(self._transport, created)
 
     def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
-        """Return what `create` with the same fields would try, and what it would cost."""
+        """Return the trials that `create` with the same arguments would choose from, and their
+        cost."""
         request = campaign_request(self._placed(fields))
         return self._transport.post("/campaigns", DryRun, request, params={"dry_run": "true"})
 
     def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
-        """Return what can be said of the campaign that `create` with the same fields would make:
-        what is likely to fit, what is predicted best, what it would cost, and what it would find.
+        """Return predictions for the campaign that `create` with the same arguments would start:
+        what fits, what is fastest, its cost, and what it would find.
 
-        Nothing runs. It rests on the earlier trials that the campaign would start from.
+        Nothing runs. Predictions use the earlier trials that the campaign would start from.
         """
         return self._transport.post("/plans", CampaignPlan, campaign_request(self._placed(fields)))
 
@@ -184,13 +187,13 @@ class Client:
     def campaigns(
         self, *, state: str | None = None, search: str = "", sort: str | None = None
     ) -> Iterator[CampaignHandle]:
-        """Yield campaigns, newest first; pages are fetched as they are needed.
+        """Yield campaigns, newest first. Pages are fetched on demand.
 
         Args:
-            state: only those in this state.
-            search: only those with all of these words: in their names, models, machines, layouts,
-                outcomes or reasons.
-            sort: by another column, falling with a leading -: "-best_mfu", "node_hours".
+            state: only campaigns in this state.
+            search: only campaigns with all of these words in their names, models, machines,
+                layouts, outcomes or reasons.
+            sort: a column; a leading `-` sorts in descending order: "-best_mfu", "node_hours".
         """
         asked = {"state": state, "search": search or None, "sort": sort}
         cursor: str | None = None
@@ -203,14 +206,13 @@ class Client:
                 return
 
     def compare(self, *ids: int) -> CampaignComparison:
-        """Return two or more campaigns side by side, by their ids."""
+        """Return several campaigns side by side, by id."""
         return self._transport.get("/comparison", CampaignComparison, {"ids": listed(ids)})
 
     def plot_comparison(
         self, *ids: int, by: ProgressAxis = "node_hours", scheme: FigureScheme = "light"
     ) -> Plot:
-        """Return the best so far of two or more campaigns, over their trials or over what these
-        cost, as a notebook shows it."""
+        """Return a figure of the best so far of several campaigns, over trials or over their cost."""
 
         def drawn(form: FigureForm) -> bytes:
             if form == "json":
@@ -229,16 +231,16 @@ class Client:
         min_headroom_gib: float = 0.0,
         **about: Unpack[SubjectInput],
     ) -> Prediction:
-        """Predict whether a strategy is legal and fits, and how long an iteration takes.
+        """Predict whether a strategy is legal and fits, and its iteration time.
 
-        Where it does not fit, `memory_changes` of the answer are the fewest changes that make it
-        fit and leave `min_headroom_gib` of the fullest GPU.
+        If it does not fit, `memory_changes` has the fewest changes that make it fit and leave
+        `min_headroom_gib` free on the fullest GPU.
 
         Args:
-            strategy: the fields of `StrategyShape`.
-            calibration: a name, or "none"; where not given, the newest of the machine.
+            strategy: fields of `StrategyShape`.
+            calibration: a name, or "none". Default: the machine's newest calibration.
             min_headroom_gib: memory to leave free on the fullest GPU.
-            about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two choose
+            about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
         """
         query = {
@@ -257,8 +259,8 @@ class Client:
         calibration: str | None = None,
         **about: Unpack[SubjectInput],
     ) -> ScalingStudy:
-        """Predict how a strategy's layout scales over `nodes`, strongly and weakly; over halves and
-        doubles of its own where none are given. The other arguments are those of `predict`."""
+        """Predict strong and weak scaling of a strategy's layout over `nodes`. Default: halves and
+        doubles of its own. The other arguments are those of `predict`."""
         query = {
             **self._subject(about),
             "strategy": strategy,
@@ -271,7 +273,7 @@ class Client:
     def space(
         self, *, nodes: int = 1, space: SpaceInput | None = None, **about: Unpack[SubjectInput]
     ) -> SpaceReport:
-        """Return how many strategies there are, and which rule removes how many."""
+        """Return the number of strategies in a space, and how many each rule removes."""
         query = {**self._subject(about), "nodes": nodes, "space": space or {}}
         return self._transport.post("/spaces", SpaceReport, validated(SpaceQuery, query))
 
@@ -284,7 +286,7 @@ class Client:
         most: int = 10,
         **about: Unpack[SubjectInput],
     ) -> Sweep:
-        """Return the `most` fastest strategies of a space, as predicted, among those that fit."""
+        """Return the `most` strategies of a space that are predicted fastest among those that fit."""
         query = {
             **self._subject(about),
             "nodes": nodes,
@@ -295,30 +297,30 @@ class Client:
         return self._transport.post("/sweeps", Sweep, validated(SweepQuery, query))
 
     def calibrations(self) -> list[CalibrationSummary]:
-        """Return all calibrations that the service keeps, newest first."""
+        """Return all stored calibrations, newest first."""
         return self._transport.get("/calibrations", list[CalibrationSummary])
 
     def calibrate(
         self, name: str, campaigns: Iterable[int], *, software: str | None = None
     ) -> CalibrationDetail:
-        """Fit the cost model to trials of campaigns of one machine; keep that under `name`."""
+        """Fit the cost model to trials of campaigns on one machine, and store it under `name`."""
         fields = {"name": name, "campaigns": list(campaigns), "software": software}
         request = validated(CalibrationCreate, fields)
         return self._transport.post("/calibrations", CalibrationDetail, request)
 
     def calibration(self, name: str) -> CalibrationDetail:
-        """Return what a calibration rests on, and its constants before and after."""
+        """Return the observations of a calibration, and its constants before and after."""
         return self._transport.get(f"/calibrations/{_quoted(name)}", CalibrationDetail)
 
     def calibration_document(self, name: str) -> CalibrationDocument:
-        """Return a whole calibration, as `import_calibration` takes it."""
+        """Return a whole calibration, which `import_calibration` accepts."""
         path = f"/calibrations/{_quoted(name)}/document"
         return self._transport.get(path, CalibrationDocument)
 
     def import_calibration(
         self, name: str, document: CalibrationDocument | Mapping[str, Any]
     ) -> CalibrationDetail:
-        """Keep an exported calibration under a name that is free."""
+        """Store an exported calibration under an unused name."""
         if not isinstance(document, CalibrationDocument):
             document = validated(CalibrationDocument, document)
         return self._transport.put(f"/calibrations/{_quoted(name)}", CalibrationDetail, document)
@@ -327,45 +329,45 @@ class Client:
         self._transport.delete(f"/calibrations/{_quoted(name)}")
 
     def models(self) -> list[str]:
-        """Return the names of models; any size such as "13B" is accepted as well."""
+        """Return the names of models. Any size such as "13B" is valid, too."""
         return self._transport.get("/models", list[str])
 
     def model(self, name: str) -> ModelShape:
-        """Return the shape that a name or a size stands for."""
+        """Return the shape of a model, by name or size."""
         return self._transport.get(f"/models/{_quoted(name)}", ModelShape)
 
     def machines(self) -> list[str]:
-        """Return the names of machines; `local` is the one that the service runs on."""
+        """Return the names of machines; `local` is the service's own."""
         return self._transport.get("/machines", list[str])
 
     def machine(self, name: str) -> MachineShape:
         return self._transport.get(f"/machines/{_quoted(name)}", MachineShape)
 
     def spaces(self) -> list[str]:
-        """Return the names of ready search spaces."""
+        """Return the names of preset search spaces."""
         return self._transport.get("/spaces", list[str])
 
     def profiles(self) -> list[ProfileSummary]:
-        """Return the cluster profiles that the service knows, its user's own and the ready ones."""
+        """Return the cluster profiles: the user's own and the built-in ones."""
         return self._transport.get("/profiles", list[ProfileSummary])
 
     def profile(self, name: str) -> ProfileDetail:
-        """Return a cluster profile with all its settings."""
+        """Return a cluster profile with all settings."""
         return self._transport.get(f"/profiles/{_quoted(name)}", ProfileDetail)
 
     def adapters(self) -> list[AdapterSummary]:
-        """Return the trainers that a file describes, its user's own and the ready ones."""
+        """Return the trainers described by adapter files: the user's own and the built-in ones."""
         return self._transport.get("/adapters", list[AdapterSummary])
 
     def activity(self) -> Activity:
-        """Return what runs where, and who waits for what."""
+        """Return the running trials by place, and the queue."""
         return self._transport.get("/activity", Activity)
 
     def _subject(self, about: SubjectInput) -> dict[str, Any]:
         return subject(self._placed(about))
 
     def _placed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields with the machine of the cluster profile where none was named."""
+        """Return the fields, with the cluster profile's machine if none was named."""
         name = profile_named(fields)
         if not name or fields.get("machine") is not None:
             return {**fields}

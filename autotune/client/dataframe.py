@@ -1,4 +1,4 @@
-"""Trials as a pandas.DataFrame, where pandas is."""
+"""Trials as a pandas.DataFrame, if pandas is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.trial_table import columns_of
 
 
 def dataframe(trials: Iterable[Trial]) -> Any:
-    """Return a row for each trial, indexed by its number.
+    """Return one row per trial, indexed by trial number.
 
     Raises:
         ImportError: pandas is not installed.

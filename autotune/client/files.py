@@ -1,4 +1,4 @@
-"""Files of the caller: models and machines that are read, artefacts that are written."""
+"""The caller's files: models, machines and adapters to read, artefacts to write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DATA_FORMS: tuple[FigureForm, ...] = ("csv", "json")
 
 
 def model_choice(model: ModelInput) -> ModelChoice:
-    """Return the shape that a model's file holds; names and shapes go to the service as they are.
+    """Return the shape in a model's file; names and shapes unchanged.
 
     Raises:
         InvalidInput: the file cannot be read as a model.
@@ -45,7 +45,7 @@ def model_choice(model: ModelInput) -> ModelChoice:
 
 
 def machine_choice(machine: MachineInput) -> MachineChoice:
-    """Return the shape that a machine's file holds; names and shapes stay as they are.
+    """Return the shape in a machine's file; names and shapes unchanged.
 
     Raises:
         InvalidInput: the file cannot be read as a machine.
@@ -59,11 +59,10 @@ def machine_choice(machine: MachineInput) -> MachineChoice:
 
 
 def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:
-    """Return an adapter's file as the service takes it, with the files that its `base` names; names
-    stay as they are.
+    """Return an adapter's file with the files that its `base` names; names unchanged.
 
     Raises:
-        InvalidInput, InvalidInputs: `adapter`: one of the files cannot be read, or is too large.
+        InvalidInput, InvalidInputs: field `adapter`: a file cannot be read or is too large.
     """
     if not isinstance(adapter, Path):
         return adapter
@@ -84,10 +83,10 @@ def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:
 
 
 def figure_form(path: Path, *, field: str = "path") -> FigureForm:
-    """Return what a figure is written as, by the end of the file's name.
+    """Return the format of a figure, by the file's suffix.
 
     Raises:
-        InvalidInput: `field`: it ends as nothing that a figure can be had as.
+        InvalidInput: field `field`: the suffix names no format.
     """
     name = path.name.lower()
     for form in FIGURE_FORMS:
@@ -101,10 +100,9 @@ def figure_form(path: Path, *, field: str = "path") -> FigureForm:
 
 
 def save_archive(archive: bytes, path: Path) -> list[Path]:
-    """Write the archive itself where `path` ends in .zip, else its files into the folder `path`.
+    """Write the archive to `path` if that ends in .zip, else its files to the folder `path`.
 
-    Returns what was written. Raises OSError where that cannot be, a full disk included; then no
-    file is left half-written.
+    Returns the paths written. Raises OSError if they cannot be written, and leaves no partial file.
     """
     if path.suffix == ".zip":
         path.parent.mkdir(parents=True, exist_ok=True)

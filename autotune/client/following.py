@@ -1,4 +1,4 @@
-"""Following a campaign's events over streams that may break. No I/O: the transport does that."""
+"""Position in a stream of events that may break. No I/O: the transport does that."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ LONGEST_PAUSE_S = 1.0
 
 
 class Follower:
-    """Where in a campaign's events a reader is, and whether it has read to the end.
+    """A reader's position in the events of a campaign, and whether it has read them all.
 
-    Events say how the campaign stands *now*, also those of an hour ago that are read again. A
-    campaign at rest is therefore not yet the end: the stream is taken up once more and read until
-    it falls silent.
+    Every event has the campaign's *current* state, including old events that are read again. A
+    campaign at rest is therefore not the end: the stream is opened once more and read until it is
+    silent.
 
     Attributes:
-        ended: the campaign is at rest and all its events were read.
-        turned: the campaign came to rest within the present stream, which is to be left.
-        wait_s: to wait before the next stream.
+        ended: the campaign is at rest and all events were read.
+        turned: the campaign came to rest within this stream, which should be closed.
+        wait_s: seconds to wait before the next stream.
     """
 
     def __init__(self, campaign: Campaign, *, after: int) -> None:
@@ -49,7 +49,7 @@ class Follower:
         self._failures = 0
 
     def headers(self) -> dict[str, str]:
-        """Return the next stream's headers; it goes on after the last event that was read."""
+        """Return the headers of the next stream, which resumes after the last event."""
         self.turned = False
         self.wait_s = SHORTEST_PAUSE_S
         return {"Last-Event-ID": self._last_id}
@@ -58,13 +58,14 @@ class Follower:
         return timeout(LAST_WORDS_S if self._at_rest else SILENCE_S)
 
     def refused(self, response: httpx2.Response) -> bool:
-        """Return whether the answer refuses for good; one for now counts as a broken stream."""
+        """Return whether the answer is a permanent refusal; a temporary one counts as a broken
+        stream."""
         if response.status_code in REFUSED_FOR_NOW | LOST_ON_THE_WAY:
             raise httpx2.RemoteProtocolError(f"answered with {response.status_code}")
         return not response.is_success
 
     def take(self, message: httpx2.ServerSentEvent) -> Event | None:
-        """Return the event of a message; None for others, such as those that keep alive."""
+        """Return the event of a message; None for messages that only keep the connection alive."""
         if not message.id or not message.data:
             return None
         event = Event.model_validate_json(message.data, extra="ignore")
@@ -81,11 +82,11 @@ class Follower:
 
     @property
     def _at_rest(self) -> bool:
-        """A campaign that was cancelled may have trials that are still being ended."""
+        """Return whether the campaign is at rest. A cancelled one may still be ending trials."""
         return self._rests and self._pending <= 0
 
     def lost(self, error: httpx2.TransportError, patience: Patience, *, base_url: str) -> None:
-        """Note that a stream broke or fell silent; raises ServiceUnreachable after too many."""
+        """Count a broken or silent stream. Raises ServiceUnreachable after too many."""
         if self._at_rest and isinstance(error, httpx2.ReadTimeout):
             self.ended = True
             return

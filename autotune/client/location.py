@@ -1,4 +1,4 @@
-"""Which service is meant, and how it is reached: through its Unix socket, or with a token."""
+"""Which service to use, and how to reach it: by its Unix socket or with a token."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ YES = frozenset({"1", "true", "yes", "on"})
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A service as a client reaches it.
+    """Address and credentials of a service.
 
     Attributes:
-        url: as the user knows it, `http://…` or `unix:/path`.
-        socket: path of the Unix socket that requests go through; None: through the network.
-        token: that requests carry; None: no token.
+        url: as the user writes it, `http://…` or `unix:/path`.
+        socket: path of the Unix socket for requests; None: use the network.
+        token: sent with requests; None: no token.
     """
 
     url: str
@@ -54,8 +54,8 @@ class Location:
 class Authorization(httpx2.Auth):
     """Adds the token to each request.
 
-    Requests raise `ServiceUnreachable` before they are sent where there is neither a token nor a
-    Unix socket: another user's program may listen at the address.
+    Raises `ServiceUnreachable` before a request is sent if there is neither a token nor a Unix
+    socket: another user's program may listen at the address.
     """
 
     def __init__(self, location: Location) -> None:
@@ -76,14 +76,14 @@ class Authorization(httpx2.Auth):
 
 
 def locate(url: str | None, *, token_file: Path | None) -> Location:
-    """Return the service at an address, else at AUTOTUNE_URL, else this user's own.
+    """Return the service at `url`, else at AUTOTUNE_URL, else this user's own.
 
-    A service of this user on this host is reached through its Unix socket. The token is that of
-    `token_file`, else of AUTOTUNE_TOKEN_FILE or AUTOTUNE_TOKEN, else of `autotune login`.
+    This user's service on this host is reached through its Unix socket. The token is that of
+    `token_file`, AUTOTUNE_TOKEN_FILE, AUTOTUNE_TOKEN or `autotune login`, in this order.
 
     Raises:
-        InvalidInput: the file of the token, or the configuration, cannot be read; or the token
-            would be sent unencrypted to another machine.
+        InvalidInput: the token's file or the configuration cannot be read, or the token would be
+            sent unencrypted to another machine.
     """
     url = plain_url(url or default_url())
     record = record_of(url)
@@ -97,13 +97,14 @@ def locate(url: str | None, *, token_file: Path | None) -> Location:
 
 
 def default_url() -> str:
-    """Return `AUTOTUNE_URL`; else the address at which `autotune serve` would listen here, by
-    `AUTOTUNE_HOST` and `AUTOTUNE_PORT`, or `host` and `port` of the configuration; where none of
-    these says anything, that of this user's service that runs on this host, else of the last
-    `autotune login`.
+    """Return the address to use if none is given.
+
+    In this order: `AUTOTUNE_URL`; the address of `autotune serve` by `AUTOTUNE_HOST` and
+    `AUTOTUNE_PORT`, or `host` and `port` of the configuration; this user's running service on this
+    host; the last `autotune login`.
 
     Raises:
-        InvalidInput: the configuration is no TOML, and nothing of the environment says it all.
+        InvalidInput: the configuration is not TOML, and the environment does not give the address.
     """
     if url := os.environ.get("AUTOTUNE_URL"):
         return url
@@ -122,7 +123,7 @@ def default_url() -> str:
 
 
 def plain_url(url: str) -> str:
-    """Return an address as services and logins are known by it."""
+    """Return an address in the normal form by which services and logins are known."""
     url = url.rstrip("/")
     if url.startswith(SOCKET):
         return url
@@ -142,7 +143,7 @@ def _token(url: str, file: Path | None) -> str | None:
 
 
 def _demand_encryption(url: str) -> None:
-    """Raise InvalidInput where others could read what is sent."""
+    """Raise InvalidInput if the token would travel unencrypted."""
     parts = httpx2.URL(url)
     allowed = os.environ.get(INSECURE, "").lower() in YES
     if parts.scheme == "http" and not is_loopback(parts.host) and not allowed:
@@ -152,7 +153,7 @@ def _demand_encryption(url: str) -> None:
 
 
 def token_in(path: Path) -> str:
-    """Return the token that a file holds, alone or as `service.json` does; raises InvalidInput."""
+    """Return the token in a file, which is plain or a `service.json`. Raises InvalidInput."""
     try:
         text = path.read_text().strip()
         token = json.loads(text)["token"] if text.startswith("{") else text

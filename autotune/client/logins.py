@@ -1,4 +1,4 @@
-"""Tokens that a user was given for services that a group shares, kept for this user's programs."""
+"""This user's tokens for shared services, stored in files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from autotune.files import write_whole
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """The token of a user at one service.
+    """The token of a user for one service.
 
     Attributes:
-        url: of the service, as requests are sent to it.
+        url: address of the service.
     """
 
     url: str
@@ -46,18 +46,18 @@ class Login:
 
 
 def login_path(url: str) -> Path:
-    """Return the file that keeps the login at an address."""
+    """Return the file of the login for an address."""
     return user_state_path("autotune") / "logins" / f"{quote(url, safe='')}.json"
 
 
 def login_at(url: str) -> Login | None:
-    """Return this user's login at an address; None where there is none."""
+    """Return this user's login for an address; None if there is none."""
     login = Login.read(login_path(url))
     return login if login is not None and login.url == url else None
 
 
 def logins() -> Iterator[Login]:
-    """Yield this user's logins, the newest first."""
+    """Yield this user's logins, newest first."""
     files = (user_state_path("autotune") / "logins").glob("*.json")
     for path in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
         if (login := Login.read(path)) is not None:

@@ -1,4 +1,4 @@
-"""Reaching the service: its address, how long an answer may take, when a request is sent again."""
+"""Timeouts and retries of requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConnectionSettings(TypedDict):
 
 
 def settings(location: Location) -> ConnectionSettings:
-    """Return what an HTTP client needs for a service."""
+    """Return the settings of the HTTP client for a service."""
     url = httpx2.URL(location.base_url)
     return {
         "base_url": location.base_url,
@@ -57,15 +57,15 @@ def settings(location: Location) -> ConnectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How often a request is tried and how long is waited in between.
+    """How often a request is tried, and the waits in between.
 
     Attributes:
-        attempts: in all, the first one included.
-        first_wait_s: doubled after each attempt, with up to half of it added by chance so that
-            clients that failed together do not come back together.
-        longest_wait_s: a Retry-After beyond this is not waited for; the refusal is raised.
-        stream_attempts: how often in a row a broken stream of events is taken up again, at most a
-            second apart: a service that is restarted is waited for.
+        attempts: maximum number, including the first.
+        first_wait_s: doubled after each attempt, plus up to half of it at random, so that clients
+            that failed together do not retry together.
+        longest_wait_s: a longer Retry-After is not waited for; the refusal is raised.
+        stream_attempts: how often in a row a broken stream of events is reopened, at most one
+            second apart, so that a restarting service is waited for.
     """
 
     attempts: int = 4
@@ -74,11 +74,11 @@ class Patience:
     stream_attempts: int = 30
 
     def after_error(self, error: Exception, *, attempt: int, repeatable: bool) -> float | None:
-        """Return the seconds to wait before a request is sent again; None where it is not.
+        """Return the seconds to wait before the next attempt; None if there should be none.
 
         Args:
-            repeatable: whether sending it twice does no more than sending it once, so that it may
-                be sent again after its connection broke without an answer.
+            repeatable: whether the request is idempotent, and may be sent again after the
+                connection broke without an answer.
         """
         never_arrived = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         if attempt >= self.attempts or not (never_arrived or repeatable):
@@ -88,8 +88,7 @@ class Patience:
     def after_answer(
         self, response: httpx2.Response, *, attempt: int, repeatable: bool
     ) -> float | None:
-        """Return the seconds to wait before the request is sent again; None where `response` is its
-        answer."""
+        """Return the seconds to wait before the next attempt; None if `response` is final."""
         status = response.status_code
         again = status in REFUSED_FOR_NOW or (status in LOST_ON_THE_WAY and repeatable)
         if attempt >= self.attempts or not again:
@@ -104,9 +103,9 @@ class Patience:
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
-    """Return the seconds that a `Retry-After` header asks for, by its number or its date.
+    """Return the seconds of a `Retry-After` header, given as a number or a date.
 
-    None where there is none or it is neither (RFC 9110, section 10.2.3).
+    None if it is missing or invalid (RFC 9110, section 10.2.3).
     """
     value = headers.get("retry-after", "").strip()
     if value.isdigit():
@@ -118,7 +117,7 @@ def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:
 
 
 def unreachable(base_url: str, error: Exception) -> ServiceUnreachable:
-    """Return the error whose sentence names the address and what to do."""
+    """Return the error that names the address and what to do."""
     cause = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
     if UNTRUSTED in cause:
         return ServiceUnreachable(

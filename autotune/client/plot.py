@@ -1,4 +1,4 @@
-"""Figures as pictures that a notebook shows."""
+"""Figures as images for notebooks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from search_spaces.errors import InvalidInput, closest
 
 
 class FigureInput(TypedDict, total=False):
-    """What a figure may be narrowed to: `by` is of the trajectory ("trial", "time", "node_hours"),
-    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front, `scaling` of
-    that figure."""
+    """Parameters of figures: `by` of the trajectory ("trial", "time", "node_hours"),
+    `micro_batch_size` and `num_nodes` of the map, `against` of the Pareto front, `scaling` of that
+    figure."""
 
     by: str
     micro_batch_size: int
@@ -25,7 +25,8 @@ class FigureInput(TypedDict, total=False):
 
 
 class Plot:
-    """A figure, drawn by the service: a notebook shows it without JavaScript; `svg` is its text."""
+    """A figure drawn by the service. A notebook displays it without JavaScript; `svg` is its
+    source."""
 
     def __init__(self, name: str, fetch: Callable[[FigureForm], bytes]) -> None:
         self.name = name
@@ -39,11 +40,12 @@ class Plot:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write it in the format of the file's suffix: .svg as it is shown; .png, .pdf, .csv (its
-        table), .json (its data) and .vega.json (Vega-Lite) as the campaign stands now.
+        """Write the figure in the format of the file's suffix: .svg (as displayed), or .png, .pdf,
+        .csv (its table), .json (its data) or .vega.json (Vega-Lite), which have the campaign's
+        current state.
 
         Raises:
-            InvalidInput: field `path`: the suffix names none of these.
+            InvalidInput: field `path`: the suffix names no format.
             OSError: the file cannot be written.
         """
         target = Path(path)
@@ -52,7 +54,7 @@ class Plot:
 
 
 def known_figure(kind: str) -> str:
-    """Return `kind`; raises InvalidInput, with the nearest name, for one that does not exist."""
+    """Return `kind`. Raises InvalidInput with the nearest name if there is no such figure."""
     kinds = get_args(FigureName)
     if kind in kinds:
         return kind

@@ -1,4 +1,4 @@
-"""What a caller may ask, as keywords, and the request models that these become."""
+"""Keyword arguments of a question, and the request models made of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ StrategyInput = StrategyShape | Mapping[str, Any]
 
 
 class SubjectInput(TypedDict, total=False):
-    """What every question is about: a model on a machine, and what would run the trials."""
+    """Keywords of every question: model, machine, and what would run the trials."""
 
     model: Required[ModelInput]
     machine: MachineInput | None
@@ -78,13 +78,13 @@ class CampaignInput(SubjectInput, total=False):
 
 
 def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:
-    """Return the request that the fields of `CampaignInput` ask for.
+    """Return the request for the fields of `CampaignInput`.
 
-    Defaults are not sent, so an older service is not asked for fields that it does not know.
+    Defaults are not sent, so that an older service does not receive fields that it does not know.
 
     Raises:
-        InvalidInputs: every field that is refused.
-        InvalidInput: a model's, machine's or adapter's file cannot be read.
+        InvalidInputs: every invalid field.
+        InvalidInput: the file of a model, machine or adapter cannot be read.
     """
     defaults = CampaignCreate.model_fields
     chosen = {
@@ -98,9 +98,11 @@ def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:
 
 
 def subject(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `SubjectInput`, and `ray`, as a request has them: files read, and
-    machine and evaluator chosen as the command line chooses them. The simulated evaluator is sent
-    only where it is named: predictions for a machine do not rest on simulated trials."""
+    """Return the fields of `SubjectInput` and `ray` as a request has them.
+
+    Files are read; machine and evaluator default as on the command line. The simulated evaluator is
+    sent only if it is named: predictions for a machine do not use simulated trials.
+    """
     machine = LOCAL if fields.get("machine") is None else fields["machine"]
     clusters = {name: fields[name] for name in ("slurm", "ray") if fields.get(name) is not None}
     usual = "local" if machine == LOCAL else None
@@ -112,8 +114,8 @@ def subject(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile_named(fields: Mapping[str, Any]) -> str:
-    """Return the cluster profile of `slurm` or `ray`, or an empty string; raises InvalidInputs for
-    a choice that is not valid."""
+    """Return the cluster profile of `slurm` or `ray`, or "". Raises InvalidInputs if the choice is
+    invalid."""
     slurm, ray = fields.get("slurm"), fields.get("ray")
     if slurm is not None:
         return (slurm if isinstance(slurm, SlurmChoice) else validated(SlurmChoice, slurm)).profile

@@ -1,4 +1,4 @@
-"""The recommendation of a campaign, with the files that run it."""
+"""A campaign's recommendation, and the files that run it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.errors import InvalidInput
 
 
 class RecommendationHandle:
-    """The recommendation of a campaign, with the files that run it."""
+    """A campaign's recommendation, and the files that run it."""
 
     def __init__(self, transport: Transport, recommendation: Recommendation) -> None:
         self._transport = transport
@@ -53,12 +53,12 @@ class RecommendationHandle:
 
     @property
     def simulated(self) -> bool:
-        """Whether the figures were simulated rather than measured."""
+        """Return whether the figures are simulated instead of measured."""
         return self.recommendation.simulated
 
     @property
     def baseline(self) -> Baseline | None:
-        """The layout that was measured first, and how the best compares with it."""
+        """Return the layout that was measured first, and how the best compares with it."""
         return self.recommendation.baseline
 
     @property
@@ -66,7 +66,7 @@ class RecommendationHandle:
         return self.recommendation.speedup_over_baseline
 
     def at(self, rank: int) -> Ranked:
-        """Return the strategy at `rank`, 1 being the best; raises InvalidInput where none is."""
+        """Return the strategy at `rank`, 1 for the best. Raises InvalidInput if there is none."""
         known = {each.rank: each for each in (self.best, *self.recommendation.runners_up)}
         if rank not in known:
             reason = "the recommendation does not go that far"
@@ -74,19 +74,19 @@ class RecommendationHandle:
         return known[rank]
 
     def artefacts(self) -> list[str]:
-        """Return the names of the files that come with it."""
+        """Return the names of its files."""
         return list(self.recommendation.artefacts)
 
     def artefact(self, name: str, *, rank: int = 1) -> str:
-        """Return the text of one file, for the strategy at `rank` (1 is the best)."""
+        """Return the text of one file, for the strategy at `rank` (1: the best)."""
         campaign = f"/campaigns/{self.recommendation.campaign_id}"
         path = f"{campaign}/artefacts/{quote(name, safe='')}"
         return self._transport.content(path, {"rank": rank}).decode()
 
     @property
     def launch_script_name(self) -> str:
-        """The script for what was measured and where: the bundled trainer here (`train.sh`) or on
-        a cluster (`train.sbatch`), or else Megatron-DeepSpeed on a cluster."""
+        """Return the script of the trainer that was measured: the bundled one here (`train.sh`) or
+        on a cluster (`train.sbatch`), else Megatron-DeepSpeed on a cluster."""
         launch = self.recommendation.launch
         return launch.file if launch else "launch.sbatch"
 

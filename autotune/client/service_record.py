@@ -1,4 +1,4 @@
-"""What a running service notes for its user's own programs: its address, socket and token."""
+"""The record of a running service for its user's programs: address, socket and token."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ROOT = 0
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRecord:
-    """A service that runs, or that ran until it was killed.
+    """A service that runs, or ran until it was killed.
 
     Attributes:
         url: where it listens: `http://127.0.0.1:8765`, or `unix:` and a path.
-        socket: path of the Unix socket that its user alone can open.
-        token: who knows it may do all that the service does.
+        socket: path of the Unix socket, which only its user can open.
+        token: grants all rights.
         pid: of its process, on `host`.
     """
 
@@ -51,7 +51,7 @@ class ServiceRecord:
 
     @property
     def is_here(self) -> bool:
-        """Whether its process runs on this host, and its socket is this user's."""
+        """Return whether its process runs on this host and its socket belongs to this user."""
         try:
             os.kill(self.pid, 0)
             owner = Path(self.socket).stat().st_uid
@@ -65,14 +65,14 @@ class ServiceRecord:
         write_whole(path, json.dumps(asdict(self)) + "\n", private=True)
 
     def remove(self, path: Path) -> None:
-        """Remove the file where it still speaks of this service."""
+        """Remove the file if it is still this service's."""
         if ServiceRecord.read(path) == self:
             path.unlink(missing_ok=True)
 
 
 def data_folder() -> Path:
-    """Return where `autotune serve` keeps its data if its command does not say otherwise; raises
-    InvalidInput for a configuration that is none."""
+    """Return the default data folder of `autotune serve`. Raises InvalidInput if the configuration
+    is invalid."""
     if named := os.environ.get("AUTOTUNE_DATA_DIR"):
         return Path(named).expanduser()
     kept = configuration(config_path()).get("data_dir")
@@ -80,19 +80,19 @@ def data_folder() -> Path:
 
 
 def known_folder() -> Path:
-    """Return where all services of this user are noted, whatever their data folders."""
+    """Return the folder of records of all of this user's services."""
     return user_state_path("autotune") / "services"
 
 
 def known_path(url: str) -> Path:
-    """Return the file that notes a service of this host by its address."""
+    """Return the file of the record of a service on this host, by address."""
     parts = urlsplit(url)
     name = f"{parts.hostname}-{parts.port}" if parts.hostname else parts.path.replace("/", "-")
     return known_folder() / f"{gethostname()}-{name}.json"
 
 
 def record_of(url: str) -> ServiceRecord | None:
-    """Return the record of this user's service at an address on this host; None where none runs."""
+    """Return the record of this user's service at an address on this host; None if none runs."""
     for path in (data_folder() / NAME, known_path(url)):
         record = ServiceRecord.read(path)
         if record is not None and record.url == url and record.is_here:
@@ -101,7 +101,7 @@ def record_of(url: str) -> ServiceRecord | None:
 
 
 def running() -> Iterator[ServiceRecord]:
-    """Yield this user's services on this host: that of the data folder, then the others."""
+    """Yield this user's services on this host, that of the data folder first."""
     others = known_folder().glob(f"{gethostname()}-*.json")
     for path in (data_folder() / NAME, *sorted(others)):
         record = ServiceRecord.read(path)

@@ -1,4 +1,4 @@
-"""Requests over one pool of connections: sent again, answered, refused."""
+"""Requests over one connection pool: retried, parsed, refused."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Parameters = Mapping[str, str | int | None]
 
 
 class Transport:
-    """Sends requests with patience.
+    """Sends requests, with retries.
 
-    Every method raises `ServiceUnreachable` where nothing answers, and `ApiError` where the service
-    refuses, or answers with something else than what is expected.
+    Every method raises `ServiceUnreachable` if the service does not answer, and `ApiError` if it
+    refuses or answers with something unexpected.
     """
 
     def __init__(self, location: Location, patience: Patience) -> None:
@@ -47,7 +47,7 @@ class Transport:
         return read(self.send("GET", path, params=params), answer)
 
     def content(self, path: str, params: Parameters | None = None) -> bytes:
-        """Return the body of an answer that is a file."""
+        """Return the body of a file."""
         return self.send("GET", path, params=params).content
 
     def post(
@@ -80,7 +80,7 @@ class Transport:
         document: BaseModel | None = None,
         key: str | None = None,
     ) -> httpx2.Response:
-        """Return the answer to a request that was sent as often as patience allows."""
+        """Return the answer to a request, which is retried as `patience` allows."""
         headers = {"Idempotency-Key": key} if key else {}
         content = None
         if document is not None:
@@ -110,7 +110,7 @@ class Transport:
             attempt += 1
 
     def follow(self, follower: Follower) -> Iterator[Event]:
-        """Yield events until the follower has seen the end; broken streams are resumed."""
+        """Yield events until the follower has read them all; broken streams are resumed."""
         path = f"{PREFIX}/campaigns/{follower.campaign_id}/events"
         while not follower.ended:
             try:
@@ -132,7 +132,7 @@ class Transport:
 
 
 def read(response: httpx2.Response, answer: type[T]) -> T:
-    """Return the body as `answer`; fields that this version does not know are ignored."""
+    """Return the body as `answer`; unknown fields are ignored."""
     try:
         return TypeAdapter(answer).validate_json(response.content, extra="ignore")
     except ValidationError as error:
@@ -147,7 +147,7 @@ def read(response: httpx2.Response, answer: type[T]) -> T:
 
 
 def refusal(response: httpx2.Response) -> ApiError:
-    """Return the error of a refused request, made up where the body is no problem document."""
+    """Return the error of a refused request, also if the body is not a problem document."""
     phrase = httpx2.codes.get_reason_phrase(response.status_code)
     problem: dict[str, Any] = {
         "title": phrase,
