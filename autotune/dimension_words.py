@@ -85,11 +85,10 @@ def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
 
 
 def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
-    """Return how a strategy differs from another: `TP 8 · PP 4`; the accumulation only if nothing
-    else differs.
+    """Return how a strategy differs from another: `TP 8 · PP 4`; GAS only if nothing else differs.
 
     Args:
-        among: strategies that are told by the same; more is said where one of them shares the FEW.
+        among: other strategies described the same way; more is said if one of them shares the FEW.
     """
     every = dict.fromkeys((*strategy.dimensions, *other.dimensions))
     differing = [name for name in every if strategy.value(name) != other.value(name)]
@@ -109,11 +108,11 @@ def capitalised(sentence: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a fraction in percent, without its sign: whole numbers from 2 % on."""
+    """Return a fraction in percent without its sign; whole numbers from 2 % on."""
     size = 100.0 * abs(share)
     return f"{size:.0f} %" if size >= 1.95 else f"{size:.1f} %"
 
 
 def gibibytes(gib: float) -> str:
-    """Return a size with three digits, and more only where whole GiB have them."""
+    """Return a size with three digits, or more for whole GiB."""
     return f"{gib:.0f} GiB" if gib >= 99.5 else f"{gib:.3g} GiB"

@@ -1,7 +1,7 @@
 """Atomic writes, and detection of file system failures.
 
-It stands here, below the evaluators and the server that write with it too, because the client
-library, which may import neither, keeps artefacts with it.
+It is in this package because the client library, which may import neither evaluators nor server,
+stores artefacts with it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ def write_whole(
     durable: bool = False,
     private: bool = False,
 ) -> Path:
-    """Write under another name beside `path`, then rename; return `path`. Text becomes UTF-8.
+    """Write to a temporary file beside `path`, then rename; return `path`. Text is encoded as
+    UTF-8.
 
-    A reader sees the file as it was or as it is now, never half of it, and several writers may
-    write one file at once. A `durable` file has also left the system's buffers for the disk, so
-    that it survives the machine. A `private` one is for this user alone (0600).
+    Readers see the old or the new content, never a partial one, and several writers may write one
+    file at once. A `durable` file is synchronised to disk. A `private` one is for this user alone
+    (0600).
 
     Raises:
-        OSError: the file cannot be written, a full disk included; then nothing of it is left.
+        OSError: the file cannot be written, for instance on a full disk; nothing of it is left.
     """
     partial = path.with_name(f".{path.name}.{uuid4().hex}.partial")
     # The user's umask decides what of these permissions remains.
@@ -56,7 +57,7 @@ def is_file_system_failure(error: BaseException) -> bool:
 
 
 def raise_if_failing(error: OSError) -> None:
-    """Raise an error of a failing file system, which says nothing about the file; return for any
-    other, such as a missing file."""
+    """Raise an error of a failing file system, which says nothing about the file; return for other
+    errors, such as a missing file."""
     if is_file_system_failure(error):
         raise error

@@ -1,4 +1,4 @@
-"""Small tables as HTML, for notebooks: they take the colours of the page that they stand in."""
+"""Small HTML tables for notebooks, in the colours of the surrounding page."""
 
 from __future__ import annotations
 

@@ -132,11 +132,11 @@ FEWEST_OF_LONG = 2
 
 
 def measured_iterations(iteration_time_s: NDArray[np.float64], *, least: int) -> NDArray[np.int64]:
-    """Return how many iterations are likely to be timed at one GAS, shape (n,), where they agree.
+    """Return the expected number of timed iterations at one GAS, shape (n,), if they agree.
 
     Args:
         iteration_time_s: shape (n,).
-        least: asked for at the least.
+        least: the minimum.
     """
     fewest = min(least, FEWEST_OF_LONG)
     return np.where(iteration_time_s >= LONG_ITERATION_S, fewest, least)
@@ -228,9 +228,10 @@ def metrics(
     """Return the metrics of `strategy` from measurements of its layout.
 
     Args:
-        trainer_parameters: of the model, as its trainer counts them; None where it does not tell.
-        gpu_joules_per_token: that the GPUs alone drew; None where it was not sampled.
-        power_factor: what GPUs draw against the machine's power figures, where it was not.
+        trainer_parameters: the model's parameters as its trainer counts them; None if unknown.
+        gpu_joules_per_token: measured energy of the GPUs alone; None if power was not sampled.
+        power_factor: the GPUs' draw relative to the machine's power figures, if power was not
+            sampled.
 
     Raises:
         ValueError: nothing was measured.
@@ -286,9 +287,9 @@ def accumulations(
     strategy: Strategy,
     measurements: Sequence[AccumulationMeasurement],
 ) -> list[Accumulation]:
-    """Return the iteration time of `strategy` at every GAS of interest, in rising order.
+    """Return the iteration time of `strategy` at every GAS of interest, ascending.
 
-    The measured ones as they are; by the law the strategy's own and each power of two up to the
+    Measured ones are as measured. The law gives the strategy's own and each power of two up to the
     largest of these, if at least two were measured.
     """
     measured = {m.gradient_accumulation_steps: m for m in measurements}

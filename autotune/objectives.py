@@ -42,13 +42,13 @@ def unknown_objective(objective: Objective, machine: Machine) -> InvalidInput | 
 
 
 def memory_limit_gib(campaign: Campaign) -> float:
-    """Return the highest peak of the fullest GPU that leaves the headroom asked for; infinite where
-    none was: what ran has fitted."""
+    """Return the highest peak of the fullest GPU that leaves the headroom; infinite without a
+    headroom: a layout that ran fits."""
     headroom = campaign.request.min_headroom_gib
     return campaign.machine.memory_gib - headroom if headroom else math.inf
 
 
 def keeps_headroom(campaign: Campaign, figures: TrialMetrics) -> bool:
-    """Return whether a trial's peak leaves the headroom asked for; True where it was not read."""
+    """Return whether a trial's peak leaves the headroom; True if the peak is unknown."""
     peak = figures.peak_memory_gib
     return peak is None or peak <= memory_limit_gib(campaign)

@@ -70,12 +70,12 @@ def space_of(
     program: ProgramCapabilities = ANY_PROGRAM,
     widest: int | None = None,
 ) -> SearchSpace:
-    """Return the preset, if one is named, with the given fields replaced.
+    """Return the preset, if named, with the given fields replaced.
 
     Args:
-        program: that is to run the trials.
-        widest: where neither the request nor the ready space names `num_nodes`, take strategies on
-            so many nodes alone, or on the most below that are legal; None takes 1, 2, 4, … `nodes`.
+        program: the trainer of the trials.
+        widest: if neither the request nor the preset names `num_nodes`, use only this many nodes,
+            or the most below that are legal; None allows 1, 2, 4, … `nodes`.
 
     Raises:
         InvalidInputs: fields `space.…` and `nodes`.
@@ -115,11 +115,11 @@ def campaign_space(
 ) -> SearchSpace:
     """Return the space that a campaign searches.
 
-    Fewer nodes give fewer tokens/s, so under that objective all strategies are on the most nodes
-    that trials may hold, unless the request names `num_nodes`.
+    Fewer nodes give fewer tokens/s, so under that objective all strategies use the most nodes that
+    trials may use, unless the request names `num_nodes`.
 
     Args:
-        spec: instead of the request's.
+        spec: used instead of the request's space.
 
     Raises:
         InvalidInputs: fields `space.…` and `nodes`.
@@ -139,7 +139,7 @@ def campaign_space(
 
 
 def _refuse_as_settings(settings: Mapping[str, Any]) -> None:
-    """Raise InvalidInput where a dimension that every trainer has stands among its own ones."""
+    """Raise InvalidInput if a standard dimension is among the trainer's own."""
     for name in settings:
         if name in DIMENSIONS:
             reason = "a dimension that every trainer has"
@@ -147,7 +147,7 @@ def _refuse_as_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _within_space(problem: InvalidInput, spec: SpaceSpec) -> InvalidInput:
-    """Return the same refusal, named by its place in a request."""
+    """Return the same error, with the field's path in a request."""
     if problem.field == "space" and isinstance(problem.value, str):
         field = "space.preset"
     elif problem.field in spec.settings:
@@ -179,7 +179,7 @@ def strategy_shape(strategy: Strategy) -> StrategyShape:
 
 
 def subject_of(model: ModelChoice, machine: MachineChoice) -> tuple[Transformer, Machine]:
-    """Return both resolved; raises InvalidInputs with every fault of both."""
+    """Return the model and the machine. Raises InvalidInputs with every error of both."""
     problems: list[InvalidInput] = []
     resolved: list[Transformer | Machine] = []
     for resolve in (lambda: transformer_of(model), lambda: machine_of(machine)):

@@ -16,5 +16,5 @@ LOCAL_S = 3.0
 
 
 def cluster_start_up_s(num_nodes: ArrayLike) -> NDArray[np.float64]:
-    """Return seconds of a job on so many nodes of a cluster, in the shape of `num_nodes`."""
+    """Return the start-up seconds of a job on a cluster, in the shape of `num_nodes`."""
     return ONE_NODE_S + PER_DOUBLING_S * np.log2(np.asarray(num_nodes, dtype=np.float64))

@@ -64,19 +64,19 @@ def gpu_joules_per_token(
 ) -> float | None:
     """Return the energy per token of the GPUs alone at the strategy's own GAS, J.
 
-    `f E_GPU(t) / tokens`: E_GPU by the power figures, over the time that was measured, cut into its
-    parts as the cost model cuts them. Where the GPUs' draw was sampled, f is what the samples say
-    against the figures at the values of GAS that ran: these wait for the pipeline for another share
-    of the time than the strategy's own does.
+    `f E_GPU(t) / tokens`, where E_GPU follows from the power figures over the measured time, which
+    the cost model divides into its parts. If the GPUs' power was sampled, f is the ratio of samples
+    to figures at the measured GAS values, whose share of pipeline waiting differs from that at the
+    strategy's own GAS.
 
     Args:
         iteration_time_s: at the strategy's own GAS.
-        timed: what the trial ran; needed where it was `sampled`.
-        sampled: J of all GPUs for a token over the iterations of `timed`.
-        power_factor: f where nothing was sampled.
+        timed: what the trial ran; required with `sampled`.
+        sampled: energy of all GPUs per token over the iterations of `timed`, J.
+        power_factor: f if nothing was sampled.
 
     Returns:
-        None where the GPUs' power figures are not known.
+        None if the GPUs' power figures are unknown.
     """
     ran = [(gas, seconds) for gas, seconds in timed if len(seconds)]
     twins = [strategy, *(strategy.with_accumulation(gas) for gas, _ in ran)]
@@ -107,10 +107,10 @@ def power_factor_of(
     iteration_time_s: float,
     tokens_per_joule: float | None,
 ) -> float:
-    """Return what the GPUs draw against the power figures where a trial of `strategy` came to this
-    energy: the `power_factor` with which `joules_per_token` gives it. 1 where no energy is known.
+    """Return the GPUs' draw relative to the power figures for a trial with this energy: the
+    `power_factor` with which `joules_per_token` returns it; 1 if no energy is known.
 
-    So a figure that was sampled or calibrated goes along to a layout's other GAS or other nodes.
+    A sampled or calibrated energy thus carries over to a layout's other GAS values and node counts.
     """
     plain, doubled = (
         joules_per_token(

@@ -31,8 +31,8 @@ those of experts, and the trainer's own."""
 
 
 def row_of(trial: Trial, *, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a trial's values by COLUMNS and dimensions of the trainer's own, None for what it has
-    not."""
+    """Return a trial's values by COLUMNS and dimensions of the trainer's own; None for missing
+    ones."""
     figures = trial.metrics.model_dump() if trial.metrics else {}
     before = trial.expected.model_dump() if trial.expected else {}
     expected = {f"expected_{name}": value for name, value in before.items()}
@@ -43,8 +43,8 @@ def row_of(trial: Trial, *, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def columns_of(trials: Iterable[Trial]) -> dict[str, list[Any]]:
-    """Return each of COLUMNS, and each dimension of the trainer's own, with the values of all
-    trials, in their order."""
+    """Return the values of all trials, in their order, for each of COLUMNS and each dimension of
+    the trainer's own."""
     each = list(trials)
     settings = settings_of(each)
     rows = [row_of(trial, settings=settings) for trial in each]

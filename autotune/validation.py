@@ -44,7 +44,7 @@ UNKNOWN = "extra_forbidden"
 
 @cache
 def forms() -> Mapping[str, type[BaseModel]]:
-    """Return all wire models by their names: made when something is refused, and not before."""
+    """Return all wire models by name; built only when something is refused."""
     named = {name: getattr(schemas, name) for name in schemas.__all__}
     return {
         name: model
@@ -54,7 +54,7 @@ def forms() -> Mapping[str, type[BaseModel]]:
 
 
 def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
-    """Return `plain` as a wire model; raises InvalidInputs naming each field that it refuses."""
+    """Return `plain` as a wire model. Raises InvalidInputs with each invalid field."""
     try:
         return wire_model.model_validate(plain)
     except ValidationError as error:
@@ -75,7 +75,7 @@ REQUESTS = schemas.CampaignCreate.__module__
 
 @cache
 def fields_within(parent: str) -> frozenset[str]:
-    """Return the names of the fields of what a field of this name holds in a request."""
+    """Return the names of the fields inside the value of a field of this name."""
     held = [
         form
         for model in forms().values()
@@ -95,14 +95,14 @@ def _forms_in(annotation: Any) -> Iterator[type[BaseModel]]:
 def field_problems(
     errors: Sequence[Mapping[str, Any]], *, known: Collection[str] = ()
 ) -> list[FieldProblem]:
-    """Return one problem for each refused field, but for no more than MOST_UNKNOWN unknown ones.
+    """Return one problem for each invalid field, but at most MOST_UNKNOWN unknown fields.
 
-    `known` are the outermost fields there are, from which the nearest to an unknown one is named;
-    those of all wire models where it is empty.
+    `known` are the top-level fields, from which the nearest to an unknown one is suggested; those
+    of all wire models if it is empty.
 
-    A field that takes several forms (a name or a shape) yields an error for each form; those that
-    point deepest tell what is wrong inside of the form that was meant, the others are dropped. The
-    same holds of a value that is of one form but for its length, or for a character in it.
+    A field that takes several forms (a name or a shape) has an error for each form. The deepest
+    error is of the form that was meant, and the others are dropped. The same holds for a value of
+    the right form with a wrong length or character.
     """
     unknown = [error for error in errors if error["type"] == UNKNOWN]
     others = (error for error in errors if error["type"] != UNKNOWN)
@@ -120,7 +120,7 @@ def field_problems(
 
 
 def _path(location: tuple[Any, ...]) -> tuple[str, str]:
-    """Return the field up to where its forms part, and the path within one of the forms."""
+    """Return the path up to a field with several forms, and the path within one form."""
     parts = [shortened(str(part)) for part in location]
     if parts and parts[0] in PLACES:
         parts = parts[1:] or parts[:1]
@@ -130,13 +130,12 @@ def _path(location: tuple[Any, ...]) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """Return a text of a user's as it can be quoted."""
+    """Return a user's text shortened for quoting."""
     return text if len(text) <= LONGEST_NAME else f"{text[:SHOWN]}…"
 
 
 def _is_form(name: str) -> bool:
-    """Return whether a part of a path is how pydantic names one of several forms, and not a
-    field."""
+    """Return whether a part of a path is pydantic's name of a form, not a field."""
     return name in {"str", "int", "bool", "float"} or name in forms() or "[" in name or "-" in name
 
 

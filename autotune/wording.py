@@ -12,7 +12,7 @@ def token_count(number: float) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Return three or more significant digits, thousands separated; a dash for None."""
+    """Return three or more significant digits with thousands separators; a dash for None."""
     if value is None:
         return "–"
     size = abs(value)

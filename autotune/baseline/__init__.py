@@ -1,4 +1,4 @@
-"""The layout that a campaign measures first, and against which its result is told. Pure."""
+"""The baseline: the layout that a campaign measures first and compares its result with. Pure."""
 
 from autotune.baseline.baseline import baseline_of
 

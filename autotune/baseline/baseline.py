@@ -1,4 +1,4 @@
-"""The baseline of a campaign: the layout that its user has now, or a customary one."""
+"""The baseline of a campaign: its user's current layout, or a customary one."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ UNFIT = 2
 
 
 def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
-    """Return what a campaign measures first; None where it is to do without, or nothing would run.
+    """Return the strategy that a campaign measures first; None if it was declined or nothing would
+    run.
 
-    The user's own layout need not lie in the space. What was not said of it is as in the space,
-    there the most customary; its GAS makes the full batch. Without one it is the most customary
-    strategy of the space that is predicted to fit, with the headroom where any leaves it. Customary
-    is what Megatron-Bridge's recipes do: all nodes, `RECIPE_TENSOR_PARALLEL` for the model's size,
-    the smallest micro-batch, ZeRO 1, sequence parallelism with tensor parallelism, as little
-    recomputation as fits, the fewest stages of equal length, the largest batch.
+    The user's layout may lie outside the space. Dimensions that the user did not name take the most
+    customary values of the space; GAS follows from the full batch. Without a user's layout, the
+    baseline is the most customary strategy of the space that is predicted to fit, with the headroom
+    if possible. Customary is what Megatron-Bridge's recipes do: all nodes, `RECIPE_TENSOR_PARALLEL`
+    for the model's size, the smallest micro-batch, ZeRO 1, sequence parallelism with tensor
+    parallelism, as little recomputation as fits, the fewest stages of equal length, the largest
+    batch.
 
     Args:
         space: the campaign's.
 
     Raises:
-        InvalidInputs: field `baseline`: it cannot be read, no rule may refuse it, and the nodes
-            that trials share have to suffice.
+        InvalidInputs: field `baseline`: it cannot be read, a rule refuses it, or it needs more
+            nodes than trials may use.
     """
     choice = request.baseline
     if choice == NO_BASELINE:
@@ -85,7 +87,8 @@ def _customary(space: SearchSpace, *, pool: int, headroom_gib: float) -> Strateg
 
 
 def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:
-    """Return the strategy that is meant, out of a space in which all that was said is fixed."""
+    """Return the strategy that the user meant, from a space in which all named dimensions are
+    fixed."""
     own = _space_of(request, space, said)
     lattice = own.lattice()
     if not len(lattice):
@@ -102,7 +105,7 @@ def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) 
 
 
 def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> NDArray[np.int64]:
-    """Return what each strategy is predicted to lack, shape (n,): nothing (0), the headroom alone
+    """Return what each strategy is predicted to lack, shape (n,): nothing (0), only the headroom
     (1), or memory (UNFIT)."""
     predicted = estimate(space.transformer, space.machine, lattice)
     tight = np.where(predicted.leaves(headroom_gib), 0, 1)
@@ -110,7 +113,7 @@ def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> ND
 
 
 def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> SearchSpace:
-    """Return the campaign's space with all in its place that was said."""
+    """Return the campaign's space with the named dimensions fixed."""
     chosen: dict[str, object] = dict(said.dimensions)
     batch, wanted = space.batch, said.global_batch_size
     if wanted is not None and not batch.least <= wanted <= batch.most:
@@ -135,7 +138,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
 
 
 def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> InvalidInput:
-    """Return why no strategy is legal, by the one that breaks the fewest rules."""
+    """Return why no strategy is legal, for the one that breaks the fewest rules."""
     grid = space.grid()
     judged = (space.transformer, space.machine, space.batch)
     masks = rule_masks(grid, *judged, program=space.program)
@@ -188,6 +191,6 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
 
 
 def _shown(request: CampaignCreate) -> object:
-    """Return the user's words as a refusal repeats them."""
+    """Return the user's words as an error quotes them."""
     choice = request.baseline
     return choice.model_dump(mode="json") if isinstance(choice, StrategyShape) else choice

@@ -1,7 +1,7 @@
 """A layout from the arguments of Megatron-LM's or Megatron-DeepSpeed's `pretrain_gpt.py`.
 
-What a line leaves out is what these programs do without it: no tensor or pipeline parallelism, no
-recomputation, no sharded optimizer. All that does not bear on the layout is passed over.
+Missing options take these programs' defaults: no tensor or pipeline parallelism, no recomputation,
+no sharded optimizer. Options that do not affect the layout are ignored.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ BESIDE = frozenset(
 
 
 def is_arguments(text: str) -> bool:
-    """Return whether a text reads as a line of arguments, and not as `key=value`."""
+    """Return whether a text is a line of arguments, not `key=value`."""
     return any(word.startswith("--") for word in text.split())
 
 
 def arguments(text: str, transformer: Transformer) -> LayoutStatement:
-    """Read a line of arguments, with or without the launcher before it.
+    """Parse a line of arguments, with or without a launcher.
 
     Raises:
-        InvalidInput: field `baseline`: a value that cannot be, a misspelt option of the layout, a
-            way to divide the model that is not searched, or another model.
+        InvalidInput: field `baseline`: an impossible value, a misspelt option of the layout, a way
+            to divide the model that is not supported, or another model.
     """
     said: dict[str, Scalar] = {}
     per_stage: int | None = None
@@ -110,7 +110,8 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each option with its value, "" where it has none; words before the first are left."""
+    """Yield each option with its value, "" if it has none; words before the first option are
+    skipped."""
     flag: str | None = None
     value = ""
     for word in words:
@@ -126,7 +127,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> None:
-    """Refuse what would make it another layout or another model than the campaign's."""
+    """Refuse options that imply another layout or another model than the campaign's."""
     if flag in NOT_SEARCHED and value != "1":
         reason = f"{flag} {value}: a strategy has no such dimension"
         raise InvalidInput(FIELD, text, reason, valid=f"{flag} 1, or without it")
@@ -145,7 +146,7 @@ def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> Non
 def _virtual_stages(
     per_stage: int, said: Mapping[str, Scalar], transformer: Transformer, *, text: str
 ) -> int:
-    """Return the chunks of each pipeline stage that has so many layers in each."""
+    """Return the chunks per pipeline stage for this number of layers per chunk."""
     layers, stages = transformer.num_layers, int(said["pipeline_parallel"])
     chunks, rest = divmod(layers, per_stage * stages)
     if rest or not chunks:

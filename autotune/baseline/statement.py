@@ -1,4 +1,4 @@
-"""A layout as a user writes it: `tp=8,pp=4,mbs=1,zero=1`, or the arguments of a Megatron."""
+"""A layout as a user writes it: `tp=8,pp=4,mbs=1,zero=1`, or Megatron's arguments."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": Fa
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutStatement:
-    """What was said of a layout; the dimensions that were not mentioned are missing.
+    """The dimensions of a layout that the user named.
 
     Attributes:
-        global_batch_size: samples of one optimizer step, where that was said.
-        settings: what was said of dimensions of the trainer's own, as it was written.
+        global_batch_size: samples of one optimizer step, if named.
+        settings: dimensions of the trainer's own, as written.
     """
 
     dimensions: Mapping[str, Scalar] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class LayoutStatement:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a line as a shell would split it; raises InvalidInput."""
+    """Split a line into words as a shell would. Raises InvalidInput."""
     try:
         return shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
@@ -50,13 +50,13 @@ def words_of(text: str) -> list[str]:
 
 
 def key_values(text: str, *, own: Collection[str] = ()) -> LayoutStatement:
-    """Read `tp=8,pp=4,mbs=1,zero=1`, parted by commas or spaces, in any order.
+    """Parse `tp=8,pp=4,mbs=1,zero=1`, separated by commas or spaces, in any order.
 
     Args:
         own: names of dimensions of the trainer's own.
 
     Raises:
-        InvalidInput: field `baseline`: no pair, an unknown key, one given twice, or a value that
+        InvalidInput: field `baseline`: not a pair, an unknown key, a repeated key, or a value that
             its dimension cannot have.
     """
     pairs = words_of(text.replace(",", " "))
@@ -80,7 +80,7 @@ def key_values(text: str, *, own: Collection[str] = ()) -> LayoutStatement:
 
 
 def statement(said: Mapping[str, Scalar]) -> LayoutStatement:
-    """Return dimensions, and a global batch size among them, as a statement."""
+    """Return dimensions, which may include a global batch size, as a statement."""
     batch = said.get(BATCH)
     return LayoutStatement(
         dimensions={name: value for name, value in said.items() if name != BATCH},
@@ -106,8 +106,8 @@ def read_value(name: str, value: str, *, shown: str, text: str) -> Scalar:
     """Return the value of a dimension or of the global batch size.
 
     Args:
-        shown: how the user wrote it, for the refusal.
-        text: all that the user wrote.
+        shown: the value as the user wrote it, for the error.
+        text: everything that the user wrote.
 
     Raises:
         InvalidInput: field `baseline`: the dimension has no such value.

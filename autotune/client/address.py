@@ -41,7 +41,7 @@ def config_path() -> Path:
 
 
 def configuration(path: Path) -> Mapping[str, Any]:
-    """Return the configuration; empty if there is no file. Raises InvalidInput if it is not TOML."""
+    """Return the configuration; empty without a file. Raises InvalidInput if it is not TOML."""
     try:
         table = tomllib.loads(path.read_text())
         demand_shallow(table)

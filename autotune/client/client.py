@@ -212,7 +212,7 @@ class Client:
     def plot_comparison(
         self, *ids: int, by: ProgressAxis = "node_hours", scheme: FigureScheme = "light"
     ) -> Plot:
-        """Return a figure of the best so far of several campaigns, over trials or over their cost."""
+        """Return a figure of several campaigns' best so far, over trials or over their cost."""
 
         def drawn(form: FigureForm) -> bytes:
             if form == "json":
@@ -286,7 +286,7 @@ class Client:
         most: int = 10,
         **about: Unpack[SubjectInput],
     ) -> Sweep:
-        """Return the `most` strategies of a space that are predicted fastest among those that fit."""
+        """Return the `most` strategies that fit and are predicted fastest, of a space."""
         query = {
             **self._subject(about),
             "nodes": nodes,

@@ -1,4 +1,4 @@
-"""Result of a campaign's baseline, and the best compared with it."""
+"""The measured baseline, and the best compared with it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def baseline_result(
 
 
 def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender | None:
-    """Return the baseline with all trials that measured it; None where none has."""
+    """Return the baseline with all trials that measured it; None if there are none."""
     trial = _baseline_trial(trials)
     strategy = strategy_of(trial.strategy) if trial else None
     measured = [
@@ -103,8 +103,8 @@ def _comparison(
 
 
 def _against(speedup: float, baseline: str, objective: Objective) -> str:
-    """Return how the best stands against the baseline in what the campaign is to better: a rate is
-    so many times as high, what a token takes so many times as much."""
+    """Return the best relative to the baseline in words: so many times the rate, or so many times
+    the cost per token."""
     if objective == "tokens_per_joule":
         return f"the best takes {1 / speedup:.3g} times the energy of {baseline} per token"
     if objective == "tokens_per_node_hour":
@@ -116,7 +116,7 @@ def _against(speedup: float, baseline: str, objective: Objective) -> str:
 def figures_at(campaign: Campaign, baseline: Contender, batch: int) -> TrialMetrics | None:
     """Return the baseline's metrics at another global batch, if its trial covers it.
 
-    None where its replicas cannot make that batch, or with fewer micro-batches than stages, where
+    None if its replicas cannot make that batch, or if it has fewer micro-batches than stages, where
     the law does not hold.
     """
     if baseline.metrics.global_batch_size == batch:

@@ -72,7 +72,7 @@ def _origin_of_figures(campaign: Campaign) -> str | None:
 
 
 def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
-    """Tell what of the memory that is to be left is not left, or not known."""
+    """Return a caveat if the requested headroom is not left, or unknown."""
     wanted, best = campaign.request.min_headroom_gib, ranked[0]
     if not wanted:
         return None
@@ -187,7 +187,8 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
 
 
 def _another_model(trials: Sequence[Trial]) -> str | None:
-    """Tell of trainers that count another model than was asked for: every figure is of the one."""
+    """Return a caveat if the trainer counts another model's parameters: every figure is of that
+    model."""
     differing = [trial for trial in trials if another_model(trial.metrics)]
     if not differing:
         return None
@@ -232,7 +233,7 @@ def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
 
 
 def _global_batch(ranked: Sequence[Contender]) -> str | None:
-    """Guard convergence: a faster step of another batch is not the same training."""
+    """Return a caveat about convergence: a faster step of another batch trains differently."""
     sizes = sorted({contender.metrics.global_batch_size for contender in ranked})
     if len(sizes) == 1:
         return None
@@ -245,7 +246,8 @@ def _global_batch(ranked: Sequence[Contender]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CrashedKind:
-    """Trials that share one dimension's values, and all crashed with one error but for its numbers.
+    """Trials that share the values of a dimension and all crashed with the same error, numbers
+    aside.
 
     Attributes:
         numbers: of the trials that crashed.
@@ -266,10 +268,10 @@ class CrashedKind:
 
 
 def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield a sentence for each kind of layout that never ran, for a reason that is not its own.
+    """Yield a sentence for each kind of layout that never ran for a shared reason.
 
-    The widest kind is told; of those that it holds nothing more is said. Where the same trials
-    share the values of several dimensions, nobody can tell which is to blame, and all are named.
+    Only the widest kind is named, not the kinds within it. If several dimensions fit the same
+    trials, all are named, because any may be the cause.
     """
     if not any(trial.state in TELLING and _error_of(trial) for trial in trials):
         return
@@ -293,7 +295,7 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
-    """Yield the values of a dimension at which all trials crashed, together where alike."""
+    """Yield the values of a dimension at which all trials crashed, grouped by error."""
     by_value: dict[Any, list[Trial]] = {}
     for trial in trials:
         by_value.setdefault(trial.strategy.value(dimension), []).append(trial)
@@ -315,7 +317,7 @@ def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
 
 
 def _error_of(trial: Trial) -> str | None:
-    """Return what a crash has in common with others; None where it did not crash, or for memory."""
+    """Return a crash's error without numbers; None if it did not crash, or ran out of memory."""
     crashed = trial.state is TrialState.CRASHED
     if not crashed or not trial.error or OF_MEMORY.search(trial.error):
         return None

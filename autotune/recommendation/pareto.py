@@ -24,12 +24,12 @@ COSTS: Mapping[ParetoCost, Callable[[Contender], float | None]] = {
 
 
 def pareto_fronts(ranked: Sequence[Contender]) -> list[ParetoFront]:
-    """Return the fronts of tokens/s against nodes and against energy for a token, in this order;
-    one of energy only where the machine's power is known.
+    """Return the fronts of tokens/s over nodes and over energy per token, in this order; the second
+    only if the machine's power is known.
 
-    A front has each layout that is faster than all that take as little or less, the least first.
+    A front has each layout that is faster than all that cost as much or less, cheapest first.
     Layouts that failed when measured again, leave too little memory, or are projected from few
-    nodes, are on none.
+    nodes are excluded.
     """
     measured = [c for c in ranked if c.projection is None]
     standing = [c for c in measured if c.keeps_headroom and not c.failed_confirmation]

@@ -34,15 +34,15 @@ TOLD_STATES = FAILED_STATES | {TrialState.OK}
 def all_contenders(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> list[Contender]:
-    """Return all contenders: those measured on their own nodes as `contenders` ranks them, then
-    those projected; those that leave too little memory after all that leave it, and last those that
-    failed when they were measured again.
+    """Return all contenders, best first: those measured on their own nodes as `contenders` ranks
+    them, then projected ones; those without the headroom after those with it; those that failed
+    when measured again last.
 
-    What the nodes at hand are too few to measure in full comes first where it is clearly above all
-    that was.
+    A projected layout that the available nodes cannot measure in full comes first if it is clearly
+    above all measured ones.
 
     Args:
-        belief: the campaign's; None where these trials are all that is known.
+        belief: the campaign's; None if these trials are all that is known.
     """
     belief = belief or belief_without_start(campaign)
     measured = contenders(campaign, trials)
@@ -65,9 +65,8 @@ def nodes_at_hand(campaign: Campaign) -> int:
 def projected_contenders(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief
 ) -> list[Contender]:
-    """Return the layouts that were timed on few nodes, or with few layers, and not in full, the
-    best first; none where a layout that was measured both ways contradicts what was projected of
-    it."""
+    """Return layouts that were timed only on few nodes or with few layers, best first; none if a
+    layout measured both ways contradicts its projection."""
     told = {
         strategy_of(trial.strategy)
         for trial in trials
@@ -101,8 +100,8 @@ def projected_contenders(
 
 
 def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> bool:
-    """Return whether a strategy is likely to fit in full: with fewer layers each stage held fewer
-    micro-batches at a time."""
+    """Return whether a strategy is likely to fit in full: with fewer layers each stage had fewer
+    micro-batches in flight."""
     columns = _columns(transformer_of(campaign.model), calibration.machine, strategy)
     headroom_gib = campaign.request.min_headroom_gib
     return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= EVEN)
@@ -117,7 +116,7 @@ def _full(trial: Trial) -> Strategy:
 
 
 def _ran(trial: Trial) -> SearchTrial:
-    """Return a trial as the search sees one whose end is not known."""
+    """Return a trial as the search reads it, without its result."""
     return SearchTrial(
         strategy=strategy_of(trial.strategy),
         state="running",
@@ -134,7 +133,7 @@ def _projection(
     *,
     error: float,
 ) -> TrialMetrics:
-    """Return the figures of a strategy from a trial of it on few nodes or with few layers."""
+    """Return the metrics of a strategy projected from its trial on few nodes or with few layers."""
     machine, ran = calibration.machine, _ran(trial).run(transformer)
     narrow, wide = columns_of([ran], machine), _columns(transformer, machine, strategy)
     measured_s = trial.metrics.iteration_time_s if trial.metrics else 1.0

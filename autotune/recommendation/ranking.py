@@ -1,8 +1,8 @@
 """Strategies ranked by measured rate.
 
-Trials are told apart by their number and figures are read by their name, never by position: a
-published tuner recommended a step of 23.6 s where 15.05 s had been measured, because it sorted by
-a column that had moved.
+Trials are identified by number and figures by name, never by position: a published tuner
+recommended a step of 23.6 s where 15.05 s had been measured, because it sorted by a column that had
+moved.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Contender:
     Attributes:
         failed_confirmation: whether a confirmation of it failed.
         keeps_headroom: whether its peaks left the memory that the campaign asks for.
-        projection: its figures where its trials ran on fewer nodes or with fewer layers; None where
-            they are its own.
+        projection: its metrics if its trials ran on fewer nodes or with fewer layers; None if they
+            ran in full.
     """
 
     strategy: Strategy
@@ -62,14 +62,14 @@ class Contender:
 
     @property
     def counted(self) -> list[TrialMetrics]:
-        """The figures that count: those measured at the strategy's own GAS if there are any."""
+        """Return the metrics that count: those at the strategy's own GAS if there are any."""
         figures = [trial.metrics for trial in self.trials if trial.metrics is not None]
         return [figure for figure in figures if figure.measured] or figures
 
     @cached_property
     def metrics(self) -> TrialMetrics:
-        """The median of the figures that count, with the spread of and between them; or the
-        projection, with what its 80 % interval leaves open."""
+        """Return the median of the metrics that count, with the spread within and between them; or
+        the projection, with the uncertainty of its 80 % interval."""
         if self.projection is not None:
             return self.projection
         counted = sorted(self.counted, key=lambda figure: figure.iteration_time_s)
@@ -91,13 +91,13 @@ class Contender:
 
     @property
     def rate(self) -> float:
-        """The campaign's objective."""
+        """Return the campaign's objective."""
         return float(getattr(self.metrics, self.objective))
 
     @property
     def uncertainty(self) -> float:
-        """Share of the rate that is uncertain: the spread of its trials, or REPEATABILITY if that
-        is more; above 1 where iterations differ by more than their median."""
+        """Return the relative uncertainty of the rate: the spread of its trials, or REPEATABILITY
+        if that is larger; above 1 if iterations differ by more than their median."""
         relative = self.metrics.iteration_time_spread_s / self.metrics.iteration_time_s
         return max(relative, REPEATABILITY)
 
@@ -106,7 +106,7 @@ class Contender:
         return self.rate * (1.0 - self.uncertainty) > other.rate * (1.0 + other.uncertainty)
 
     def leads_by(self, ratio: float, *, over: Contender) -> bool:
-        """Return whether a ratio of the rates is more than both uncertainties leave open.
+        """Return whether a ratio of the rates exceeds both uncertainties.
 
         Uncertain rates lie between `rate / (1 + u)` and `rate (1 + u)`, so that a large spread of
         the times makes a rate doubtful, and a tenfold one still tenfold.
@@ -127,7 +127,7 @@ _RATES = (
 
 
 def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurement]:
-    """Return what the successful ones of trials of one layout have timed, together by GAS."""
+    """Return the timings of the successful trials of one layout, merged by GAS."""
     times: dict[int, list[float]] = {}
     for trial in sorted(trials, key=lambda trial: trial.number):
         for accumulation in trial.accumulations if trial.state is TrialState.OK else []:
@@ -141,13 +141,11 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
 
 
 def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
-    """Return a contender for each layout with a successful trial, the best first.
+    """Return a contender for each layout with a successful full trial, best first.
 
-    Trials that stand for more nodes are left out.
-
-    Confirmed ones come before all others; those that left less memory than the campaign asks for
-    after all that left it; those that failed when they were measured again last. Of several
-    strategies of one layout (they differ in GAS) the best stands.
+    Confirmed ones come first, those without the headroom after those with it, those that failed
+    when measured again last. Of several strategies of one layout, which differ in GAS, the best
+    counts.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}
     own = [trial for trial in trials if trial.stands_for_nodes is None]
@@ -178,7 +176,7 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
 def place(
     contender: Contender, *, confirming: bool = False
 ) -> tuple[bool, bool, bool, float, Strategy]:
-    """Return what contenders are ranked by, lowest first.
+    """Return the sort key of contenders, lowest first.
 
     Args:
         confirming: rank it as confirmed.

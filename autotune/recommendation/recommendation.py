@@ -46,15 +46,14 @@ UNFINISHED = frozenset(
 def strategies_to_confirm(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> list[Strategy]:
-    """Return the strategies to confirm, best first; empty when all are done.
+    """Return the strategies to confirm, best first; empty when all are confirmed.
 
-    They are the `protocol.confirmations` best layouts by what the search measured, or projects
-    from fewer nodes. A confirmation that runs or has succeeded counts whatever the ranking has
-    become since: a later release may project another layout ahead. One that was lost, as with its
-    nodes, is started again (`may_be_tried_again`). For one that failed or was given up the next in
-    line is taken; and when all have ended, any that still stands clearly above the best confirmed
-    one, which a search figure that was too good can bring about. No more than twice as many layouts
-    are taken in all.
+    These are the `protocol.confirmations` best layouts by measurement or projection. A confirmation
+    that runs or has succeeded counts even if the ranking has changed since: a later release may
+    project another layout ahead. A lost one, as after a node failure, is repeated
+    (`may_be_tried_again`). If one failed or was given up, the next in line is taken. When all have
+    ended, an unconfirmed layout that is clearly above the best confirmed one is confirmed, too. No
+    more than twice as many layouts are taken in all.
     """
     wanted = campaign.request.protocol.confirmations
     searched = [t for t in trials if t.purpose != "confirmation"]
@@ -78,12 +77,12 @@ def strategies_to_confirm(
 
 
 def _within_bounds(ranked: Sequence[Contender]) -> Sequence[Contender]:
-    """Return those that keep the headroom; all of them where none does."""
+    """Return the contenders that keep the headroom; all if none does."""
     return [contender for contender in ranked if contender.keeps_headroom] or ranked
 
 
 def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
-    """Return the best unconfirmed one, if it beats every confirmed one by more than both
+    """Return the best unconfirmed contender if it beats every confirmed one by more than both
     spreads."""
     confirmed = [contender for contender in ranked if contender.confirmed]
     fresh = [
@@ -108,8 +107,8 @@ def recommend(
     scaling study.
 
     Args:
-        belief: the campaign's; None where these trials are all that is known.
-        artefacts: names of the files that go with it.
+        belief: the campaign's; None if these trials are all that is known.
+        artefacts: names of the files that come with it.
     """
     ranked = all_contenders(campaign, trials, belief=belief)
     if not ranked or campaign.request.study is not None:
@@ -182,13 +181,13 @@ def training_cost(
 
 
 def training_tokens(campaign: Campaign) -> float:
-    """Return what the figures of a whole training are for."""
+    """Return the tokens of the full training."""
     asked = campaign.request.budget.train_tokens or campaign.request.tokens
     return asked or TOKENS_PER_PARAMETER * transformer_of(campaign.model).parameters
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
-    """Return what the whole training takes; no energy where the machine's power is not known."""
+    """Return the cost of the full training; without energy if the machine's power is unknown."""
     figures, tokens = best.metrics, training_tokens(campaign)
     tokens_per_iteration = figures.global_batch_size * campaign.model.seq_length
     iterations = math.ceil(tokens / tokens_per_iteration)
@@ -210,8 +209,8 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
 
 
 def _joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
-    """Return what a token takes on all nodes, hosts included; by the power figures alone where an
-    earlier version kept no energy of the trial."""
+    """Return the energy per token on all nodes, hosts included; by the power figures alone for
+    trials of an earlier version without energy."""
     figures = contender.metrics
     if figures.tokens_per_joule is not None:
         return 1.0 / figures.tokens_per_joule

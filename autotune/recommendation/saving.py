@@ -19,11 +19,11 @@ def training_saving(
     tokens: float,
     node_hours: float,
 ) -> TrainingSaving | None:
-    """Return what a training of so many tokens saves; None where the baseline has no figures, or is
-    the best itself.
+    """Return what a training of so many tokens saves compared with the baseline; None if the
+    baseline has no figures or is the best itself.
 
     Args:
-        node_hours: that the campaign has spent.
+        node_hours: spent by the campaign.
     """
     baseline = baseline_contender(campaign, trials)
     if baseline is None or baseline.strategy.layout_key() == best.strategy.layout_key():

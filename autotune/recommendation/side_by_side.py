@@ -68,7 +68,7 @@ def _compared(result: CampaignResult) -> ComparedCampaign:
 
 
 def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]:
-    """Return each improvement by a trial on its own nodes that leaves the memory asked for."""
+    """Return each improvement by a full trial that leaves the headroom."""
     objective = campaign.request.objective
     ended = [trial for trial in trials if trial.finished_at is not None]
     ended.sort(key=lambda trial: (trial.finished_at or trial.created_at, trial.number))
@@ -90,7 +90,7 @@ def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]
 
 
 def _obstacle(campaigns: Sequence[Campaign]) -> str:
-    """Return why their rates are not comparable; empty if they are."""
+    """Return why the campaigns' rates are not comparable; empty if they are."""
     objectives = {OBJECTIVE_UNITS[campaign.request.objective] for campaign in campaigns}
     if len(objectives) > 1:
         return f"They optimise different things ({', '.join(sorted(objectives))})."
@@ -139,7 +139,7 @@ def _differences(campaigns: Sequence[Campaign]) -> list[QuestionDifference]:
 
 
 def _fields(campaign: Campaign) -> dict[str, str]:
-    """Return what was asked, by dotted name; model and machine by theirs."""
+    """Return the question by dotted field name; model and machine by their names."""
     request = campaign.request.model_dump(mode="json", exclude_none=True)
     request |= {"model": campaign.model.name, "machine": campaign.machine.name}
     return {

@@ -1,5 +1,4 @@
-"""What is believed of candidates: the calibration's forecast, turned into what a trial of each is
-worth."""
+"""Forecasts of candidates by the calibration, and what a trial of each is worth."""
 
 from __future__ import annotations
 
@@ -44,17 +43,17 @@ ROUGH_SPREAD = 0.25
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Belief:
-    """Forecasts of the `rows` of n candidates; arrays have shape (k,).
+    """Forecasts for `rows` of n candidates; arrays have shape (k,).
 
     Attributes:
-        calibration: fitted to all that was observed.
-        columns: of all n candidates; `memory` those of what has to fit for each to be worth its
-            trial, itself as a rule.
+        calibration: fitted to all observations.
+        columns: of all n candidates; `memory` is that of what must fit for a trial to be
+            worthwhile, usually the candidate itself.
         log_work: shape (n,), logarithm of the objective times the seconds of an iteration.
-        rows: those candidates that may be chosen and are worth a closer look.
+        rows: the candidates that may be chosen and are worth a closer look.
         log_rate, deviation: mean and standard deviation of the logarithm of the objective.
-        fit_probability: that memory suffices, with the headroom left.
-        headroom_gib: memory that is to be left.
+        fit_probability: probability that memory suffices, with the headroom free.
+        headroom_gib: memory to leave free.
     """
 
     calibration: Calibration
@@ -78,7 +77,8 @@ class Belief:
         memory: Columns | None = None,
         headroom_gib: float = 0.0,
     ) -> Belief:
-        """Look closer at those of `rows`, shape (m,), that promise most, and at some others."""
+        """Return the belief of the most promising of `rows`, shape (m,), and of a sample of the
+        others."""
         log_limit = calibration.log_limit(headroom_gib)
         memory = columns if memory is None else memory
         rows = worth_a_look(
@@ -101,7 +101,7 @@ class Belief:
         )
 
     def take(self, positions: Rows) -> Belief:
-        """Return the belief of some of the k, in this order."""
+        """Return the belief of some of the k candidates, in this order."""
         return replace(
             self,
             rows=self.rows[positions],
@@ -115,11 +115,11 @@ class Belief:
         return np.asarray(np.log(np.maximum(self.fit_probability, LEAST_FIT)))
 
     def promise(self, *, failed: bool) -> Array:
-        """Return how layouts rank while nothing is measured, shape (k,): the log rate, less a
-        discount for the chance not to fit.
+        """Return a score that ranks layouts before any measurement, shape (k,): the log rate, less
+        a discount for the risk of not fitting.
 
         Args:
-            failed: whether something has run out of memory.
+            failed: whether a trial has run out of memory.
         """
         weight = WEIGHT_OF_FITTING if failed else WEIGHT_AT_FIRST
         return self.log_rate + weight * self.log_fit
@@ -135,14 +135,14 @@ class Belief:
         return np.asarray(better + self.log_fit)
 
     def worth_trying(self, best: float) -> Mask:
-        """Return which layouts to try at all, shape (k,): those likely to fit, and those whose
-        promise is worth the risk that they run out of memory."""
+        """Return which layouts are worth a trial, shape (k,): those likely to fit, and those whose
+        promise justifies the risk of running out of memory."""
         promising = self.log_probability_better(best) >= np.log(DOUBT)
         return np.asarray(promising | (self.fit_probability >= LIKELY_TO_FIT))
 
     def weight(self, node_hours: Array) -> Array:
-        """Return what the expected improvement of each layout counts, shape (k,): more where it is
-        likely to fit, less where its trial takes many node-hours.
+        """Return the weight of each layout's expected improvement, shape (k,): high if it is likely
+        to fit, low if its trial takes many node-hours.
 
         Args:
             node_hours: of a trial of each, shape (k,).
@@ -151,8 +151,7 @@ class Belief:
 
     def expected_saving(self, *, best: float) -> Array:
         """Return the share of a training's time that a trial of each is expected to save, shape
-        (k,): `E[1 - best/rate]` where its rate is the higher one, times the probability that it
-        fits.
+        (k,): `E[1 - best/rate]` over rates above the best, times the probability of fitting.
 
         Args:
             best: logarithm of the best measured objective.
@@ -174,7 +173,7 @@ def worth_a_look(
     memory: Columns,
     log_limit: float,
 ) -> Rows:
-    """Return all of `rows`, or MANY of them.
+    """Return all of `rows`, or the MANY of them that are worth a closer look.
 
     Args:
         memory: see `Belief`.

@@ -1,5 +1,4 @@
-"""What a campaign believes of its machine: the one calibration that search, recommendation, figures
-and pages ask."""
+"""The calibration of one campaign, which search, recommendation, figures and pages share."""
 
 from __future__ import annotations
 
@@ -25,15 +24,15 @@ returns them."""
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignBelief:
-    """The cost model fitted to a campaign's trials and to the earlier ones that it started from.
+    """The cost model fitted to a campaign's trials and to the earlier trials that it started from.
 
-    Each fit is kept for the next who asks after the same trials.
+    The fit for a set of trials is cached.
 
     Attributes:
         transformer: with all layers.
-        earlier: what trials of other campaigns showed, with their weights.
-        settings: values that the space allows of the trainer's own dimensions, by name.
-        tuning: of the trainer, which decides what is believed before the first trial.
+        earlier: observations of other campaigns, with their weights.
+        settings: values of the trainer's own dimensions in the space, by name.
+        tuning: of the trainer, which decides the prior.
     """
 
     machine: Machine
@@ -62,7 +61,7 @@ class CampaignBelief:
         return self.calibration(())
 
     def projections(self, ended: Ended) -> Projections:
-        """Return how what was projected came true of the layouts that were measured both ways."""
+        """Return how projections compare with measurements, for layouts measured both ways."""
         return self._projections(ended)
 
     @cached_property
@@ -93,7 +92,7 @@ class CampaignBelief:
 
 
 def belief_without_start(campaign: Campaign) -> CampaignBelief:
-    """Return the belief of a campaign of which its own trials alone are known."""
+    """Return the belief of a campaign from its own trials alone."""
     return _without_start(machine_of(campaign.machine), transformer_of(campaign.model))
 
 

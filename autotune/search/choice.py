@@ -1,4 +1,4 @@
-"""DeepHyper's choice of one layout: a `CBO` built afresh from all that was observed.
+"""DeepHyper's choice of one layout, by a `CBO` built anew from all observations.
 
 DeepHyper and scikit-learn take seconds to import, so they are imported where they are used.
 """
@@ -32,16 +32,15 @@ def choose(
     told: Sequence[Told],
     seed: int,
 ) -> int:
-    """Return the number of the candidate with DeepHyper's highest expected improvement.
+    """Return the index of the candidate with DeepHyper's highest expected improvement.
 
-    Depends on its arguments alone: nothing is kept from an earlier call, and no global random
+    The result depends on the arguments alone: no state is kept between calls, and no global random
     state is read or written.
 
     Args:
         names: of the d dimensions, alphabetical, as DeepHyper returns them.
-        points: shape (n, d), the candidates, none of them twice. The first one is taken before
-            anything has run, for DeepHyper asks no surrogate without a success, and where all
-            improvements are too small for a float.
+        points: shape (n, d), the distinct candidates. The first is chosen before any success, when
+            DeepHyper asks no surrogate, and when all improvements are too small for a float.
         surrogate: of the negative log rate.
         told: points with the logarithm of their rate, or "F_…" for a failure.
     """
@@ -66,16 +65,15 @@ def choose_stock(
     told: Sequence[Told],
     seed: int,
 ) -> int:
-    """Return the number of the candidate that DeepHyper asks for with its own surrogate.
+    """Return the index of the candidate that DeepHyper chooses with its own surrogate.
 
-    All is as DeepHyper has it but for four settings. The acquisition is maximised over the
-    candidates, which are all legal, instead of by a genetic algorithm that leaves them. The limit
-    of 100 failures is lifted. A Gaussian process is asked by UCB, as it knows no UCBd. And the
-    search is made anew from all results at each call, with the initial points drawn from what is
-    left.
+    Everything is DeepHyper's default but for four settings. The acquisition is maximised over the
+    legal candidates, not by a genetic algorithm, which leaves them. The limit of 100 failures is
+    lifted. A Gaussian process uses UCB, because it does not support UCBd. The search is built anew
+    from all results at each call, and draws initial points from the remaining candidates.
 
     Args:
-        points: shape (n, d), the candidates in random order, none of them twice.
+        points: shape (n, d), the distinct candidates in random order.
         told: points with their rate, or "F_…" for a failure.
 
     The other arguments are those of `choose`.
@@ -119,9 +117,9 @@ def _ask(
 
 
 def _problem(names: Sequence[str], every: Integers, offered: Integers, seed: int) -> HpProblem:
-    """Return a problem over the dimensions as ordered numbers; it samples the points `offered`.
+    """Return a problem over the dimensions as ordered numbers, which samples the points `offered`.
 
-    Seeded, because an unseeded problem copies NumPy's global state.
+    It is seeded, because an unseeded problem copies NumPy's global state.
     """
     from deephyper.hpo import HpProblem
 

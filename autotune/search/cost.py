@@ -1,4 +1,4 @@
-"""What a trial costs: the nodes that it holds, and how long."""
+"""The cost of a trial: its nodes times its duration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from search_spaces.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class TrialCost:
-    """How trials of a campaign run.
+    """Duration of a campaign's trials.
 
     Attributes:
         start_up_s: before a trial's first iteration: imports, communicators, weights.
-        warmup_iterations: at the smallest GAS that it runs.
-        measured_iterations: expected at each GAS that it measures, fewer of long ones.
-        pipeline_ramp: seconds of filling and draining a pipeline over those at the steady rate, as
-            the cost model's constant of that name.
-        time_limit_s: at which it ends in any case.
+        warmup_iterations: at the smallest GAS of the trial.
+        measured_iterations: expected at each measured GAS; long iterations need fewer.
+        pipeline_ramp: time to fill and drain a pipeline relative to the steady rate, as the cost
+            model's constant of that name.
+        time_limit_s: maximum duration.
     """
 
     start_up_s: float = 60.0
@@ -46,7 +46,7 @@ class TrialCost:
     def confirmation_node_hours(
         self, strategy: Strategy, *, iteration_time_s: float, gpus_per_node: int
     ) -> float:
-        """Return the node-hours of measuring a strategy once more, at its own GAS alone."""
+        """Return the node-hours of one more measurement of a strategy, at its own GAS alone."""
         lattice = Lattice.of([strategy], gpus_per_node=gpus_per_node)
         own_s = np.array([iteration_time_s])
         first_s, _ = self._probe_times_s(lattice, own_s)
@@ -58,8 +58,8 @@ class TrialCost:
         return np.asarray(count * iteration_time_s)
 
     def _probe_times_s(self, lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
-        """Return the seconds of an iteration at the smallest and at the largest GAS that a trial
-        measures, shape (n,) each; by the law `GAS + bubble` (see `AccumulationLaw`)."""
+        """Return the seconds of an iteration at the smallest and the largest measured GAS, shape
+        (n,) each, by the law `GAS + bubble` (see `AccumulationLaw`)."""
         stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
         bubble = self.pipeline_ramp * (stages - 1) / groups
         slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)

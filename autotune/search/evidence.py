@@ -1,4 +1,4 @@
-"""What the trials of a campaign come to, and those of others before it."""
+"""Observations from a campaign's trials and from earlier ones."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ in full each of its stages holds more micro-batches at a time."""
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Known:
-    """What the trials come to.
+    """Summary of the trials.
 
     Attributes:
-        trials: one for each strategy and what it stands for; `ended` are those that do not run.
-        closed: layouts of the space: tried, running, or told about by others.
+        trials: one for each strategy and stand-in; `ended` are those that do not run.
+        closed: layouts of the space that need no trial: tried, running, or covered by another.
         measured: layout -> logarithm of its objective, measured or projected, if it left the
             headroom.
-        runs: layout -> the run that `measured` rests on.
-        full_only: layouts whose stand-in has been tried, or is not to be.
-        projections: how those came true that can be compared.
+        runs: layout -> the run behind `measured`.
+        full_only: layouts whose stand-in was tried, or must not be.
+        projections: comparisons of projections with measurements.
         too_large: number of trials that ran out of memory, left less than the headroom, or stand
-            for a layout that is not likely to fit.
+            for a layout that is unlikely to fit.
     """
 
     trials: Trials
@@ -68,14 +68,14 @@ class Known:
 
 
 class Evidence:
-    """What trials say of a space; what it keeps between calls is only worked out once.
+    """What trials say about a space. Nothing is kept between calls but cached results.
 
     Attributes:
-        runs: of the space's `layouts`; `columns` are theirs.
+        runs: runs of the space's `layouts`, with their `columns`.
 
     Args:
-        belief: what the campaign believes of its machine.
-        headroom_gib: memory that is to be left; what left less is no best.
+        belief: the campaign's belief.
+        headroom_gib: memory to leave free; a layout that leaves less is never the best.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Evidence:
         self._own_work = lru_cache(maxsize=None)(self._work_of)
 
     def known(self, trials: Sequence[SearchTrial]) -> Known:
-        """Return what they come to, whatever their order."""
+        """Return the summary of trials, in any order."""
         each = tuple(merged(trials))
         ended = tuple(trial for trial in each if trial.state != "running")
         projections = self.projections(ended)
@@ -144,16 +144,14 @@ class Evidence:
         )
 
     def is_too_large(self, trial: SearchTrial) -> bool:
-        """Return whether it ran out of memory, or left less than the headroom where one is asked
-        for and its peak was read."""
+        """Return whether a trial ran out of memory, or left less than the headroom asked for."""
         limit = self._space.machine.memory_gib - self._headroom_gib
         peak = trial.peak_memory_gib
         left_less = bool(self._headroom_gib) and peak is not None and peak > limit
         return trial.out_of_memory or (trial.state == "ok" and left_less)
 
     def _find_unfit_in_full(self, ended: Trials) -> frozenset[SearchTrial]:
-        """Return the trials that were timed with fewer layers and whose layouts are not likely to
-        fit with all of them."""
+        """Return the trials with fewer layers whose layouts are unlikely to fit with all layers."""
         timed = [trial for trial in ended if trial.num_layers is not None and trial.state == "ok"]
         if not timed:
             return frozenset()
@@ -173,13 +171,13 @@ class Evidence:
         return [row]
 
     def log_rate(self, trial: SearchTrial) -> float:
-        """Return the logarithm of the objective of what a trial stands for, at its own GAS, if that
-        takes the time of the trial; of energy, with the power that was predicted."""
+        """Return the logarithm of the objective of the trial's strategy at its own GAS, for the
+        trial's time; energy uses the predicted power."""
         return self._own_work(trial.full) - float(np.log(trial.iteration_time_s or 1.0))
 
     def work_of(self, run: SearchTrial, known: Known) -> float:
-        """Return the logarithm of the objective of what a trial stands for, times the seconds that
-        the trial takes."""
+        """Return the logarithm of the objective of the trial's strategy times the seconds of the
+        trial."""
         work = self._own_work(run.full)
         if run.stands_for is None:
             return work
@@ -197,11 +195,10 @@ class Evidence:
         return float(work[0])
 
     def expecting(self, known: Known) -> Calibration:
-        """Return a calibration that has been told its own forecast of what runs.
+        """Return the calibration updated with its own forecasts of the running trials.
 
-        The means stay about as they are; the deviation shrinks near by: what a running trial will
-        say is not known, but there is less to learn next to it (a kriging believer, Ginsbourger et
-        al. 2010).
+        The means hardly change; the deviation near them shrinks, because less is left to learn
+        there (a kriging believer, Ginsbourger et al. 2010).
         """
         calibration, running = self.calibration(known.ended), known.running
         if not running:

@@ -1,4 +1,4 @@
-"""What is expected of a trial before it runs."""
+"""Expected results of a trial before it runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from search_spaces.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class TrialExpectation:
-    """Expects what calibrated costs say.
+    """Predicts trials with calibrated costs.
 
     Attributes:
         cost: of a trial.
-        headroom_gib: memory that the fullest GPU is to have left.
-        stand_ins: what may run in layouts' places; None where all run in full.
+        headroom_gib: memory to leave free on the fullest GPU.
+        stand_ins: smaller runs that may replace layouts; None if all layouts run in full.
     """
 
     space: SearchSpace
@@ -43,7 +43,7 @@ class TrialExpectation:
         *,
         expected_saving: float | None = None,
     ) -> Proposal:
-        """Return the proposal of a strategy, to be run in full or `instead` as its stand-in."""
+        """Return the proposal of a strategy, in full or with a stand-in (`instead`)."""
         calibration = self.evidence.calibration(known.ended)
         run = SearchTrial(strategy=strategy, state="running")
         if instead is not None and self.stand_ins is not None:

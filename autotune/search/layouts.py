@@ -1,4 +1,4 @@
-"""The layouts of a space: what there is to try, each once."""
+"""The distinct layouts of a space."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Layouts:
     """One row for each layout and number of micro-batches in flight, the highest predicted rate
     first.
 
-    Twins that differ in `gradient_accumulation_steps` and not in memory are one row, the one with
+    Strategies that differ in `gradient_accumulation_steps` but not in memory are one row, that with
     the best predicted rate: a trial measures a layout's whole GAS curve.
 
     Attributes:
-        log_rate: shape (n,), natural logarithm of the predicted objective, nothing measured.
+        log_rate: shape (n,), natural logarithm of the predicted objective before any measurement.
         log_work: shape (n,), see `log_work`.
-        memory_gib: shape (n,), predicted peak of the fullest rank, nothing measured.
-        memory_limit_gib: what the cost model takes to fit.
+        memory_gib: shape (n,), predicted peak of the fullest rank before any measurement.
+        memory_limit_gib: memory limit of the cost model.
         settings: dimensions of the trainer's own, and of experts -> their values, whose order
-            counts them.
+            numbers them.
     """
 
     lattice: Lattice
@@ -82,12 +82,12 @@ class Layouts:
 
     @cached_property
     def count(self) -> int:
-        """How many layouts there are: rows that differ in micro-batches in flight alone are one."""
+        """Return the number of layouts; rows that differ in micro-batches in flight count once."""
         return int(self._layout.max(initial=-1)) + 1
 
     @property
     def point_dimensions(self) -> tuple[str, ...]:
-        """What tells rows apart; alphabetical, as DeepHyper returns the names of a problem."""
+        """Return the dimensions that distinguish rows, alphabetical, as DeepHyper returns them."""
         return tuple(sorted((*POINT_DIMENSIONS, *self.settings)))
 
     @cached_property
@@ -100,7 +100,7 @@ class Layouts:
         return {key.tobytes(): row for row, key in enumerate(self.numbers)}
 
     def row_of(self, strategy: Strategy) -> int | None:
-        """Return the row that stands for a strategy; None where the space lacks it."""
+        """Return the row of a strategy; None if it is not in the space."""
         if any(strategy.value(name) not in values for name, values in self.settings.items()):
             return None
         single = Lattice.of([strategy], gpus_per_node=self.lattice.gpus_per_node)
@@ -121,17 +121,17 @@ class Layouts:
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
     def first_of_each(self, rows: Integers) -> Integers:
-        """Return those of `rows` before which none of them is of the same layout."""
+        """Return the first of `rows` of each layout."""
         _, first = np.unique(self._layout[rows], return_index=True)
         return np.asarray(rows[np.sort(first)], dtype=np.int64)
 
     def twins_of(self, row: int) -> Mask:
-        """Return the rows of one layout, its own among them, shape (n,)."""
+        """Return all rows of a row's layout, itself included, shape (n,)."""
         return np.asarray(self._layout == self._layout[row])
 
     def told_by(self, row: int) -> Mask:
-        """Return the rows that a successful trial of one tells about: its own, and its twins with
-        fewer micro-batches in flight, which need less memory; shape (n,)."""
+        """Return the rows that a successful trial of a row covers, shape (n,): itself, and its
+        twins with fewer micro-batches in flight, which need less memory."""
         fewer = self.in_flight <= self.in_flight[row]
         return np.asarray(self.twins_of(row) & fewer)
 
@@ -139,15 +139,15 @@ class Layouts:
 def log_work(
     lattice: Lattice, transformer: Transformer, machine: Machine, *, objective: Objective
 ) -> Floats:
-    """Return the logarithm of the objective times the seconds of an iteration, shape (n,): its
-    tokens, those of one GPU, of one node over an hour's seconds, or over the predicted power.
+    """Return the logarithm of the objective times the seconds of an iteration, shape (n,): the
+    tokens of an iteration, per GPU, per node-hour, or per predicted power.
 
-    So the belief about time decides under every objective. Power, of all nodes with their hosts, is
-    the cost model's, nothing measured: strategies of one number of nodes differ little in it, and a
-    factor on all of them changes no choice.
+    The belief about time therefore decides under every objective. The power of all nodes, hosts
+    included, is the uncalibrated cost model's: strategies on equally many nodes differ little in
+    it, and a common factor changes no choice.
 
     Raises:
-        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
+        InvalidInput: field `objective`: it is about energy, and the machine's power is unknown.
     """
     problem = unknown_objective(objective, machine)
     if problem is not None:
@@ -180,8 +180,8 @@ def _numbers(lattice: Lattice, settings: Mapping[str, Sequence[Scalar]]) -> Inte
 def as_numbers(
     name: str, column: NDArray[Any], settings: Mapping[str, Sequence[Scalar]]
 ) -> Integers:
-    """Return the values of a dimension as whole numbers, shape (n,): strings by their level, and
-    those of the trainer's own by their place in `settings`, if they are no numbers."""
+    """Return the values of a dimension as whole numbers, shape (n,): strings by their level, values
+    of the trainer's own dimensions by their index in `settings` if they are not numbers."""
     levels = in_order(settings[name]) if name in settings else _LEVELS.get(name)
     if levels is not None:
         level = {value: number for number, value in enumerate(levels)}
@@ -192,8 +192,8 @@ def as_numbers(
 def _best_twins(
     lattice: Lattice, log_rate: Floats, settings: Mapping[str, Sequence[Scalar]]
 ) -> Integers:
-    """Return the rows with the best rate among equal points, best first; equal rates in the
-    strategies' order."""
+    """Return the rows with the best rate among equal points, best first; ties in the order of the
+    strategies."""
     columns: Sequence[Integers] = list(_numbers(lattice, settings).T)
     gas = lattice["gradient_accumulation_steps"]
     order = np.lexsort((gas, *columns[::-1], -log_rate))

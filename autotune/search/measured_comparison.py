@@ -1,4 +1,4 @@
-"""How layouts that were measured stand against others: their neighbours, and each other."""
+"""Comparison of measured layouts with their neighbours and with each other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from search_spaces.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredComparison:
-    """Compares measured layouts by draws of what may be true of them all at once.
+    """Compares measured layouts by joint draws from the calibration.
 
     Attributes:
         seed: of the draws.
-        headroom_gib: memory that the fullest GPU is to have left.
+        headroom_gib: memory to leave free on the fullest GPU.
     """
 
     space: SearchSpace
@@ -35,8 +35,8 @@ class MeasuredComparison:
     headroom_gib: float
 
     def neighbours(self, known: Known, best: Strategy) -> list[NearbyLayout]:
-        """Return what lies one step away from a measured strategy, as it stands after what
-        is known; nothing where no trial of it has succeeded."""
+        """Return the layouts one step away from a measured strategy, compared with it; empty
+        without a successful trial of it."""
         each = [trial for trial in known.trials if trial.stands_for is None]
         own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
         if own is None:
@@ -63,21 +63,20 @@ class MeasuredComparison:
         ]
 
     def _fits(self, trial: SearchTrial | None, *, otherwise: float) -> float:
-        """Return the probability of fitting with the headroom, where a trial has not shown it."""
+        """Return the probability of fitting with the headroom; 1 or 0 after a trial."""
         if trial is None or (trial.state != "ok" and not trial.out_of_memory):
             return otherwise
         return float(not self.evidence.is_too_large(trial))
 
     def rivals(self, known: Known, best: Strategy, others: Sequence[Strategy]) -> list[Rival]:
-        """Return how each of `others` stands against `best`, all of them measured or projected,
-        after what is known; whether the space has them makes no difference."""
+        """Compare each of `others` with `best`; all are measured or projected, inside the space or
+        not."""
         return Rival.all_of(self._drawn(known, [best, *others]))
 
     def _drawn(self, known: Known, strategies: Sequence[Strategy]) -> Floats:
-        """Return logarithms of the strategies' rates as they may all be at once, shape (DRAWS, n).
+        """Return joint draws of the logarithms of the strategies' rates, shape (DRAWS, n).
 
-        Those that were timed on few nodes are compared there: what a change of width adds is alike
-        for them.
+        Strategies timed on few nodes are compared there: a change of width affects them alike.
         """
         narrow = {t.full: t for t in known.ended if t.stands_for and t.state == "ok"}
         runs = [

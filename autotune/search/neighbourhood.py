@@ -1,4 +1,4 @@
-"""What lies one step away from a layout: the same but for the next value of one dimension."""
+"""Neighbours of a layout: one dimension has its next value, all others are equal."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Step:
         *,
         settings: Mapping[str, Sequence[Scalar]],
     ) -> list[Step]:
-        """Return for each dimension the steps to the next lower and the next higher value that
-        `lattice` has, all others but GAS being equal.
+        """Return the steps to the next lower and the next higher value of each dimension in
+        `lattice`; all dimensions but GAS stay equal.
 
-        Of several GAS values the one whose global batch is closest to the strategy's is taken, but
-        where the layout was measured, the measured one.
+        Of several GAS values, the measured one is taken, else the one whose global batch is closest
+        to the strategy's.
 
         Args:
-            settings: dimensions of the trainer's own -> their values, in their order.
+            settings: dimensions of the trainer's own -> their values, in order.
         """
         if any(strategy.value(name) not in values for name, values in settings.items()):
             return []
@@ -73,14 +73,14 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class NearbyLayout:
-    """How a layout one step away stands against the one that it is next to.
+    """A layout one step away, compared with the one that it is next to.
 
     Attributes:
-        relative: its rate over the other's: measured where its trial succeeded, and otherwise the
-            median of what is believed.
-        relative_low, relative_high: ends of the 80 % interval of what is believed of the ratio.
-        fit_probability: that memory suffices, with the headroom left; 1 or 0 where a trial has
-            shown it.
+        relative: its rate over the other's: measured after a successful trial, otherwise the
+            predicted median.
+        relative_low, relative_high: ends of the 80 % interval of the predicted ratio.
+        fit_probability: probability that memory suffices, with the headroom free; 1 or 0 after a
+            trial.
     """
 
     step: Step
@@ -93,7 +93,7 @@ class NearbyLayout:
     def of(
         cls, step: Step, *, leads: Floats, measured_lead: float | None, fit_probability: float
     ) -> NearbyLayout:
-        """Sum up draws of the logarithm of the ratio, shape (draws,)."""
+        """Summarise draws of the logarithm of the ratio, shape (draws,)."""
         low, median, high = (float(each) for each in np.exp(np.percentile(leads, INTERVAL)))
         relative = median if measured_lead is None else float(np.exp(measured_lead))
         return cls(
@@ -106,7 +106,7 @@ class NearbyLayout:
 
 
 def _nearest(values: Integers, own: int) -> list[int]:
-    """Return the greatest value below `own` and the least above it, where there are any."""
+    """Return the greatest value below `own` and the smallest above it, if they exist."""
     below, above = values[values < own], values[values > own]
     nearest = [int(below.max())] if len(below) else []
     return [*nearest, int(above.min())] if len(above) else nearest

@@ -1,4 +1,4 @@
-"""What is still to be won: how sure it is that the best measured layout is the best of all."""
+"""The probability that the best measured layout is the best of all, and what is left to gain."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ or one of its figures five times off, drawn probabilities of 0.14, 0.29, 0.53 an
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """Figures of the best measured layout against all others, of which some are not tried.
+    """The best measured layout compared with all others, tried or not.
 
     Attributes:
-        untried: how many of them there are.
-        probability_best: that none is better.
-        probability_better: that one not tried is better by MARGIN or more.
-        expected_gain: of the rate, as a share of it, if the best of all were known and taken.
+        untried: number of layouts that were not tried.
+        probability_best: probability that none is better.
+        probability_better: probability that an untried one is better by MARGIN or more.
+        expected_gain: relative gain in rate if the best of all were known and used.
     """
 
     untried: int
@@ -40,11 +40,12 @@ class Outlook:
 
     @classmethod
     def of(cls, belief: Belief, *, best: int, measured: Sequence[int], seed: int) -> Outlook:
-        """Draw the rates of the best, of others measured and of the most promising untried at once.
+        """Draw the rates of the best, of other measured layouts and of the most promising untried
+        ones jointly.
 
         Args:
-            best: number of the candidate with the best measured objective.
-            measured: candidates with a successful trial, `best` among them.
+            best: index of the candidate with the best measured objective.
+            measured: candidates with a successful trial, including `best`.
             seed: of the draws.
         """
         generator = np.random.default_rng([seed, len(measured)])
@@ -75,18 +76,19 @@ class Outlook:
 
 
 def _warranted(drawn: float) -> float:
-    """Return the probability that something is better."""
+    """Return the probability, tempered by how often such draws come true."""
     return WARRANTED * drawn / (1.0 - drawn + WARRANTED * drawn)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """A measured layout against the one that came out best.
+    """A measured layout compared with the best.
 
     Attributes:
-        probability_better: that it is better by MARGIN or more, whatever the measurements' noise.
-        expected_saving: share of a training's time that is won, on average, by knowing both rates
-            and taking the higher one.
+        probability_better: probability that it is better by MARGIN or more, beyond measurement
+            noise.
+        expected_saving: share of a training's time saved on average by knowing both rates and using
+            the higher.
     """
 
     probability_better: float
@@ -94,11 +96,11 @@ class Rival:
 
     @classmethod
     def all_of(cls, rates: Array) -> list[Rival]:
-        """Return one for each of n - 1 layouts.
+        """Return a rival for each of n - 1 layouts.
 
         Args:
-            rates: shape (draws, n), logarithms of the objective as they may all be at once, the
-                best's first.
+            rates: shape (draws, n), joint draws of the logarithm of the objective, the best's
+                first.
         """
         leads = (rates[:, 1:] - rates[:, :1]).T
         return [
@@ -116,6 +118,6 @@ def _log_rate(belief: Belief, row: int) -> float:
 
 
 def _rivals(belief: Belief, *, best_log_rate: float) -> Array:
-    """Return positions in `belief.rows` of the RIVALS that are likeliest to be better."""
+    """Return positions in `belief.rows` of the RIVALS most likely to be better."""
     likely = belief.log_probability_better(best_log_rate)
     return np.sort(np.argsort(-likely, kind="stable")[:RIVALS])

@@ -1,5 +1,4 @@
-"""Layouts that were measured on few nodes and on all of theirs: whether what is projected from the
-one comes true in the other."""
+"""Layouts measured on few nodes and on all of theirs: does the projection hold?"""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ Pair = tuple[SearchTrial, SearchTrial]
 
 @dataclass(frozen=True, kw_only=True)
 class Projections:
-    """How the wide times of pairs lie to those that were projected from the narrow ones.
+    """Measured full times of pairs against those projected from narrow ones.
 
     Attributes:
-        count: of pairs.
-        error: logarithm of measured over projected times that is to be expected of another layout.
-        deviations: mean of the same of the pairs, in standard deviations; 0 without any.
-        ratio: measured over projected time, the geometric mean of the pairs.
+        count: number of pairs.
+        error: expected logarithm of measured over projected time of another layout.
+        deviations: mean of the same over the pairs, in standard deviations; 0 without any.
+        ratio: measured over projected time, geometric mean of the pairs.
     """
 
     count: int = 0
@@ -63,7 +62,7 @@ class Projections:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the wide times lie outside of the 80 % interval of what was projected."""
+        """Return whether the measured times lie outside the 80 % interval of the projections."""
         return abs(self.deviations) > Z
 
 

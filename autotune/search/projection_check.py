@@ -1,4 +1,4 @@
-"""Whether what is projected from few nodes or few layers comes true."""
+"""Check of projections from few nodes or few layers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ has been measured both ways by then."""
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectionCheck:
-    """What to run so that some layout has been measured both in full and by a stand-in.
+    """Runs to make so that some layout is measured both in full and by a stand-in.
 
     Attributes:
-        pool_nodes: that trials may hold at the same time.
+        pool_nodes: nodes that trials may use at the same time.
     """
 
     space: SearchSpace
@@ -32,11 +32,11 @@ class ProjectionCheck:
     pool_nodes: int
 
     def runs(self, known: Known) -> Iterator[tuple[Strategy, Strategy | None]]:
-        """Yield strategies with what runs in their place, the cheapest way to know first; nothing
-        once it is known, or while what will show it is running.
+        """Yield strategies with their stand-ins, the cheapest check first; nothing once a check is
+        done or running.
 
-        A layout that was measured in full runs by a stand-in, too, which costs little; or else the
-        best that was timed by a stand-in runs in full.
+        A layout measured in full runs by a stand-in, which is cheap; otherwise the best layout
+        timed by a stand-in runs in full.
         """
         if known.projections.count:
             return
@@ -57,7 +57,7 @@ class ProjectionCheck:
             yield leader, None
 
     def _in_full(self, known: Known) -> list[SearchTrial]:
-        """Return the trials in full of layouts that can be stood in for."""
+        """Return the full trials of layouts that have stand-ins."""
         full = [trial for trial in known.trials if trial.stands_for is None]
         if not full:
             return []
@@ -67,8 +67,8 @@ class ProjectionCheck:
         return [trial for trial, can in zip(full, possible, strict=True) if can]
 
     def _leader(self, known: Known, *, tried: Sequence[Strategy]) -> Strategy | None:
-        """Return the best of the layouts that were timed by stand-ins and that the pool has nodes
-        for; None while they are too few."""
+        """Return the best layout timed by a stand-in that fits the pool; None while there are too
+        few."""
         timed = [layout for layout, run in known.runs.items() if run != layout]
         if len(timed) < CHECK_AFTER:
             return None

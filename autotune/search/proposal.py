@@ -1,4 +1,4 @@
-"""A trial that is worth starting."""
+"""A trial to start."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from search_spaces.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A strategy to try, and what is expected of its trial before it runs.
+    """A strategy to try, and the prediction for its trial.
 
     Attributes:
-        stand_in: what is run instead, on fewer nodes: time, memory, fit and node-hours are its.
-        objective: of the strategy, where the run takes `iteration_time_s`.
-        iteration_time_s: with the ends of the 80 % interval of what would be measured.
+        stand_in: the smaller run in its place, if any; time, memory, fit and node-hours are the
+            stand-in's.
+        objective: of the strategy, at `iteration_time_s`.
+        iteration_time_s: with the ends of the 80 % interval of a measurement.
         memory_gib: median of the fullest rank's peak.
-        fit_probability: that memory suffices, with the headroom left.
-        node_hours: that the trial is expected to take if it runs to its end.
-        best_so_far: the objective of the best measured layout when this one was chosen.
-        probability_better: that the strategy turns out to be better, if it fits.
-        expected_saving: share of a training's time that is won by measuring it, on average and with
-            its chance to fit; None for what was chosen elsewhere, or to show whether projections
-            come true. These three are None while nothing is measured.
-        num_layers: that the stand-in is run with, where fewer than the model has.
+        fit_probability: probability that memory suffices, with the headroom free.
+        node_hours: expected if the trial runs to its end.
+        best_so_far: objective of the best measured layout at the time of the choice.
+        probability_better: probability that the strategy is better, if it fits.
+        expected_saving: share of a training's time saved on average by measuring it, including its
+            chance of fitting; None if it was chosen by another search, or to check projections.
+            These three are None before any measurement.
+        num_layers: layers of the stand-in, if fewer than the model's.
     """
 
     strategy: Strategy

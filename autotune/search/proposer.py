@@ -46,19 +46,19 @@ LIKELIER = 0.1
 
 
 class Proposer:
-    """Proposes strategies from (seed, trials) alone; what it keeps between calls is only worked
-    out once.
+    """Proposes strategies from seed and trials alone; only derived results are cached between
+    calls.
 
     Args:
-        belief: what the campaign believes of the space's machine; None where it starts from no
-            earlier trials.
+        belief: the campaign's; None if it starts from no earlier trials.
         cost: of a trial.
-        headroom_gib: memory that the fullest GPU is to have left. What has run and left less has
-            been timed, and is no best; what is likely to leave less is shunned like what is likely
-            not to fit.
-        stand_ins: what may run in layouts' places; None where all run in full.
-        pool_nodes: that trials may hold at the same time; None where these are enough for all.
-        method: of the search. All but the calibrated one run layouts in full.
+        headroom_gib: memory to leave free on the fullest GPU. A layout that ran and left less is
+            timed but never the best; one that is likely to leave less is avoided like one that is
+            unlikely to fit.
+        stand_ins: smaller runs that may replace layouts; None if all layouts run in full.
+        pool_nodes: nodes that trials may use at the same time; None if they suffice for every
+            layout.
+        method: the search. All but the calibrated one run layouts in full.
         surrogate: of the search by DeepHyper alone.
     """
 
@@ -122,12 +122,11 @@ class Proposer:
     def propose(
         self, trials: Sequence[SearchTrial], *, count: int, free_nodes: int
     ) -> list[Proposal]:
-        """Return up to `count` strategies, none observed before nor told about by one that was, to
-        start at once.
+        """Return up to `count` strategies to start at once, none of them observed or covered by an
+        observation.
 
-        Their nodes together are at most `free_nodes`; the list is empty when nothing worth trying
-        is small enough now. The order of `trials` does not matter. Trials of strategies that the
-        space lacks teach, too.
+        Together they need at most `free_nodes`. The list is empty if nothing worth trying is small
+        enough now. The order of `trials` does not matter; trials outside the space are used, too.
 
         Raises:
             NothingToPropose: every layout has been tried, or nothing fits.
@@ -146,13 +145,12 @@ class Proposer:
     def outlook(
         self, trials: Sequence[SearchTrial], *, best: Strategy | None = None
     ) -> Outlook | None:
-        """Return how sure it is that the best measured layout is the best of the space; None while
-        nothing of the space is measured. What is projected counts as measured, for what it says.
+        """Return how certainly the best measured layout is the best of the space; None before any
+        measurement. A projection counts as a measurement, with its uncertainty.
 
         Args:
-            best: the layout to be judged instead of that, against all of the space, and not only
-                against what the pool can still measure; None is returned where it is not of the
-                space or not measured.
+            best: judge this layout instead, against the whole space, including what the pool cannot
+                measure any more. None is returned if it is outside the space or not measured.
         """
         known = self._evidence.known(trials)
         if not known.measured:
@@ -181,8 +179,8 @@ class Proposer:
         *,
         at_own_accumulation: bool = False,
     ) -> list[Proposal]:
-        """Return what is expected of a trial of each of these strategies, which were chosen
-        elsewhere and need not be of the space.
+        """Return the predicted trial of each of these strategies, which were chosen elsewhere and
+        may be outside the space.
 
         Args:
             at_own_accumulation: whether the trials measure at the strategies' own GAS alone.
@@ -205,30 +203,30 @@ class Proposer:
         ]
 
     def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[NearbyLayout]:
-        """Return what lies one step away from a measured strategy, as it stands after these
-        trials; nothing where no trial of it has succeeded."""
+        """Return the layouts one step away from a measured strategy, compared with it after these
+        trials; empty without a successful trial of it."""
         return self._comparison.neighbours(self._evidence.known(trials), best)
 
     def rivals(
         self, trials: Sequence[SearchTrial], best: Strategy, others: Sequence[Strategy]
     ) -> list[Rival]:
-        """Return how each of `others` stands against `best`, all of them measured or projected,
-        after these trials; whether the space has them makes no difference."""
+        """Compare each of `others` with `best` after these trials; all are measured or projected,
+        inside the space or not."""
         return self._comparison.rivals(self._evidence.known(trials), best, others)
 
     def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
-        """Return the belief after these trials, running ones left out."""
+        """Return the calibration after these trials, without running ones."""
         return self._evidence.calibration(self._evidence.known(trials).ended)
 
     def projections(self, trials: Sequence[SearchTrial]) -> Projections:
-        """Return how what was projected from few nodes has come true."""
+        """Return how projections from few nodes compare with measurements."""
         return self._evidence.known(trials).projections
 
     def _one(
         self, trials: Sequence[SearchTrial], *, free_nodes: int, first: bool
     ) -> Proposal | None:
-        """Return the next strategy, None where none is small enough now; raises NothingToPropose
-        where there is none and it would be the `first`."""
+        """Return the next strategy; None if none is small enough now. Raises NothingToPropose if
+        there is none and it would be the `first`."""
         known = self._evidence.known(trials)
         check = self._check(known)
         if check is not None and check.run.num_nodes <= free_nodes:
@@ -241,8 +239,8 @@ class Proposer:
         return self._next(known, open_layouts, free_nodes=free_nodes)
 
     def _next(self, known: Known, open_layouts: Integers, *, free_nodes: int) -> Proposal | None:
-        """Return the best of the open layouts whose run is small enough, None where none is; raises
-        NothingToPropose where none of all open ones is likely to fit."""
+        """Return the best open layout whose run is small enough, or None. Raises NothingToPropose
+        if no open layout is likely to fit."""
         nodes = self._runs.lattice["num_nodes"]
         small = open_layouts[nodes[self._first_runs(known, open_layouts)] <= free_nodes]
         if not len(small):
@@ -276,7 +274,7 @@ class Proposer:
         return self._expectation.of(known, strategy, instead, expected_saving=saving)
 
     def _choose(self, known: Known, belief: Belief) -> Belief:
-        """Return the belief of the one candidate that DeepHyper asks for."""
+        """Return the belief of the one candidate that DeepHyper chooses."""
         from autotune.search.surrogate import CalibratedRegressor
 
         best = known.best
@@ -301,8 +299,8 @@ class Proposer:
     def _worth_trying(
         self, known: Known, belief: Belief, open_layouts: Integers, *, free_nodes: int
     ) -> Mask:
-        """Return which candidates to try at all, shape (k,); raises NothingToPropose where none of
-        all open layouts is."""
+        """Return which candidates are worth a trial, shape (k,). Raises NothingToPropose if no open
+        layout is."""
         if known.best is None:
             if known.too_large >= FAILURES_TO_DESPAIR and belief.fit_probability.max() < HOPELESS:
                 raise NothingToPropose(
@@ -325,7 +323,7 @@ class Proposer:
         )
 
     def _check(self, known: Known) -> Proposal | None:
-        """Return what shows whether projections come true, where that is not known yet."""
+        """Return a run that checks projections, if they are not checked yet."""
         if self._projection_check is None:
             return None
         for strategy, instead in self._projection_check.runs(known):
@@ -336,13 +334,13 @@ class Proposer:
 
     @cached_property
     def _measurable(self) -> Mask:
-        """Which layouts the pool has nodes for, in full or with a stand-in, shape (n,)."""
+        """Return which layouts the pool can run, in full or with a stand-in, shape (n,)."""
         nodes = self._runs.lattice["num_nodes"]
         in_full = nodes[: len(self._layouts)]
         return np.asarray(np.minimum(in_full, nodes[self._runs.stand_in]) <= self._pool_nodes)
 
     def _first_runs(self, known: Known, layouts: Integers) -> Integers:
-        """Return the run of each layout that is thought of first: on few nodes where it can be."""
+        """Return the preferred run of each layout: on few nodes if possible."""
         if known.projections.contradicted:
             return layouts
         runs = self._runs.stand_in[layouts]
@@ -375,8 +373,8 @@ class Proposer:
         )
 
     def _likelier(self, calibration: Calibration, runs: Rows) -> Rows:
-        """Return the same, layouts in full instead of those stand-ins that are not LIKELY to fit
-        and that they are LIKELIER than."""
+        """Return the same runs, but layouts in full instead of stand-ins that are not LIKELY to fit
+        if the layout is LIKELIER to."""
         narrow = np.flatnonzero(runs >= len(self._layouts))
         if not len(narrow):
             return runs
@@ -396,8 +394,8 @@ class Proposer:
         return chosen
 
     def _results(self, known: Known) -> dict[int, float | str]:
-        """Return each layout of the space that ended with the logarithm of its rate, or its
-        failure. DeepHyper wants floats: an integer counts as failed."""
+        """Return each layout that ended with the logarithm of its rate, or its failure. DeepHyper
+        expects floats: an integer counts as failed."""
         told: dict[int, float | str] = dict(known.measured)
         closed = set(known.closed.tolist())
         for trial in known.trials:

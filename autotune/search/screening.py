@@ -1,5 +1,4 @@
-"""Few replicas for many, or few layers for all: which layouts may be measured on fewer nodes than
-they are to train on."""
+"""Which layouts can be measured on fewer nodes: with fewer replicas, or with fewer layers."""
 
 from __future__ import annotations
 
@@ -39,12 +38,12 @@ calibrated formulas (`mixture.USUAL`)."""
 
 
 def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
-    """Return on how few nodes a campaign's search measures: as was asked, or where most is learned
-    for a node-hour; or with how few layers, where that was asked.
+    """Return the number of nodes, and of layers, with which a search measures: as requested, or
+    those that teach most per node-hour.
 
     Raises:
-        InvalidInputs: field `screen_nodes`: no layout can be measured on so many nodes; field
-            `screen_layers`: none can be measured with so few layers, or not on the nodes at hand.
+        InvalidInputs: field `screen_nodes`: no layout can be measured on so few nodes; field
+            `screen_layers`: none can be measured with so few layers, or not on the available nodes.
     """
     if request.search != "calibrated":
         _refuse_stand_ins(request)
@@ -140,7 +139,7 @@ def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> 
 
 
 def _nodes_of_stand_ins(space: SearchSpace, lattice: Lattice, layers: int) -> Integers:
-    """Return on how many nodes each strategy runs that can do with so few layers, shape (k,)."""
+    """Return the nodes of each strategy that can run with so few layers, shape (k,)."""
     stand_ins = FewerLayers(num_layers=layers, full_layers=space.transformer.num_layers)
     possible = lattice.take(stand_ins.possible(space, lattice))
     return np.asarray(stand_ins.of_all(possible)["num_nodes"], dtype=np.int64)
@@ -161,8 +160,8 @@ def _unusable_layers(layers: int, reason: str, *, valid: str) -> InvalidInputs:
 
 
 def told_share(nodes: int, full: int) -> float:
-    """Return how much a trial on few nodes tells of a layout's time on all of them, as a share of
-    what a trial there does: the information in nats, `log(1 + unknown/left open)/2`, of both."""
+    """Return the information of a trial on few nodes about a layout's time on all of them, relative
+    to a trial there: `log(1 + unknown/left open)/2` in nats, of both."""
     left_open = REPEATS**2 + (SPREAD_OF_A_DOUBLING * np.log2(full / nodes)) ** 2
     narrow, wide = (np.log1p(UNKNOWN**2 / variance) for variance in (left_open, REPEATS**2))
     return float(narrow / wide)
@@ -195,7 +194,7 @@ def _valid_widths(space: SearchSpace, layouts: Layouts, full: int) -> str:
 
 
 def _promising(layouts: Layouts) -> Lattice:
-    """Return the best by prediction, rows being in that order already."""
+    """Return the best by prediction; the rows are already in that order."""
     fits = np.flatnonzero(layouts.memory_gib <= layouts.memory_limit_gib)
     chosen: Integers = fits if len(fits) else np.arange(len(layouts))
     return layouts.lattice.take(chosen[:PROMISING])
@@ -213,7 +212,7 @@ def _widths(lattice: Lattice, most: int) -> list[int]:
 
 
 def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
-    """Return which can be stood for on so many nodes, by rule and by predicted memory."""
+    """Return which layouts have a legal stand-in on so many nodes that is predicted to fit."""
     stand_ins = FewerReplicas(nodes)
     possible = stand_ins.possible(space, lattice)
     if possible.any():

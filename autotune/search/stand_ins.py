@@ -1,5 +1,5 @@
-"""What is run in a layout's place, to tell of it: the same on fewer nodes with fewer replicas, or
-with fewer layers in a shorter pipeline."""
+"""Smaller runs in place of a layout: on fewer nodes with fewer replicas, or with fewer layers in a
+shorter pipeline."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ logits, are what they are in full."""
 
 @dataclass(frozen=True)
 class FewerReplicas:
-    """Each replica does on `nodes` what it would do among all."""
+    """Each replica does the same on `nodes` nodes as among all replicas."""
 
     nodes: int
 
     @property
     def num_layers(self) -> None:
-        """All of the model's."""
+        """Return all of the model's layers."""
         return
 
     def of(self, strategy: Strategy) -> Strategy:
-        """Return what stands in for a strategy."""
+        """Return the stand-in of a strategy."""
         return replace(strategy, num_nodes=self.nodes)
 
     def of_all(self, lattice: Lattice) -> Lattice:
-        """Return what stands in for each strategy."""
+        """Return the stand-in of each strategy."""
         columns = {**lattice.columns, "num_nodes": np.full(len(lattice), self.nodes)}
         return Lattice(columns=columns, gpus_per_node=lattice.gpus_per_node)
 
     def possible(self, space: SearchSpace, lattice: Lattice) -> Mask:
         """Return which strategies have more nodes, and are legal with LEAST_REPLICAS or more on so
-        few; shape (n,). The global batch is not theirs to keep."""
+        few, shape (n,). The global batch may differ."""
         narrow = self.of_all(lattice)
         enough = narrow.data_parallel >= LEAST_REPLICAS
         more = lattice["num_nodes"] > self.nodes
@@ -57,11 +57,11 @@ class FewerReplicas:
 
 @dataclass(frozen=True, kw_only=True)
 class FewerLayers:
-    """Each stage holds as many layers as in full, and there are fewer stages on fewer nodes: tensor
+    """Each stage has as many layers as in full, with fewer stages on fewer nodes: tensor
     parallelism, micro-batches, replicas and ZeRO are the same.
 
     Attributes:
-        num_layers: that are run.
+        num_layers: of the smaller run.
         full_layers: of the model.
     """
 
@@ -69,7 +69,7 @@ class FewerLayers:
     full_layers: int
 
     def of(self, strategy: Strategy) -> Strategy:
-        """Return what stands in for a strategy."""
+        """Return the stand-in of a strategy."""
         return replace(
             strategy,
             pipeline_parallel=strategy.pipeline_parallel * self.num_layers // self.full_layers,
@@ -77,7 +77,7 @@ class FewerLayers:
         )
 
     def of_all(self, lattice: Lattice) -> Lattice:
-        """Return what stands in for each strategy."""
+        """Return the stand-in of each strategy."""
         shorter = {
             name: lattice[name] * self.num_layers // self.full_layers
             for name in ("pipeline_parallel", "num_nodes")
@@ -85,8 +85,8 @@ class FewerLayers:
         return Lattice(columns={**lattice.columns, **shorter}, gpus_per_node=lattice.gpus_per_node)
 
     def possible(self, space: SearchSpace, lattice: Lattice) -> Mask:
-        """Return which strategies cut the model into even stages, keep SHORTEST_PIPELINE of these
-        or more, and fill whole nodes; shape (n,)."""
+        """Return which strategies have even stages, keep SHORTEST_PIPELINE or more of them, and
+        fill whole nodes, shape (n,)."""
         stages, nodes = lattice["pipeline_parallel"], lattice["num_nodes"]
         kept, full = self.num_layers, self.full_layers
         whole = (stages * kept % full == 0) & (nodes * kept % full == 0) & (full % stages == 0)
@@ -101,7 +101,7 @@ StandIns = FewerReplicas | FewerLayers
 
 
 def stand_ins_of(screening: FewNodes | None, transformer: Transformer) -> StandIns | None:
-    """Return by what layouts are stood in for; None where all run in full.
+    """Return the kind of stand-ins; None if all layouts run in full.
 
     Args:
         transformer: in full.
@@ -120,16 +120,16 @@ def _legal(lattice: Lattice, space: SearchSpace, transformer: Transformer) -> Ma
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Runs:
-    """What may be run of a space of n layouts: each itself, then the m stand-ins of some.
+    """The possible runs of a space of n layouts: each itself, then the m stand-ins of some.
 
     Attributes:
-        lattice: of all n + m; `columns` are theirs, each of the model that it runs.
-        memory: shape (n + m,), columns of what has to fit: a run on fewer nodes itself, which needs
-            more than its layout does; of one with fewer layers the layout, which holds more
-            micro-batches at a time.
-        layout: shape (n + m,), the layout that each run tells of.
-        stand_in: shape (n,), the run that is a layout's stand-in; its own run where it has none.
-        log_work: shape (n + m,), see `Layouts`: of the layout, whatever stands for it.
+        lattice: of all n + m runs; `columns` are theirs, each for the model that it runs.
+        memory: shape (n + m,), columns of what must fit: a run on fewer nodes itself, which needs
+            more than its layout; for a run with fewer layers the layout, which has more micro-
+            batches in flight.
+        layout: shape (n + m,), the layout of each run.
+        stand_in: shape (n,), the run that is a layout's stand-in; its own run if it has none.
+        log_work: shape (n + m,), see `Layouts`: of the layout, whichever run stands for it.
     """
 
     lattice: Lattice
@@ -183,5 +183,5 @@ class Runs:
 
     @property
     def narrow(self) -> Integers:
-        """The runs that are stand-ins, shape (m,)."""
+        """Return the runs that are stand-ins, shape (m,)."""
         return np.arange(len(self.stand_in), len(self))

@@ -1,4 +1,4 @@
-"""When a campaign has had enough trials."""
+"""Rules that end a campaign's search."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
     """Return why no further trial may start, as a sentence; None while the budget lasts.
 
     Args:
-        trials: of the search, running ones included; confirmations are not counted.
+        trials: number of the search's trials, including running ones but not confirmations.
         node_hours: spent, and committed to running trials.
-        now: compared with `budget.deadline`; a deadline without a time zone is taken in the zone
-            of `now`.
+        now: compared with `budget.deadline`; a deadline without a time zone is in the zone of
+            `now`.
     """
     if trials >= budget.max_trials:
         plural = "" if budget.max_trials == 1 else "s"
@@ -31,11 +31,11 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
 
 
 def reason_to_be_content(outlook: Outlook | None, *, objective: Objective) -> str | None:
-    """Return why another trial is not worth its cost, as a sentence; None while one may be.
+    """Return why another trial is not worth its cost, as a sentence; None if it may be.
 
     Args:
-        outlook: None while nothing is measured. Where all has been tried it is no reason: then
-            there is nothing to propose.
+        outlook: None before any measurement. It is no reason to stop if every layout was tried:
+            then there is nothing to propose.
     """
     if outlook is None or not outlook.untried or outlook.probability_better >= DOUBT:
         return None
@@ -48,11 +48,11 @@ def reason_to_be_content(outlook: Outlook | None, *, objective: Objective) -> st
 def reason_to_spare(
     cost: float, *, saving: float, training: float, unit: str, tokens: float
 ) -> str | None:
-    """Return why the next trial costs more than it is expected to save, as a sentence; None where
-    it does not.
+    """Return why the next trial costs more than it is expected to save, as a sentence; None if it
+    does not.
 
     Args:
-        cost: that it is expected to have.
+        cost: expected cost of the trial.
         saving: share of the training's cost that it is expected to save.
         training: cost of `tokens` tokens with the best layout so far.
         unit: of both costs.
@@ -70,9 +70,9 @@ def is_worth_confirming(rival: Rival, *, cost: float, training: float | None) ->
     """Return whether to measure a runner-up once more.
 
     Args:
-        cost: that it is expected to have.
-        training: cost, in the same unit, of the training that the layout is for; where not given, a
-            runner-up is worth it that may well be better.
+        cost: expected cost of the confirmation.
+        training: cost of the full training in the same unit; if not given, a runner-up that may
+            well be better is worth it.
     """
     if training is None:
         return rival.probability_better >= DOUBT

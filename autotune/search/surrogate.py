@@ -1,4 +1,4 @@
-"""The surrogate that DeepHyper asks: what the calibration believes of each layout."""
+"""DeepHyper's surrogate: the calibration's forecast of each layout."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from autotune.search.layouts import Floats, Integers
 class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # untyped library
     """Predicts the objective that DeepHyper minimises, from the calibrated cost model.
 
-    The calibration was fitted to the same trials, and to what DeepHyper has no place for: peaks of
-    memory, running trials, other campaigns' trials. So `fit` only notes the best value.
+    The calibration is fitted to the same trials, and to observations that DeepHyper cannot take:
+    memory peaks, running trials, other campaigns' trials. `fit` therefore only stores the best
+    value.
 
     A layout whose log rate is expected `lead` above the best measured one, with deviation `s`, is
-    predicted at `best - w lead` with deviation `w s`. DeepHyper's expected improvement (Jones et
-    al. 1998, eq. 15) of that is `w EI(lead, s)`: the improvement, weighted by the probability of
-    fitting and the node-hours of a trial, see `Belief.weight`.
+    predicted at `best - w lead` with deviation `w s`. Its expected improvement (Jones et al. 1998,
+    eq. 15) is then `w EI(lead, s)`: the improvement, weighted by the probability of fitting and the
+    node-hours of a trial, see `Belief.weight`.
 
     Args:
         belief: of k candidates.
-        points: shape (k, d), the candidates as DeepHyper numbers them, none of them twice.
+        points: shape (k, d), the distinct candidates as DeepHyper numbers them.
         node_hours: shape (k,), of a trial of each.
     """
 
@@ -35,19 +36,19 @@ class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         self.node_hours = node_hours
 
     def __sklearn_clone__(self) -> Self:
-        """Return a copy that shares the belief, which nobody changes."""
+        """Return a copy that shares the immutable belief."""
         return type(self)(self.belief, self.points, self.node_hours)
 
     def fit(self, X: NDArray[Any], y: NDArray[Any] | list[float]) -> Self:  # noqa: ARG002
-        """Note the best of `y`, negative log rates; X of shape (n, d)."""
+        """Store the best of `y`, negative log rates; X has shape (n, d)."""
         self.best_ = float(np.min(y))
         return self
 
     def predict(self, X: NDArray[Any], return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Return means, shape (k,), and standard deviations where wanted.
+        """Return means, shape (k,), and standard deviations if requested.
 
         Raises:
-            KeyError: one of X is no candidate.
+            KeyError: a point of X is not a candidate.
         """
         row_of = {point.tobytes(): row for row, point in enumerate(self.points)}
         asked = np.rint(np.asarray(X, dtype=np.float64)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Failures that are not about memory: what those layouts share that failed in one way."""
+"""Failures other than memory: properties that layouts with the same failure share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ REPEATS = 2
 
 
 def suspected(lattice: Lattice, trials: Sequence[SearchTrial]) -> Integers:
-    """Return how many values each strategy of `lattice` shares with those that failed alike, shape
-    (n,).
+    """Return how many suspected values each strategy of `lattice` has, shape (n,).
 
-    A value counts where all failures of one repeated cause have it, the space has others beside it,
+    A value is suspected if all failures of one repeated cause have it, the space has other values,
     and no strategy with it has run.
     """
     counts = np.zeros(len(lattice), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What is known of a layout: the rows of the store, as the search reads them."""
+"""Trials as the search reads them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ATTEMPTS = 3
 
 
 def may_be_tried_again(same: Sequence[Trial]) -> bool:
-    """Return whether the trials of one strategy, all for one purpose, say nothing about it, and
-    fewer than ATTEMPTS of them were started: those withdrawn from a queue do not count."""
+    """Return whether the trials of one strategy for one purpose were all inconclusive, and fewer
+    than ATTEMPTS were started; trials withdrawn from a queue do not count."""
     started = sum(not trial.withdrawn for trial in same)
     return all(trial.state in UNINFORMATIVE for trial in same) and started < ATTEMPTS
 
@@ -39,16 +39,16 @@ class SearchTrial:
     """One trial, or all trials of one strategy after `merged`.
 
     Attributes:
-        iteration_time_s: of the strategy at its own GAS; given when `state` is ok.
-        measured: whether that time was measured at its own GAS, and does not follow from others.
-        out_of_memory: whether a failed trial failed for want of memory.
-        peak_memory_gib: of the fullest rank, where measured.
-        cause: message of another failure; "" if not known. `cause_of` it is equal for those that
-            failed in the same way.
-        stands_for: nodes of the strategy that this one was run for, being equal to it in all but
-            them; None where it was run for its own sake.
-        num_layers: of the model that was run, where fewer than it has: the pipeline is then shorter
-            than that of the strategy that it was run for, as the nodes are fewer.
+        iteration_time_s: of the strategy at its own GAS; given if `state` is ok.
+        measured: whether that time was measured at its own GAS, not derived from others.
+        out_of_memory: whether a failed trial ran out of memory.
+        peak_memory_gib: of the fullest rank, if measured.
+        cause: message of another failure; "" if unknown. Failures of one kind have equal `cause_of`
+            it.
+        stands_for: nodes of the strategy for which this one ran as a stand-in; None if it ran for
+            itself.
+        num_layers: layers of the model that ran, if fewer than the full model's: the pipeline is
+            then shorter, and the nodes are fewer, than those of the strategy that it stands for.
 
     Raises:
         ValueError: an ok trial without a finite, positive time.
@@ -66,7 +66,7 @@ class SearchTrial:
 
     @property
     def full(self) -> Strategy:
-        """The strategy that it tells of: what it stands for, or else what was run."""
+        """Return the strategy that it is about: the one it stands for, else the one that ran."""
         strategy, nodes = self.strategy, self.stands_for or self.strategy.num_nodes
         stages = strategy.pipeline_parallel
         if self.num_layers is not None:
@@ -80,7 +80,7 @@ class SearchTrial:
             raise ValueError(f"an ok trial needs a positive iteration time, not {seconds!r}")
 
     def run(self, transformer: Transformer) -> Observation:
-        """Return what was run, without what came of it.
+        """Return what ran, without the result.
 
         Args:
             transformer: with all layers.
@@ -90,7 +90,7 @@ class SearchTrial:
         )
 
     def observation(self, transformer: Transformer) -> Observation | None:
-        """Return what a calibration learns from it; None from one that says nothing of time and
+        """Return the observation for the calibration; None if it says nothing about time and
         memory.
 
         Args:
@@ -109,12 +109,12 @@ class SearchTrial:
 
 
 def ended_of(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials that do not run any more."""
+    """Return the trials that have ended."""
     return [trial for trial in trials if trial.state is not TrialState.PENDING]
 
 
 def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
-    """Return the trials as the proposer reads them, without those that say nothing."""
+    """Return the trials as the proposer reads them, without inconclusive ones."""
     known: list[SearchTrial] = []
     for trial in trials:
         if trial.state in UNINFORMATIVE:
@@ -131,7 +131,7 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
 
 
 def _end(trial: Trial) -> dict[str, Any]:
-    """Return the fields of a search's trial that tell how it ended."""
+    """Return the fields of a search trial that describe how it ended."""
     if trial.state is TrialState.PENDING:
         return {"state": "running"}
     if trial.state is TrialState.REFUSED:
@@ -150,12 +150,12 @@ def _end(trial: Trial) -> dict[str, Any]:
 
 
 def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
-    """Return one trial for each strategy and what it stands for, in an order that does not depend
-    on the order given.
+    """Return one trial for each strategy and stand-in, in an order that does not depend on the
+    input's.
 
-    A strategy with an ok trial is ok, with the median time of those measured at its own GAS, or of
-    all where none was: the rule of the recommendation; otherwise it is running if any
-    of its trials runs; otherwise it failed, or was refused if none of them ever started.
+    A strategy with an ok trial is ok, with the median time of those measured at its own GAS, else
+    of all; this is the recommendation's rule. Otherwise it is running if any of its trials runs,
+    else failed, or refused if none started.
     """
     alike: dict[tuple[Strategy, int, int], list[SearchTrial]] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""Searches that know what is legal and nothing else, to compare the calibrated one with."""
+"""Searches that know only what is legal, for comparison with the calibrated one."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ trying."""
 def uncalibrated(
     method: SearchMethod, layouts: Layouts, columns: Columns, *, surrogate: Surrogate, seed: int
 ) -> Chooser | None:
-    """Return what chooses layouts; None for the calibrated search.
+    """Return the function that chooses layouts; None for the calibrated search.
 
     Args:
         columns: of the layouts.
         surrogate: of DeepHyper.
-        seed: of all that is drawn.
+        seed: of all random draws.
     """
     if method == "calibrated":
         return None
@@ -67,8 +67,8 @@ def uncalibrated(
 
 
 def least_parallel_first(layouts: Layouts) -> Integers:
-    """Return the layouts from the most nodes and the least model parallelism upward, shape (n,); of
-    equal ones those without recomputation first, then smaller micro-batches."""
+    """Return the layouts from the most nodes and the least model parallelism upward, shape (n,);
+    among equal ones, those without recomputation first, then smaller micro-batches."""
     lattice = layouts.lattice
     recomputed = (lattice["activation_checkpointing"] != "none").astype(np.int64)
     keys = (
