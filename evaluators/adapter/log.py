@@ -11,7 +11,7 @@ from pathlib import Path
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
 from evaluators.adapter.figures import StartFigures, StartPart
-from evaluators.adapter.names import OF_MACHINE, OF_MODEL, OF_STRATEGY
+from evaluators.adapter.names import OF_LAYERS, OF_MACHINE, OF_MODEL, OF_STRATEGY
 from evaluators.adapter.readers import rows_of, whole_rows_of
 from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
 from evaluators.training_log import Cause, CauseKind, Power
@@ -149,7 +149,7 @@ class ToldLines:
 
 def _echoed(names: Names) -> frozenset[str]:
     """Return the names of the strategy, the trainer's own dimensions among them."""
-    return frozenset({*names, *OF_STRATEGY}).difference(OF_MODEL, OF_MACHINE)
+    return frozenset({*names, *OF_STRATEGY}).difference(OF_MODEL, OF_LAYERS, OF_MACHINE)
 
 
 def file_patterns(readers: Sequence[AdapterReader]) -> list[str]:

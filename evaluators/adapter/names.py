@@ -21,8 +21,23 @@ OF_MODEL = (
     "vocab_size",
     "seq_length",
     "gated_mlp",
+    "has_biases",
     "tied_embeddings",
+    "mtp_layers",
+    "window_layers",
 )
+OF_LATENT_ATTENTION = ("kv_rank", "q_rank", "qk_head_dim", "rope_head_dim", "v_head_dim")
+OF_LAYERS = (
+    "num_experts",
+    "top_k",
+    "expert_ffn_hidden_size",
+    "shared_ffn_hidden_size",
+    "dense_layers",
+    "latent_attention",
+    *OF_LATENT_ATTENTION,
+    "attention_window",
+)
+"""Of kinds of layers that only some models have; 0, or False, in a model without them."""
 OF_MACHINE = ("gpus_per_node", "memory_gib")
 OF_START = ("python", "out", "folder", "iterations", "seed")
 """The interpreter on the nodes; the folder of the start; that of the adapter's ranks; how many
@@ -34,7 +49,7 @@ OF_ONE_START = (*OF_FIRST, "first_iterations", "last_iterations")
 many iterations each is for. All other names are of the larger one, `iterations` of both."""
 
 OF_STRATEGY = (*DIMENSIONS, *DERIVED)
-EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_MACHINE)
+EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, *OF_MACHINE)
 """What is known of a strategy before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
 
@@ -66,7 +81,30 @@ def strategy_names(
         "data_parallel": strategy.data_parallel(gpus),
         "global_batch_size": strategy.global_batch_size(gpus),
         **{name: getattr(transformer, name) for name in OF_MODEL},
+        **_layer_names(transformer),
         **{name: getattr(machine, name) for name in OF_MACHINE},
+    }
+
+
+def _layer_names(transformer: Transformer) -> dict[str, Value]:
+    """Return the values of `OF_LAYERS`."""
+    experts, latent = transformer.experts, transformer.latent_attention
+    return {
+        **dict.fromkeys(OF_LAYERS, 0),
+        "latent_attention": latent is not None,
+        "attention_window": transformer.attention_window or 0,
+        **(
+            {
+                "num_experts": experts.num_experts,
+                "top_k": experts.top_k,
+                "expert_ffn_hidden_size": experts.ffn_hidden_size,
+                "shared_ffn_hidden_size": experts.shared_ffn_hidden_size,
+                "dense_layers": experts.dense_layers,
+            }
+            if experts
+            else {}
+        ),
+        **({name: getattr(latent, name) or 0 for name in OF_LATENT_ATTENTION} if latent else {}),
     }
 
 

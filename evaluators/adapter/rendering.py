@@ -90,7 +90,7 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     """Return the start of the trainer for a strategy.
 
     At each place stands a value: True makes an argument a flag, None and False leave it out, and
-    a list gives it several words.
+    a list gives it several words, without those that are None.
 
     Raises:
         InvalidInput: the adapter refuses the strategy, or an expression has no value for it.
@@ -193,7 +193,9 @@ def _worked_out(where: str, text: str, names: Names) -> Value:
 
 def _value_at(place: str, setting: Setting, names: Names) -> Value | list[Value]:
     if isinstance(setting, tuple | list):
-        return [_one(place, each, names) for each in setting]
+        words = [_one(place, each, names) for each in setting]
+        told: list[Value] = [word for word in words if word is not None]
+        return None if words and not told else told
     return _one(place, setting, names)
 
 

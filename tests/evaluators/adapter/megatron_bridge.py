@@ -31,7 +31,11 @@ ABSENT = frozenset(
         *("megatron.bridge.models.conversion", "megatron.bridge.peft"),
     )
 )
-RECIPE = "vanilla_gpt_pretrain_config"
+RECIPES = {
+    "vanilla_gpt_pretrain_config": "gpt.vanilla_gpt",
+    "deepseek_v3_pretrain_config": "deepseek.deepseek_v3",
+}
+"""The recipes that are asked for -> their modules."""
 FIELDS: Mapping[str, Sequence[str]] = {
     "model": (
         *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"),
@@ -41,6 +45,12 @@ FIELDS: Mapping[str, Sequence[str]] = {
         "context_parallel_size",
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
         *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
+        *("expert_model_parallel_size", "expert_tensor_parallel_size", "num_moe_experts"),
+        *("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
+        *("moe_layer_freq", "moe_grouped_gemm", "moe_token_dispatcher_type"),
+        *("moe_router_force_load_balancing", "mtp_num_layers", "window_size"),
+        *("window_attn_skip_freq", "multi_latent_attention", "q_lora_rank", "kv_lora_rank"),
+        *("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "qk_layernorm"),
     ),
     "train": ("micro_batch_size", "global_batch_size", "train_iters", "manual_gc"),
     "ddp": (
@@ -66,10 +76,29 @@ def _runner(checkout: Path) -> Any:
         setattr(transformers, name, type(name, (), {}))  # it asks what is one of these
     models: Any = sys.modules["megatron.bridge.models"]
     models.__getattr__ = _provider
+    bridge: Any = sys.modules["megatron.bridge"]
+    bridge.AutoBridge = _AutoBridge
     recipes: Any = sys.modules["megatron.bridge.recipes"]
-    gpt = importlib.import_module("megatron.bridge.recipes.gpt.vanilla_gpt")
-    setattr(recipes, RECIPE, getattr(gpt, RECIPE))
+    for name, module in RECIPES.items():
+        setattr(
+            recipes, name, getattr(importlib.import_module(f"{recipes.__name__}.{module}"), name)
+        )
+    megatron_checkout.with_transformer_engine()
     return importlib.import_module("run_recipe")
+
+
+class _AutoBridge:
+    """Stands in for what asks Hugging Face for a model's configuration: its provider of latent
+    attention has nothing of any model."""
+
+    @classmethod
+    def from_hf_pretrained(cls, _: str) -> _AutoBridge:
+        return cls()
+
+    def to_megatron_provider(self, *, load_weights: bool) -> Any:
+        assert not load_weights
+        provider = importlib.import_module("megatron.bridge.models.mla_provider").MLAModelProvider
+        return provider(num_layers=1, hidden_size=8, num_attention_heads=1)
 
 
 def _provider(name: str) -> Any:
@@ -99,7 +128,7 @@ def _answer(script: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
         except (Exception, SystemExit) as error:
             return {"error": f"{type(error).__name__}: {error}"}
     found = {
-        f"{part}.{name}": getattr(getattr(recipe, part), name)
+        f"{part}.{name}": getattr(getattr(recipe, part), name, None)
         for part, names in FIELDS.items()
         for name in names
     }

@@ -9,7 +9,8 @@ Megatron has them afterwards, with the batch of each iteration where samples are
 
 What a machine without GPUs lacks has a stand-in, and nothing else has: the packages of `ABSENT`,
 `torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU, which is 9
-(Hopper). Without Transformer Engine rotary positions are not fused.
+(Hopper), and the version of Transformer Engine with its permutation of tokens. Without it rotary
+positions are not fused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from typing import Any
 from unittest.mock import MagicMock
 
 HOPPER = 9
+TRANSFORMER_ENGINE = "2.12.0"
+PERMUTATION = (
+    *("permute", "permute_with_probs", "sort_chunks_by_index", "sort_chunks_by_index_with_probs"),
+    "unpermute",
+)
 ABSENT = frozenset(
     (
         *("ezpz", "mpi4py", "nltk", "regex", "rich", "sentencepiece", "six", "tensorboard"),
@@ -75,7 +81,18 @@ def prepare(checkout: str, *, absent: Collection[str] = ()) -> Any:
         typing.override = lambda method: method  # type: ignore[attr-defined]
     torch: Any = importlib.import_module("torch")
     torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+    torch.cuda.get_device_capability = lambda *_: (HOPPER, 0)
     return torch
+
+
+def with_transformer_engine() -> None:
+    """Have Megatron Core, once it was imported, take Transformer Engine to be there."""
+    utils: Any = importlib.import_module("megatron.core.utils")
+    version: Any = importlib.import_module("packaging.version")
+    utils.get_te_version = lambda: version.Version(TRANSFORMER_ENGINE)
+    moe: Any = importlib.import_module("megatron.core.transformer.moe.moe_utils")
+    for name in PERMUTATION:
+        setattr(moe, f"fused_{name}", MagicMock())
 
 
 def _arguments_of(checkout: str) -> Any:
@@ -84,6 +101,8 @@ def _arguments_of(checkout: str) -> Any:
     of_lm = (Path(checkout) / "megatron" / "training" / "arguments.py").exists()
     module: Any = importlib.import_module(f"megatron{'.training' * of_lm}.arguments")
     module.get_device_arch_version = lambda: HOPPER
+    if of_lm:
+        with_transformer_engine()
     return module
 
 
@@ -154,6 +173,7 @@ def _options(module: Any) -> Mapping[str, Any]:
             "type": getattr(action.type, "__name__", None),
             "choices": [_plain(choice) for choice in action.choices] if action.choices else None,
             "default": _plain(action.default),
+            "nargs": action.nargs if isinstance(action.nargs, str) else None,
         }
         for action in parser._actions
         for option in action.option_strings

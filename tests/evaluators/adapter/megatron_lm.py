@@ -18,6 +18,7 @@ from typing import Any
 
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Experts, LatentAttention
 from tests.evaluators.adapter import megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())
@@ -33,6 +34,7 @@ def option_parser() -> argparse.ArgumentParser:
         told: dict[str, Any] = {"dest": facts["dest"], "default": facts.get("default")}
         if facts["action"] == "Store":
             told |= {"type": _TYPES[facts["type"]], "choices": facts.get("choices")}
+            told |= {"nargs": facts.get("nargs")}
             parser.add_argument(option, **told)
         else:
             action = {"StoreTrue": "store_true", "StoreFalse": "store_false"}[facts["action"]]
@@ -67,8 +69,59 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         flash_attention=args["attention_backend"] == "flash",
         virtual_stages=args.get("virtual_pipeline_model_parallel_size", given) or 1,
         context_parallel=context,
+        expert_parallel=args["expert_model_parallel_size"],
+        expert_tensor_parallel=args["expert_tensor_parallel_size"] if args["num_experts"] else 1,
         precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
     )
+
+
+def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of `Transformer` that these arguments say of kinds of layers, by the names
+    of Megatron-LM, which are those of Megatron Core's configuration."""
+    layers = args["num_layers"]
+    routed = _pattern(args["moe_layer_freq"], layers)
+    experts, latent = None, None
+    if args["num_experts"]:
+        assert args["moe_grouped_gemm"]
+        assert args["moe_token_dispatcher_type"] == "alltoall"
+        experts = Experts(
+            num_experts=args["num_experts"],
+            top_k=args["moe_router_topk"],
+            ffn_hidden_size=args["moe_ffn_hidden_size"],
+            shared_ffn_hidden_size=args["moe_shared_expert_intermediate_size"] or 0,
+            dense_layers=routed.index(1),
+        )
+        assert routed == [0] * experts.dense_layers + [1] * (layers - experts.dense_layers)
+    if args["multi_latent_attention"]:
+        assert args["qk_layernorm"]  # of both compressed widths
+        latent = LatentAttention(
+            kv_rank=args["kv_lora_rank"],
+            q_rank=args["q_lora_rank"],
+            qk_head_dim=args["qk_head_dim"],
+            rope_head_dim=args["qk_pos_emb_head_dim"],
+            v_head_dim=args["v_head_dim"],
+        )
+    window = args["window_size"]
+    if isinstance(window, str):
+        window = [int(number) for number in window.strip("()").split(",")]
+    skipped = args["window_attn_skip_freq"]
+    windowed = layers if skipped is None else sum(_pattern(skipped, layers))
+    return {
+        "experts": experts,
+        "latent_attention": latent,
+        "mtp_layers": args["mtp_num_layers"] or 0,
+        "attention_window": window[0] + 1 if window else None,  # beside the token itself
+        "window_layers": windowed if window else 0,
+    }
+
+
+def _pattern(told: str | list[int] | int, layers: int) -> list[int]:
+    """Return 1 for each layer of the kind that is told of; Megatron-LM takes Python's lists."""
+    if isinstance(told, int):
+        return [1] * layers
+    pattern: list[int] = eval(told, {"__builtins__": {}}) if isinstance(told, str) else told
+    assert len(pattern) == layers
+    return pattern
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any]:

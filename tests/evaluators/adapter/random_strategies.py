@@ -27,7 +27,7 @@ def random_strategies(
     legal: dict[Strategy, None] = {}
     for tried in count():
         assert tried < 1000 * wanted, "hardly any strategy of the space is legal"
-        strategy = _random(adapter, random)
+        strategy = _random(adapter, transformer, random)
         if len(legal) == wanted:
             return list(legal)
         if strategy is not None and not any(
@@ -38,23 +38,27 @@ def random_strategies(
     raise AssertionError
 
 
-def _random(adapter: Adapter, random: Random) -> Strategy | None:
+def _random(adapter: Adapter, transformer: Transformer, random: Random) -> Strategy | None:
     """Return any strategy that differs from the neutral one in what the adapter varies."""
+    experts = transformer.experts is not None
+    tensor = random.choice([1, 1, 2, 4, 8])
     pipeline = random.choice([1, 1, 2, 3, 4, 5, 8])
     precision = random.choice(["bf16", "fp16", "fp32"])
     values = {
-        "tensor_parallel": random.choice([1, 1, 2, 4, 8]),
+        "tensor_parallel": tensor,
         "pipeline_parallel": pipeline,
         "micro_batch_size": random.randint(1, 8),
         "gradient_accumulation_steps": pipeline * random.randint(1, 9) + random.choice([0, 0, 1]),
         "zero_stage": random.choice([0, 1, 2, 3]),
         "activation_checkpointing": random.choice(["none", "selective", "full"]),
-        "sequence_parallel": random.choice([False, True]),
+        "sequence_parallel": (experts and tensor > 1) or random.choice([False, True]),
         # What asks for FlashAttention with 32 bits gets none.
         "flash_attention": precision != "fp32" and random.choice([False, True]),
         "virtual_stages": random.choice([1, 1, 2, 3]),
         "precision": precision,
         "context_parallel": random.choice([1, 1, 1, 2, 4]),
+        "expert_parallel": random.choice([1, 2, 4, 8, 16]) if experts else 1,
+        "expert_tensor_parallel": random.choice([1, tensor]) if experts else 1,
     }
     varied = {name: value for name, value in values.items() if name in adapter.varied}
     try:

@@ -22,7 +22,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.evaluators.adapter import megatron_bridge
-from tests.evaluators.adapter.megatron_lm import answers
+from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
 from tests.evaluators.adapter.random_strategies import (
     batches_of,
     random_strategies,
@@ -34,6 +34,7 @@ from tests.evaluators.frameworks.readers import strategy_of
 FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
 GPT_175B, GPT_1T = load_model("gpt-175b"), load_model("gpt-1t")
+OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
 SHARDED = {"optim_grads": 2, "optim_grads_params": 3}
 """Megatron-FSDP's words -> the ZeRO stage that shards the same."""
 
@@ -85,7 +86,11 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
     adapter = load_adapter("megatron-bridge")
     asked = [
         (model, each)
-        for model, count in ((LLAMA, 120), (GPT, 80), (GPT_175B, 30), (GPT_1T, 30))
+        for model, count in {
+            LLAMA: 80,
+            GPT: 60,
+            **dict.fromkeys((GPT_175B, GPT_1T, *OF_EXPERTS), 30),
+        }.items()
         for each in random_strategies(adapter, model, FRONTIER, count)
     ]
     requests = []
@@ -105,7 +110,7 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     for (model, strategy), told in zip(asked, json.loads(ran.stdout), strict=True):
-        assert "error" not in told, (strategy.short(), told["error"])
+        assert "error" not in told, (model.name, strategy.short(), told["error"])
         assert _strategy_of_recipe(told) == strategy
         replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1
         gathered = replicated and strategy.zero_stage > 0
@@ -117,6 +122,8 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
         assert told["model.cross_entropy_loss_fusion"]
         assert told["model.cross_entropy_fusion_impl"] == "native"
         assert {name: told[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
+        layers = layers_of_arguments(_layers_of_recipe(told))
+        assert layers == {name: getattr(model, name) for name in layers}
 
 
 def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
@@ -141,6 +148,10 @@ def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
         virtual_stages=told["model.virtual_pipeline_model_parallel_size"] or 1,
         precision="bf16" if told["model.bf16"] else "fp16" if told["model.fp16"] else "fp32",
         context_parallel=context,
+        expert_parallel=told["model.expert_model_parallel_size"],
+        expert_tensor_parallel=told["model.expert_tensor_parallel_size"]
+        if told["model.num_moe_experts"]
+        else 1,
     )
 
 
@@ -158,6 +169,12 @@ def _shape_of_recipe(model: Transformer) -> dict[str, Any]:
         "tokenizer.vocab_size": model.vocab_size,
         "train.train_iters": 8,
     }
+
+
+def _layers_of_recipe(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what it says of layers, by Megatron-LM's names."""
+    of_model = {name.removeprefix("model."): value for name, value in told.items()}
+    return of_model | {"num_experts": of_model["num_moe_experts"]}
 
 
 def _of_nemo(start: TrainerStart, num_nodes: int) -> Strategy:

@@ -28,6 +28,7 @@ from tests.evaluators.adapter.megatron_lm import (
     COMMIT,
     RECORDED,
     answers,
+    layers_of_arguments,
     parsed,
     strategy_of_arguments,
 )
@@ -45,7 +46,8 @@ GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 SHORT = replace(GPT, num_layers=14)
 STUDY = [load_model(name) for name in ("gpt-175b", "gpt-1t")]
-WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys(STUDY, 30)}
+OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
+WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys((*STUDY, *OF_EXPERTS), 30)}
 CHECKOUT = os.environ.get("AUTOTUNE_MEGATRON_LM", "")
 
 
@@ -81,6 +83,8 @@ def test_strategies_come_back_from_the_recorded_options(
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
         assert args["num_layers"] == model.num_layers
+        layers = layers_of_arguments(args)
+        assert layers == {name: getattr(model, name) for name in layers}
     names = adapter.varied.difference(adapter.own_names)
     varied = [{getattr(strategy, name) for _, strategy in asked} for name in names]
     assert min(map(len, varied)) > 1  # the strategies are of every kind
@@ -97,8 +101,10 @@ def test_strategies_come_back_from_its_own_validation(
         start = _start(adapter, model, strategy)
         ranks = strategy.world_size(FRONTIER.gpus_per_node)
         requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
-    for (_, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
-        assert "error" not in args, (strategy.short(), args["error"])
+    for (model, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
+        assert "error" not in args, (model.name, strategy.short(), args["error"])
+        layers = layers_of_arguments(args)
+        assert layers == {name: getattr(model, name) for name in layers}
         found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
         assert found == strategy
         replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1

@@ -5,7 +5,8 @@ A sample is `ready/NAME.toml` beside this file. `source` says where its words an
 - `strategy`: what differs from two ranks' worth of the simplest one; the model and the machine are
   those of `samples`. `model`: what differs from that.
 - `words`, `variables`, `files`: all that the trainer is given.
-- `refused`: what differs from `strategy` in one that the adapter refuses, and `because`.
+- `refused`: what differs from `strategy` in one that the adapter refuses, and `because`; `model`:
+  what differs from that model there, in `experts` from EXPERTS.
 - `log`: lines of ranks, as they come; `left`: texts of the files that it reads, in its order, or
   step, tag, figure and, where it matters, time of each event of TensorBoard.
 - `times_s`: iteration -> seconds; `loss`; `peak_memory_gib`: rank -> GiB.
@@ -14,8 +15,10 @@ A sample is `ready/NAME.toml` beside this file. `source` says where its words an
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,6 +31,7 @@ from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.rendering import StartPlan, start_of
 from search_spaces.errors import InvalidInput
+from search_spaces.transformer import Experts
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 
 SAMPLES = Path(__file__).parent / "ready"
@@ -40,9 +44,17 @@ def _sample(name: str) -> dict[str, Any]:
     return sample
 
 
-def _plan(sample: dict[str, Any], **changed: Any) -> StartPlan:
+EXPERTS = Experts(num_experts=8, top_k=2, ffn_hidden_size=32)
+
+
+def _plan(
+    sample: dict[str, Any], model: Mapping[str, Any] = MappingProxyType({}), **changed: Any
+) -> StartPlan:
+    shape = {**sample.get("model", {}), **model}
+    if "experts" in shape:
+        shape["experts"] = replace(EXPERTS, **shape["experts"])
     return StartPlan(
-        transformer=replace(MODEL, **sample.get("model", {})),
+        transformer=replace(MODEL, **shape),
         machine=MACHINE,
         strategy=strategy(**sample["strategy"] | changed),
         iterations=6,
@@ -67,6 +79,7 @@ def test_a_trainer_is_told_what_its_sample_shows(name: str) -> None:
         ("megatron-bridge", "model.context_parallel_size=2"),
         ("megatron-lm", "--context-parallel-size 2"),
         ("nemo", "context_parallel_size: 2"),
+        ("nemo-automodel", "cp_size: 2"),
         ("torchtitan-0.2", "context_parallel_degree = 2"),
         ("torchtitan-2026-08", "--parallelism.context_parallel_degree 2"),
     ],
@@ -81,8 +94,49 @@ def test_a_trainer_is_told_over_how_many_gpus_a_sequence_is_cut(name: str, optio
     start = start_of(adapter, _plan(sample, context_parallel=2, num_nodes=twice))
     assert option in "\n".join([" ".join(start.words), *start.files.values()])
     assert "context_parallel" in adapter.varied
+
+
+@pytest.mark.parametrize("name", ["litgpt", "nanotron"])
+def test_a_trainer_that_cannot_cut_sequences_is_not_asked_to(name: str) -> None:
     with pytest.raises(InvalidInput, match="has no word for context_parallel"):
-        start_of(load_adapter("litgpt"), _plan(_sample("litgpt"), context_parallel=2))
+        start_of(load_adapter(name), _plan(_sample(name), context_parallel=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("megatron-bridge", ["model.expert_model_parallel_size=2", "model.num_moe_experts=8"]),
+        ("megatron-lm", ["--expert-model-parallel-size 2", "--num-experts 8"]),
+        ("nemo-automodel", ["ep_size: 2"]),
+        ("torchtitan-0.2", ["expert_parallel_degree = 2", "moe_force_load_balance = true"]),
+        (
+            "torchtitan-2026-08",
+            ["--parallelism.expert_parallel_degree 2", "--debug.moe_force_load_balance"],
+        ),
+    ],
+)
+def test_a_trainer_is_told_over_how_many_gpus_experts_are_distributed(
+    name: str, told: list[str]
+) -> None:
+    adapter, sample = load_adapter(name), _sample(name)
+    plain: dict[str, Any] = {
+        "tensor_parallel": 1,
+        "sequence_parallel": False,
+        "zero_stage": 1,
+        "precision": "bf16",
+    }
+    if "megatron" not in name:
+        plain["zero_stage"] = 3
+    expert = _plan(sample, {"experts": {}}, **plain, num_nodes=2, expert_parallel=2)
+    dense = _plan(sample, **plain, num_nodes=2)
+    texts = []
+    for plan in (expert, dense):
+        start = start_of(adapter, plan)
+        texts.append("\n".join([" ".join(start.words), *start.files.values()]))
+    assert [option for option in told if option not in texts[0]] == []
+    assert "expert_parallel" in adapter.varied
+    if name != "nemo-automodel":  # of which a size of 1 is the default
+        assert "expert" not in texts[1].replace("'", "")
 
 
 @pytest.mark.parametrize(

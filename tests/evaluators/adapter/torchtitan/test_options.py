@@ -27,12 +27,14 @@ from evaluators.adapter.config_file import ConfigFile
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Experts
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 
 HERE = Path(__file__).parent
 GPUS = 8
 NODES = replace(MACHINE, gpus_per_node=GPUS, max_nodes=4)
 LAYERS = replace(MODEL, num_layers=32, hidden_size=512, num_attention_heads=32)
+OF_EXPERTS = replace(LAYERS, experts=Experts(num_experts=8, top_k=2, ffn_hidden_size=128))
 PARSERS = {"0.2": "AUTOTUNE_TORCHTITAN", "2026-08": "AUTOTUNE_TORCHTITAN_2026_08"}
 MANY = 200
 """Strategies that its parser is given: a minute or two."""
@@ -45,6 +47,7 @@ def _random(seed: int) -> Iterator[Strategy]:
         nodes = draw.choice((1, 2, 4))
         if nodes * GPUS % (tensor * pipeline):
             continue
+        experts = draw.choice((1, 1, 2, 4, 8))
         yield Strategy(
             tensor_parallel=tensor,
             pipeline_parallel=pipeline,
@@ -56,6 +59,8 @@ def _random(seed: int) -> Iterator[Strategy]:
             sequence_parallel=tensor > 1 and draw.random() < 0.7,
             virtual_stages=draw.choice((1, 2, 4)) if pipeline > 2 else 1,
             precision=draw.choice(("fp32", "bf16")),
+            expert_parallel=experts,
+            expert_tensor_parallel=draw.choice((1, tensor)) if experts > 1 else 1,
         )
 
 
@@ -65,7 +70,7 @@ def _accepted(adapter: Adapter, out: Path, count: int) -> Iterator[tuple[Strateg
         if count == 0:
             return
         plan = StartPlan(
-            transformer=LAYERS,
+            transformer=OF_EXPERTS if strategy.expert_parallel > 1 else LAYERS,
             machine=NODES,
             strategy=strategy,
             iterations=6,
@@ -168,6 +173,8 @@ def _strategy(told: Mapping[str, Any]) -> Strategy:
         sequence_parallel=tensor > 1 and parallelism.get("enable_sequence_parallel", True),
         virtual_stages=stages,
         precision={"bfloat16": "bf16", "float32": "fp32"}[training["mixed_precision_param"]],  # type: ignore[arg-type]
+        expert_parallel=parallelism["expert_parallel_degree"],
+        expert_tensor_parallel=parallelism.get("expert_tensor_parallel_degree", 1),
     )
 
 
