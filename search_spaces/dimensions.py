@@ -495,7 +495,7 @@ TABLE: tuple[Dimension, ...] = (
     Dimension(
         name="expert_tensor_parallel",
         short="ETP",
-        label="Expert tensor parallel",
+        label="Split of each expert",
         sentence="GPUs over which each expert is split (ETP).",
         option="--etp",
         keys=("etp",),

@@ -45,9 +45,6 @@ MODEL: Mapping[str, str] = {
     "--num-query-groups": "num_query_groups",
     "--num-key-value-heads": "num_query_groups",
 }
-NOT_SEARCHED = ("--expert-model-parallel-size",)
-"""Ways to divide a model that a strategy has no dimension for."""
-
 DEFAULTS: Mapping[str, Scalar] = {
     dimension.name: value
     for dimension in TABLE
@@ -56,7 +53,7 @@ DEFAULTS: Mapping[str, Scalar] = {
 OF_DEEPSPEED = "--deepspeed"
 """With it and no `--zero-stage` the stage stands in a file that only the user has."""
 
-KNOWN = (*(option.split()[0] for option in OPTIONS), LAYERS_OF_STAGE, *MODEL, *NOT_SEARCHED)
+KNOWN = (*(option.split()[0] for option in OPTIONS), LAYERS_OF_STAGE, *MODEL)
 ABOUT_LAYOUT = re.compile(r"parallel|zero|micro-batch|global-batch|recompute|checkpoint-act")
 ALIKE = 0.75
 """Of two options from which on the one that Megatron does not have is taken for a slip."""
@@ -69,7 +66,6 @@ BESIDE = frozenset(
         "--no-pipeline-parallel",
         "--encoder-tensor-model-parallel-size",
         "--encoder-pipeline-model-parallel-size",
-        "--expert-tensor-parallel-size",
     }
 )
 """Options that read like those of a layout and change nothing that a strategy says."""
@@ -84,8 +80,8 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
     """Parse a line of arguments, with or without a launcher.
 
     Raises:
-        InvalidInput: field `baseline`: an impossible value, a misspelt option of the layout, a way
-            to divide the model that is not supported, or another model.
+        InvalidInput: field `baseline`: an impossible value, a misspelt option of the layout, or
+            another model.
     """
     said: dict[str, Scalar] = {}
     per_stage: int | None = None
@@ -128,9 +124,6 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> None:
     """Refuse options that imply another layout or another model than the campaign's."""
-    if flag in NOT_SEARCHED and value != "1":
-        reason = f"{flag} {value}: a strategy has no such dimension"
-        raise InvalidInput(FIELD, text, reason, valid=f"{flag} 1, or without it")
     if flag in MODEL:
         ours = getattr(transformer, MODEL[flag])
         if value != str(ours):

@@ -26,13 +26,15 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """One input. `name` is its place in `CampaignCreate`, by which refusals find it."""
+    """One input. `name` is its place in `CampaignCreate`, by which refusals find it; one of experts
+    is hidden while the model has none."""
 
     name: str
     label: str
     kind: str = "number"
     hint: str = ""
     value: str = ""
+    of_experts: bool = False
 
     @property
     def id(self) -> str:
@@ -43,6 +45,7 @@ class FormField:
 class SelectOption:
     value: str
     label: str
+    has_experts: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,10 @@ SETTINGS = FormField(
 
 def dimension_fields() -> list[FormField]:
     """Return one input for each dimension of a space."""
-    fields = [FormField(name=d.name, label=d.label, kind="text", hint=d.hint) for d in TABLE]
+    fields = [
+        FormField(name=d.name, label=d.label, kind="text", hint=d.hint, of_experts=d.of_experts)
+        for d in TABLE
+    ]
     return [replace(field, name=f"space.{field.name}") for field in (*fields, SETTINGS)]
 
 
@@ -146,6 +152,7 @@ def strategy_fields() -> list[StrategyField]:
             label=dimension.label,
             kind=KINDS[type(value)],
             value=str(value).lower(),
+            of_experts=dimension.of_experts,
             choices=tuple(
                 SelectOption(str(each).lower(), setting_text(each)) for each in dimension.values
             ),
@@ -160,7 +167,11 @@ def model_choices() -> list[SelectOption]:
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
-        SelectOption(m.name, f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}")
+        SelectOption(
+            m.name,
+            f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}",
+            has_experts=m.experts is not None,
+        )
         for m, s in shapes
     ]
 

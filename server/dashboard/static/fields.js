@@ -62,3 +62,10 @@ function reveal(element) {
   element.scrollIntoView({ block: "center" });
   element.focus?.({ preventScroll: true });
 }
+
+// Fields of the dimensions that only a model with experts has.
+export function showExperts(model) {
+  const chosen = document.querySelector(`#models option[value="${CSS.escape(model)}"]`);
+  const has = chosen?.hasAttribute("data-experts") ?? false;
+  for (const field of document.querySelectorAll(".of-experts")) field.hidden = !has;
+}

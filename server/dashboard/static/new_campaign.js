@@ -1,7 +1,7 @@
 // The form of a new campaign: its values go to the API as JSON, refusals come back to their fields.
 
 import { answers } from "./answers.js";
-import { clearErrors, showErrors } from "./fields.js";
+import { clearErrors, showErrors, showExperts } from "./fields.js";
 import { create, send } from "./requests.js";
 import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
@@ -37,7 +37,7 @@ function showDimensions() {
       continue;
     }
     field.hidden = varied !== undefined && !varied.includes(name);
-    if (field.hidden) fixed.push(field.querySelector("label").textContent);
+    if (field.hidden && !field.closest(".of-experts[hidden]")) fixed.push(field.querySelector("label").textContent);
   }
   const told = document.getElementById("varied");
   told.hidden = fixed.length === 0;
@@ -169,6 +169,7 @@ const foreseen = answers({
 
 function asked() {
   const shape = form.elements["model-given"].value === "shape";
+  showExperts(shape ? "" : form.elements.model.value);
   more.hidden = shape; // the page of plans takes a model by its name
   more.href = `/plan?${inAddress(form)}`;
   foreseen.soon();

@@ -2,6 +2,7 @@
 
 import { answers } from "./answers.js";
 import { draw, tidy } from "./charts.js";
+import { showExperts } from "./fields.js";
 import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
 const question = document.getElementById("question");
@@ -73,6 +74,7 @@ function showEvaluatorInputs() {
 }
 
 function address() {
+  showExperts(question.elements.model.value);
   const search = inAddress(question);
   history.replaceState(null, "", `/plan?${search}`);
   if (!search.has("evaluator")) search.set("evaluator", "simulated"); // a campaign needs one

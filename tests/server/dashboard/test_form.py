@@ -188,3 +188,7 @@ def test_form_offers_what_a_trainer_that_a_file_describes_can_vary(
     page.get_by_label("Evaluator").select_option("simulated")
     expect(page.get_by_label("Trainer")).to_be_hidden()
     expect(flash).to_be_visible()
+    experts = page.get_by_label("Expert parallel")
+    expect(experts).to_be_hidden()
+    page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
+    expect(experts).to_be_visible()
