@@ -45,7 +45,13 @@ class FormField:
 class SelectOption:
     value: str
     label: str
-    has_experts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOption(SelectOption):
+    """A ready model."""
+
+    has_experts: bool
 
 
 @dataclass(frozen=True)
@@ -162,12 +168,12 @@ def strategy_fields() -> list[StrategyField]:
     ]
 
 
-def model_choices() -> list[SelectOption]:
+def model_choices() -> list[ModelOption]:
     """Return the ready models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
-        SelectOption(
+        ModelOption(
             m.name,
             f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}",
             has_experts=m.experts is not None,
