@@ -175,7 +175,7 @@ def least_iteration_s(
     """
     batch = strategy.with_accumulation(accumulation).global_batch_size(machine.gpus_per_node)
     tokens = batch * transformer.seq_length
-    masked = 6.0 * transformer.num_layers * transformer.seq_length * transformer.hidden_size
+    masked = 1.5 * transformer.score_flops_per_token
     flops = transformer.model_flops(batch) - masked * tokens
     unknown = HIGHEST_CPU_TFLOPS if is_cpu(machine) else HIGHEST_GPU_TFLOPS
     peak = (machine.peak_tflops or unknown) * TERA
@@ -277,7 +277,7 @@ def metrics(
         peak_memory_gib=peak_memory_gib,
         loss=loss,
         trainer_parameters=None if trainer_parameters is None else round(trainer_parameters),
-        model_parameters=None if trainer_parameters is None else transformer.parameters,
+        model_parameters=None if trainer_parameters is None else transformer.trained_parameters,
     )
 
 

@@ -25,7 +25,7 @@ def model_needs(query: ModelQuery) -> ModelNeeds:
     transformer = transformer_of(query.model)
     parameters = transformer.parameters
     per_parameter = state_bytes_per_parameter()
-    gb = parameters / BYTES_PER_GB
+    gb = transformer.trained_parameters / BYTES_PER_GB
     tokens = query.tokens or TOKENS_PER_PARAMETER * parameters
     return ModelNeeds(
         model=model_shape(transformer),

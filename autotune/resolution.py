@@ -167,7 +167,7 @@ def _batch_of(size: int | BatchBounds | dict[str, Any] | None) -> GlobalBatch:
 
 
 def model_shape(transformer: Transformer) -> ModelShape:
-    return ModelShape(**asdict(transformer))
+    return ModelShape(**transformer.as_dict())
 
 
 def machine_shape(machine: Machine) -> MachineShape:

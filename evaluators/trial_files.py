@@ -21,7 +21,11 @@ LOG = "trial.log"
 
 def request_as_dict(request: TrialRequest) -> dict[str, Any]:
     """Return the request as JSON can hold it."""
-    plain = {"directory": str(request.directory), "strategy": request.strategy.as_dict()}
+    plain = {
+        "directory": str(request.directory),
+        "strategy": request.strategy.as_dict(),
+        "transformer": request.transformer.as_dict(),
+    }
     return asdict(request) | plain
 
 

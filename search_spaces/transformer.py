@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 ActivationCheckpointing = Literal["none", "selective", "full"]
@@ -11,6 +11,16 @@ ActivationCheckpointing = Literal["none", "selective", "full"]
 
 LayerFeature = Literal["experts", "latent_attention", "window", "mamba", "mtp"]
 """What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
+
+_OF_KINDS = (
+    "experts",
+    "latent_attention",
+    "mtp_layers",
+    "attention_window",
+    "window_layers",
+    "mamba",
+)
+"""Fields that a model of GPT's or Llama's layers leaves empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +309,7 @@ class Transformer:
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Transformer:
         """Return the transformer with these fields; `experts`, `latent_attention` and `mamba` may
-        be tables, as `dataclasses.asdict` leaves them."""
+        be tables, as `as_dict` leaves them."""
         parts = {"experts": Experts, "latent_attention": LatentAttention, "mamba": Mamba}
         tables = {
             name: part(**fields[name])
@@ -307,6 +317,12 @@ class Transformer:
             if isinstance(fields.get(name), Mapping)
         }
         return cls(**{**fields, **tables})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its fields as JSON can hold them; what only models with several kinds of layers
+        have is left out of others. `of` takes it back."""
+        fields = asdict(self)
+        return {key: fields[key] for key in fields if key not in _OF_KINDS or fields[key]}
 
     def with_layers(self, num_layers: int | None) -> Transformer:
         """Return the same with so many layers, which its name says; itself where None.
@@ -431,6 +447,18 @@ class Transformer:
         return self.mtp_layers * (self.kinds[-1].parameters + 2 * h * h + 3 * h)
 
     @property
+    def trained_parameters(self) -> int:
+        """All that a training holds: `parameters` and those of multi-token prediction."""
+        return self.parameters + self.mtp_parameters
+
+    @property
+    def score_flops_per_token(self) -> float:
+        """Forward operations of the products of queries, keys and values of all layers, those of
+        multi-token prediction among them, for one token."""
+        predicting = self.mtp_layers * self.kinds[-1].score_flops_per_token
+        return predicting + sum(kind.count * kind.score_flops_per_token for kind in self.kinds)
+
+    @property
     def logits_flops_per_token(self) -> float:
         return 2.0 * self.embedding_parameters
 
@@ -463,8 +491,9 @@ class Transformer:
         tokens = float(global_batch_size * self.seq_length)
         recomputed = {
             "none": 0.0,
-            "selective": sum(kind.count * kind.score_flops_per_token for kind in self.kinds),
-            "full": sum(kind.count * kind.flops_per_token for kind in self.kinds),
+            "selective": self.score_flops_per_token,
+            "full": sum(kind.count * kind.flops_per_token for kind in self.kinds)
+            + self.mtp_layers * self.kinds[-1].flops_per_token,
         }[activation_checkpointing]
         return self.model_flops(global_batch_size) + recomputed * tokens
 

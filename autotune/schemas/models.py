@@ -20,7 +20,7 @@ class ModelNeeds(Wire):
     """The memory and the floating-point operations of a training, independent of its layout.
 
     Memory is in GB (10^9 bytes) over all GPUs of one replica, before ZeRO shards anything, and
-    counts no activations.
+    counts no activations. It counts parameters of multi-token prediction, too.
     """
 
     model: ModelShape

@@ -58,15 +58,16 @@ def size_judgement(
     Args:
         lines: that the trainer prints, where `told`, the size that its adapter reads, is None.
     """
+    size = model.trained_parameters
     sizes = told_sizes(lines) if told is None else []
     if told is not None:
-        words, good = f"{told:,.0f} parameters", agree(told, model.parameters)
+        words, good = f"{told:,.0f} parameters", agree(told, size)
     elif sizes:
-        near = min(sizes, key=lambda size: abs(size.parameters - model.parameters))
-        words, good = near.text, near.fits(model.parameters)
+        near = min(sizes, key=lambda each: abs(each.parameters - size))
+        words, good = near.text, near.fits(size)
     else:
         return None
-    words = f'the trainer says "{words}", and {model.name} has {model.parameters:,}'
+    words = f'the trainer says "{words}", and {model.name} has {size:,}'
     return good, words if good else f"{words}; --model names the one that it trains"
 
 

@@ -11,6 +11,7 @@ from autotune.measurement import (
     AccumulationLaw,
     AccumulationMeasurement,
     accumulations,
+    least_iteration_s,
     metrics,
     probe_accumulations,
 )
@@ -61,6 +62,17 @@ def test_two_measurements_give_the_line(
     law = AccumulationLaw.fit(strategy(), [measured(gas, seconds(gas)) for gas in (8, 16)])
     expected = seconds(wanted)
     assert law.iteration_time_s(wanted) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gpt-22b", "qwen3-0.6b", "gpt-oss-20b", "deepseek-v3"])
+def test_no_iteration_is_shorter_than_its_products_at_the_peak(name: str) -> None:
+    """Of the scores at most half are masked, in heads as wide as they are."""
+    model, one = load_model(name), strategy(pp=1, gas=2)
+    least = least_iteration_s(model, MACHINE, one, accumulation=2)
+    batch, gpus = one.global_batch_size(8), one.world_size(8)
+    counted = least * gpus * 1e12 * (MACHINE.peak_tflops or 0.0)
+    all_scores = 3 * model.score_flops_per_token * batch * model.seq_length
+    assert counted == pytest.approx(model.model_flops(batch) - all_scores / 2)
 
 
 def test_one_value_alone_is_read_as_micro_batches_and_nothing_fixed() -> None:

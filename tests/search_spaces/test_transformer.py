@@ -130,6 +130,10 @@ def test_multi_token_prediction_counts_apart() -> None:
     without = replace(model, mtp_layers=0)
     assert (without.parameters, without.mtp_parameters) == (model.parameters, 0)
     assert model.model_flops(1) > without.model_flops(1)
+    assert model.trained_parameters == model.parameters + model.mtp_parameters
+    assert without.trained_parameters == model.parameters
+    assert Transformer.of(model.as_dict()) == model
+    assert not {"mtp_layers", "mamba"} & set(load_model("llama-3-8b").as_dict())
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from evaluators.program.adapter_check import CheckFinding, judge
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.check_starts import check_starts
 from evaluators.program.clock_judgement import clock_judgement
-from evaluators.program.model_size import told_sizes
+from evaluators.program.model_size import size_judgement, told_sizes
 from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
+from search_spaces.catalog import load_model
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.checked_adapters import (
     ARGUMENTS,
@@ -249,6 +250,13 @@ def test_the_size_that_an_adapter_reads_counts_alone(
     [told] = [each for each in found if each.what == "model"]
     assert told.good is good
     assert f"tiny has {MODEL.parameters:,}" in told.told
+
+
+def test_a_trainer_counts_multi_token_prediction_too() -> None:
+    model = load_model("deepseek-v3")
+    judged = size_judgement([], model.parameters + model.mtp_parameters, model=model)
+    assert judged is not None
+    assert judged[0]
 
 
 def test_memory_that_comes_at_the_end_is_warned_of_unless_the_adapter_says_so(
