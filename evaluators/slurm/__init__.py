@@ -1,1 +1,1 @@
-"""Trials as jobs of Slurm: one job for each trial, or many steps in one allocation."""
+"""Trials on Slurm: one job per trial, or steps in one allocation."""

@@ -1,15 +1,15 @@
-"""What an attempt that is a job or a step leaves in its folder: this is what survives a crash.
+"""Files of an attempt that is a job or a step. They survive a crash of the service.
 
-In the order in which they appear (`evaluators.attempt.attempt` tells of the folder itself):
+In order of appearance (`evaluators.attempt.attempt` describes the folder):
 
     job.sh, body.sh, program files  what is run
     intent.json                     about to be submitted, and since when
     job.json                        submitted: what sbatch answered
     claim/job                       begun: "<job id> <epoch> <nodes>", in a folder that only one
                                     job of several can make
-    trial.log                       all that it printed
+    trial.log                       the output
     ended                           its end: "<exit code> <epoch of begin> <epoch of end>"
-    abandoned.json                  abandoned, and why: a job that comes later only ends
+        abandoned.json                  abandoned, and why: a job that starts later only ends
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptEnd:
-    """How the attempt's script ended; `began_at` is an epoch by the node's clock, and `ended_at` as
-    much later as it took, however the clock was set meanwhile."""
+    """How the attempt's script ended. `began_at` is an epoch by the node's clock; `ended_at` is
+    `began_at` plus the duration, even if the clock was set meanwhile."""
 
     exit_code: int
     began_at: float
@@ -57,14 +57,14 @@ class ScriptEnd:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptFiles:
-    """What lies in an attempt's folder.
+    """Contents of an attempt's folder.
 
     Attributes:
         intended_at: epoch by this machine's clock; None: it was never to be submitted.
-        first_intended_at: of the first of several tries; otherwise the same.
-        job_id: that sbatch answered; None: no answer was written down.
-        claimed: whether a job began. Which one may be unknown: then `claim` is None.
-        abandoned: another attempt follows, or did.
+        first_intended_at: the same for the first of several tries.
+        job_id: sbatch's answer; None: no answer was recorded.
+        claimed: whether a job began. If it is unknown which, `claim` is None.
+        abandoned: whether another attempt follows, or did.
     """
 
     intended_at: float | None = None
@@ -77,10 +77,10 @@ class AttemptFiles:
 
 
 def read_attempt_files(folder: Path) -> AttemptFiles:
-    """Return what is there; files that are cut, empty or unreadable count as far as they go.
+    """Read the folder; truncated, empty or unreadable files count as far as they go.
 
     Raises:
-        OSError: the file system fails; of what is there nothing is known.
+        OSError: the file system fails, so nothing is known about the folder.
     """
     try:
         # On NFS a listing sees what a look for one file may not see yet.
@@ -101,7 +101,7 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
 
 
 def read_log_end(folder: Path) -> str:
-    """Return the last lines of the attempt's log; empty where there is none."""
+    """Return the last lines of the attempt's log; empty if there is none."""
     try:
         with (folder / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
@@ -111,14 +111,14 @@ def read_log_end(folder: Path) -> str:
 
 
 def write_intent(folder: Path, *, name: str, at: float) -> None:
-    """Write down that the attempt is about to be submitted; raises OSError."""
+    """Record that the attempt is about to be submitted. Raises OSError."""
     (folder / JOB).unlink(missing_ok=True)
     first_at = _first_intended_at(folder / INTENT, otherwise=at)
     _write(folder / INTENT, {"name": name, "at": at, "first_at": first_at})
 
 
 def write_job(folder: Path, *, job_id: str) -> None:
-    """Write down which job sbatch has made of the attempt; raises OSError."""
+    """Record the id of the submitted job. Raises OSError."""
     _write(folder / JOB, {"job_id": job_id})
 
 
@@ -138,7 +138,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _intended_at(path: Path) -> float | None:
-    """Return what the file says or, where it cannot be read, when it was written."""
+    """Return the file's time or, if it cannot be read, its modification time."""
     try:
         return float(_json(path)["at"])
     except (KeyError, TypeError, ValueError):

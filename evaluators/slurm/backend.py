@@ -1,4 +1,4 @@
-"""One job of Slurm for each trial."""
+"""One Slurm job per trial."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 
 
 class SlurmBackend(TrialBackend[TrialJob]):
-    """Trials as jobs, each submitted once; an object made later finds them again.
+    """Runs trials as jobs, each submitted once. A later object finds them again.
 
     Args:
-        tracker: shared with other backends of the process; one of its own otherwise.
-        program: what trains; the profile's otherwise.
+        tracker: shared with other backends of the process. Default: its own.
+        program: the trainer. Default: the profile's.
     """
 
     name = "slurm"
@@ -54,7 +54,7 @@ class SlurmBackend(TrialBackend[TrialJob]):
         return answers
 
     def close(self) -> None:
-        """Let go: jobs run on, and are found by their folders and names, by this object too."""
+        """Detach: jobs keep running and can be found again by their folders and names."""
         if self._owns_tracker:
             self.tracker.close()
         with self._lock:
@@ -75,7 +75,7 @@ class SlurmBackend(TrialBackend[TrialJob]):
 
 
 class _EndNotices:
-    """The notices that attempts have ended, as they were when each folder was first listed."""
+    """Notices of ended attempts, as each folder was first listed."""
 
     def __init__(self) -> None:
         self._names: dict[Path, frozenset[str]] = {}

@@ -1,4 +1,4 @@
-"""Slurm's client commands, each under a time limit."""
+"""Slurm's client commands, each with a time limit."""
 
 from __future__ import annotations
 
@@ -75,42 +75,42 @@ _DEVICES = frozenset(
 
 
 class SlurmError(Exception):
-    """A command of Slurm that did not do what it was asked."""
+    """A Slurm command failed."""
 
 
 class SlurmUnavailable(SlurmError):
-    """Slurm did not answer: whether it did what it was asked is not known."""
+    """Slurm did not answer; whether the command took effect is unknown."""
 
 
 class SlurmRefused(SlurmError):
-    """Slurm answered with an error; the message is its own."""
+    """Slurm answered with this error message."""
 
 
 class AccountingDisabled(SlurmError):
-    """This cluster keeps no record of ended jobs."""
+    """This cluster has no accounting."""
 
 
 class Slurm:
-    """The commands, for this process's user. Safe to use from several threads.
+    """The commands, for this process's user. Thread-safe.
+
+    Every method raises `SlurmUnavailable` if there was no answer within the limit, and
+    `SlurmRefused` if Slurm answered with an error.
 
     Attributes:
-        calls: how often each command was called.
-
-    Every method raises `SlurmUnavailable` where there was no answer within the limit, and
-    `SlurmRefused` where Slurm answered with an error.
+        calls: number of calls by command.
     """
 
     def __init__(
         self, *, limit_s: float = COMMAND_LIMIT_S, keep: Collection[str] = frozenset()
     ) -> None:
-        """`keep` names variables of the environment that reach Slurm's commands all the same."""
+        """`keep` names environment variables that are passed to Slurm's commands."""
         self.calls: Counter[str] = Counter()
         self._limit_s = limit_s
         self._keep = _KEPT | set(keep)
 
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:
-        """Return a site's commands; SBATCH_ACCOUNT and the like fill the gaps of its profile."""
+        """Return a site's commands; variables such as SBATCH_ACCOUNT fill gaps of its profile."""
         slurm = profile.slurm
         defaults = {
             "SBATCH_ACCOUNT": slurm.account,
@@ -123,7 +123,8 @@ class Slurm:
         return cls(limit_s=profile.polling.command_limit_s, keep=keep)
 
     def environment(self) -> Mapping[str, str]:
-        """Return our environment less what would change our jobs; times are epoch seconds."""
+        """Return the environment without variables that would change our jobs; times are epoch
+        seconds."""
         own = {
             name: value
             for name, value in os.environ.items()
@@ -132,9 +133,9 @@ class Slurm:
         return own | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
     def sbatch(self, script: Path, *options: str) -> str:
-        """Submit a script, and return its job's id.
+        """Submit a script and return the job's id.
 
-        After `SlurmUnavailable` the job may be there all the same.
+        After `SlurmUnavailable` the job may exist.
         """
         text = self._run("sbatch", "--parsable", *options, str(script))
         for line in reversed(text.splitlines()):
@@ -155,7 +156,7 @@ class Slurm:
         return jobs_of_squeue(text)
 
     def steps(self, job_id: str) -> list[tuple[str, str]]:
-        """Return (id, name) of each step that runs in this job; none where the job has ended."""
+        """Return (id, name) of each running step of this job; empty if the job has ended."""
         user = f"--user={os.geteuid()}"
         try:
             text = self._run(
@@ -170,7 +171,7 @@ class Slurm:
         """Return the jobs of these names that were submitted or ran since then (epoch seconds).
 
         Raises:
-            AccountingDisabled: besides the errors of every method.
+            AccountingDisabled: in addition to the errors of every method.
         """
         start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
         text = self._run(
@@ -187,12 +188,12 @@ class Slurm:
         return jobs_of_sacct(text)
 
     def scancel(self, job_ids: Sequence[str]) -> None:
-        """End these jobs; ones that have ended already are no error."""
+        """Cancel these jobs; ended ones are not an error."""
         with contextlib.suppress(SlurmRefused):
             self._run("scancel", "--quiet", *job_ids)
 
     def down_nodes(self) -> frozenset[str]:
-        """Return the nodes that are down, failing, or do not respond."""
+        """Return the nodes that are down, failing or not responding."""
         text = self._run("sinfo", "--Node", "--noheader", "--format=%N|%t")
         pairs = (line.partition("|") for line in text.splitlines())
         return frozenset(
@@ -202,11 +203,11 @@ class Slurm:
         )
 
     def nodes(self, expression: str) -> list[str]:
-        """Return each node of `n[01-03]`."""
+        """Expand `n[01-03]`."""
         return self._run("scontrol", "show", "hostnames", expression).split()
 
     def partitions(self) -> dict[str, dict[str, str]]:
-        """Return by name what scontrol says of each partition (`MaxTime`, `TotalNodes`, …)."""
+        """Return scontrol's settings of each partition (`MaxTime`, `TotalNodes`, …) by name."""
         text = self._run("scontrol", "show", "partition", "--oneliner", "--all")
         partitions = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines()]
         return {
@@ -214,7 +215,7 @@ class Slurm:
         }
 
     def accounts(self) -> frozenset[str]:
-        """Return the accounts whose hours this user may use; empty where accounting cannot say."""
+        """Return the accounts that this user may charge; empty if accounting cannot tell."""
         try:
             text = self._run(
                 "sacctmgr",
@@ -231,7 +232,7 @@ class Slurm:
         return frozenset(text.split())
 
     def _run(self, program: str, *words: str) -> str:
-        """Run one of Slurm's programs, and return its standard output.
+        """Run a Slurm program and return its standard output.
 
         Raises:
             SlurmUnavailable, SlurmRefused, AccountingDisabled: see there.
@@ -272,9 +273,9 @@ class Slurm:
 def run_within(
     command: Sequence[str], *, limit_s: float, environment: Mapping[str, str]
 ) -> tuple[int | None, str, str]:
-    """Return (exit code, output, errors) of a command; the code is None where the limit ended it.
+    """Return (exit code, output, errors) of a command; the code is None after a timeout.
 
-    All that it started is killed at the limit: it runs in a process group of its own.
+    On a timeout, its whole process group is killed.
     """
     process = subprocess.Popen(
         command,
@@ -297,6 +298,6 @@ def run_within(
 
 
 def _one_line(text: str) -> str:
-    """Return the lines of a message as one sentence, without the program's name before each."""
+    """Join the lines of a message into one sentence, without the program's name before each."""
     lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))[:1000]

@@ -24,16 +24,16 @@ from search_spaces.space import SearchSpace
 class SlurmEvaluator(BackendEvaluator):
     """Runs DeepHyper's jobs through Slurm; see `evaluators.deephyper.BackendEvaluator`.
 
-    A search that was ended is started again in the same `directory`: jobs that ran on meanwhile
-    are found by their names, and results are not measured again.
+    A search can be restarted in the same `directory`: jobs that kept running are found by name, and
+    results are not measured again.
 
     Args:
-        mode: `sbatch`, a job for each trial; `pilot`, steps of the allocation that this process
-            runs in, or of one that it holds.
+        mode: `sbatch`, a job per trial; `pilot`, steps of the allocation that this process runs in,
+            or of one that it holds.
         directory: on a file system that the nodes see.
-        num_workers: trials in Slurm's hands at once. In pilot mode more of them than nodes wait
-            here, so that nodes which come free are taken at once.
-        program: what trains; the profile's otherwise.
+        num_workers: trials submitted at once. In pilot mode more of them than nodes wait here, so
+            that free nodes are used at once.
+        program: the trainer. Default: the profile's.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SlurmEvaluator(BackendEvaluator):
         )
 
     def close(self) -> list[Job]:
-        """Let go of Slurm; an allocation that is held is given back when nothing runs in it.
+        """Detach from Slurm; a held allocation is released if nothing runs in it.
 
         A search calls it at its end, and takes the jobs that it returns as its last ones.
         """

@@ -1,4 +1,4 @@
-"""Nodes that failed under attempts, as `<trials>/failed-nodes` keeps them: "<node> <name>"."""
+"""Nodes that failed during attempts, one "<node> <attempt>" a line in `<trials>/failed-nodes`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ FAILED_NODES = "failed-nodes"
 
 
 def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
-    """Note that these nodes failed under the attempt of this name; noted twice, it counts once.
+    """Record that these nodes failed during the attempt of this name; a repeated record counts
+    once.
 
-    A file that cannot be written costs a retry, and no result: it is left as it is.
+    An unwritable file is ignored: it costs a retry, not a result.
     """
     lines = "".join(f"{node} {name}\n" for node in nodes)
     with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:
@@ -21,7 +22,7 @@ def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
 
 
 def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
-    """Return the nodes that failed under at least so many attempts, in order."""
+    """Return the nodes that failed in at least this many attempts, sorted."""
     try:
         lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
     except OSError:

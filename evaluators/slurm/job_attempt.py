@@ -1,4 +1,4 @@
-"""An attempt that is a job of its own: submitted once, found again, and followed to its end."""
+"""An attempt that is a job of its own: submitted once, found again, followed to its end."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ LOOK_BACK_S = 3600.0
 
 
 class JobAttempt:
-    """One job by its name. All that it keeps can be had again from its folder and from Slurm.
+    """One job, identified by name. Its whole state can be recovered from its folder and from Slurm.
 
     Attributes:
-        name: of the job, unique for ever.
+        name: of the job, globally unique.
         folder: of the attempt; see `attempt_files`.
-        state: how it stands.
-        files: what lay in its folder when this was last looked at.
-        status: what Slurm last said of it; None before anything was asked.
-        cancelled: whether it is to be ended.
+        state: of the attempt.
+        files: contents of the folder at the last look.
+        status: Slurm's last report; None before the first.
+        cancelled: whether it must end.
 
     Args:
-        prepare: writes what is run, just before it is submitted, in the tracker's thread.
-        time_limit_s: of what the job runs; see `evaluators.time_limit`.
-        most_submissions: after so many jobs that Slurm took and then knew nothing of it is lost.
+        prepare: writes the files just before submission, in the tracker's thread.
+        time_limit_s: of the job; see `evaluators.time_limit`.
+        most_submissions: number of jobs that Slurm accepted and then lost, after which the attempt
+            is lost.
     """
 
     def __init__(
@@ -75,18 +76,18 @@ class JobAttempt:
 
     @property
     def alive(self) -> bool:
-        """Whether Slurm showed a job that has not ended: then nothing else tells of a change."""
+        """Return whether Slurm showed a job that has not ended; then only Slurm reports changes."""
         return self._read_for is not None and bool(self._read_for[0])
 
     def submit(self) -> None:
-        """Have it submitted, after those that wait already."""
+        """Queue its submission, after those that already wait."""
         self.state = transition(self.state, AttemptState.SUBMITTING)
         self._tracker.submit(Submission(name=self.name, folder=self.folder, prepare=self._prepare))
         if self.cancelled:
             self._tracker.cancel(self.name)
 
     def follow(self, files: AttemptFiles) -> None:
-        """Take up again what an earlier process submitted, or may have; `files`: of its folder."""
+        """Resume a job that an earlier process may have submitted; `files`: of its folder."""
         self.state = transition(self.state, AttemptState.SUBMITTING)
         submitted_at, since, now = files.intended_at or 0.0, files.first_intended_at, time.time()
         if submitted_at > now:
@@ -98,15 +99,15 @@ class JobAttempt:
             self._tracker.cancel(self.name)
 
     def cancel(self) -> None:
-        """End its jobs, those that still turn up included."""
+        """Cancel its jobs, including any that still appear."""
         self.cancelled = True
         self._tracker.cancel(self.name)
 
     def advance(self, *, end_noticed: bool = False) -> Stay | NeverSubmitted | Ended:
-        """Return what is decided of it now, and change its state accordingly.
+        """Return the current decision, and change the state accordingly.
 
         Args:
-            end_noticed: its script has said elsewhere that it ended.
+            end_noticed: whether its script has reported its end elsewhere.
         """
         decision: Stay | NeverSubmitted | Ended
         submitted = self._tracker.submit_status(self.name)
@@ -129,7 +130,7 @@ class JobAttempt:
     def _decide(
         self, status: JobStatus, submitted_at: float, *, end_noticed: bool
     ) -> Stay | NeverSubmitted | Ended:
-        """Return what follows from its folder and from Slurm's word, and do what that asks for."""
+        """Decide from its folder and Slurm's report, and query accounting if needed."""
         # The folder is read again only when something may have changed there.
         living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
         unsaid = self.files.end is None and (end_noticed or not living)
@@ -166,7 +167,7 @@ class JobAttempt:
                 self._tracker.recognise(self.name, job_id)
 
     def _submit_again(self) -> NeverSubmitted | Stay:
-        """Submit it again, unless too many of its jobs were never there or left no trace."""
+        """Submit it again, unless too many of its jobs vanished without a trace."""
         self._forgotten += self.files.job_id is not None
         if self._forgotten >= self._most_submissions:
             error = "Slurm took its job several times and then knew none"

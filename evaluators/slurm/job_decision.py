@@ -1,6 +1,7 @@
-"""What is decided of an attempt, from its files, its log and what Slurm says of its job. Pure.
+"""Decisions about an attempt, from its files, its log and Slurm's report. Pure.
 
-The folder comes before Slurm: a job that says how it ended has ended so, unless Slurm ended it.
+The folder takes precedence over Slurm: a job that recorded its end has ended that way, unless Slurm
+ended it.
 """
 
 from __future__ import annotations
@@ -46,19 +47,18 @@ _ENDED_BY_SLURM = {
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What Slurm says of one name. Times are `steady_time`, so that no clock that is set meanwhile
-    keeps an attempt waiting.
+    """Slurm's report on one name. Times are `steady_time`, so setting the clock delays no attempt.
 
     Attributes:
-        jobs: of this name: all that the queue knows, and what accounting knows besides.
-        asked_at: when the newest status call began that was answered; None: none was.
-        absent_since: when the first of the newest status calls began that showed no waiting or
-            running job of the name; None while there is one, or nothing was asked.
-        accounted: accounting was asked since then too, or there is none; and the states of the
-            attempt's nodes were.
-        accounting: whether this cluster keeps any, as far as is known.
+        jobs: of this name, from the queue and from accounting.
+        asked_at: start of the newest answered status call; None: no call was answered.
+        absent_since: start of the first of the newest status calls that showed no waiting or
+            running job of the name; None while there is one, or before any call.
+        accounted: whether accounting, if there is any, and the states of the attempt's nodes were
+            queried since then.
+        accounting: whether this cluster has accounting, as far as is known.
         failed_nodes: nodes of the attempt that are down.
-        now: when this is decided upon.
+        now: time of the decision.
         settle_s, accounting_limit_s: see `Polling`.
     """
 
@@ -78,14 +78,14 @@ class JobStatus:
 
     @property
     def awaits_accounting(self) -> bool:
-        """Whether accounting, which records an end some time after it, may yet tell of the job."""
+        """Return whether accounting, which lags behind, may still report the job."""
         waited_s = self.now - (self.now if self.absent_since is None else self.absent_since)
         return waited_s < self.accounting_limit_s and (self.accounting or not self.accounted)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stay:
-    """Nothing is decided: the attempt stands so, and is looked at again.
+    """No decision: the attempt stays in this state and is checked again.
 
     Attributes:
         reason: why it waits, in a sentence for the user.
@@ -109,7 +109,7 @@ class Stay:
 
 @dataclass(frozen=True, kw_only=True)
 class AskAccounting:
-    """Accounting may know more; until it has been asked, the attempt stands as in `stay`."""
+    """Accounting may know more; until it is queried, the attempt stays as in `stay`."""
 
     stay: Stay
 
@@ -120,14 +120,14 @@ class AskAccounting:
 
 @dataclass(frozen=True)
 class SubmitAgain:
-    """No job of this name exists: the same attempt is to be submitted."""
+    """No job of this name exists: submit the same attempt."""
 
     state: ClassVar = AttemptState.SUBMITTING
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndAttempt:
-    """It has ended, and the trial with it."""
+    """The attempt has ended, and the trial with it."""
 
     end: AttemptEnd
     state: ClassVar = AttemptState.ENDED
@@ -135,7 +135,7 @@ class EndAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class AbandonAttempt:
-    """It has ended through no fault of the trial: another attempt may follow."""
+    """The attempt ended through no fault of the trial: another one may follow."""
 
     end: AttemptEnd
     state: ClassVar = AttemptState.ABANDONED
@@ -143,7 +143,7 @@ class AbandonAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedStep:
-    """Slurm made no step, for a reason that passes: the same is tried again."""
+    """Slurm created no step, for a temporary reason: try the same again."""
 
     end: AttemptEnd
     state: ClassVar = AttemptState.ABANDONED
@@ -162,12 +162,12 @@ def decide(
     begun_by: float | None = None,
     cancelled: bool = False,
 ) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
-    """Return what is decided of an attempt that was to be submitted.
+    """Return the decision about an attempt that was to be submitted.
 
     Args:
-        submitted_at: when sbatch last ended, however it did; the intent's time where unknown.
-        begun_by: when the claim was first seen (`steady_time`): a status call of
-            before may show a job as waiting that has begun since.
+        submitted_at: when sbatch last ended, whatever its result; the intent's time if unknown.
+        begun_by: when the claim was first seen (`steady_time`): an earlier status call may show a
+            job as waiting that has begun since.
         cancelled: whether we were asked to end it.
     """
     case = _Case(files, status, time_limit_s=time_limit_s, cancelled=cancelled)
@@ -179,7 +179,8 @@ def decide(
 
 
 def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended:
-    """Return the decision as it was, unless srun says that Slurm and not the trial is to blame.
+    """Return the decision unchanged, unless srun's messages show that Slurm is to blame, not the
+    trial.
 
     Args:
         log_end: the last lines of the attempt's log.
@@ -202,7 +203,7 @@ def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended
 
 @dataclass(frozen=True)
 class _Case:
-    """One attempt, and the job of its name that counts."""
+    """One attempt, and the relevant job of its name."""
 
     files: AttemptFiles
     status: JobStatus
@@ -224,7 +225,7 @@ class _Case:
     def script_ended(
         self, code: int, duration_s: float
     ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide on an attempt whose script ended; but Slurm may have ended what the script ran."""
+        """Decide on an attempt whose script ended; Slurm may have ended its processes."""
         if code == 0:
             return self._end(None)
         if self.cancelled:
@@ -239,7 +240,7 @@ class _Case:
         return self._forgotten(self._end(None))
 
     def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide on an attempt that a job began, and that does not say how it ended."""
+        """Decide on an attempt that a job began, and whose end is not recorded."""
         job = self.job
         if job is None:
             if self.cancelled and self.status.absent_since is not None:
@@ -268,10 +269,10 @@ class _Case:
     def _forgotten(
         self, otherwise: EndAttempt | AbandonAttempt
     ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide on an attempt that began and whose job the queue no longer shows.
+        """Decide on an attempt that began and whose job has left the queue.
 
-        Its nodes may be down, accounting may yet tell how it ended, and if neither does within a
-        time limit it is `otherwise`.
+        Its nodes may be down, or accounting may still report its end; if neither happens within a
+        time limit, it is `otherwise`.
         """
         if self.status.failed_nodes:
             return self._abandon(*_NOT_ITS_FAULT["NODE_FAIL"])
@@ -280,7 +281,7 @@ class _Case:
         return AskAccounting(stay=self._stay()) if self.status.awaits_accounting else otherwise
 
     def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
-        """Decide on an attempt whose job has ended, by what Slurm says of it."""
+        """Decide on an attempt whose job has ended, by Slurm's report."""
         if self.cancelled:
             return self._cancel()
         match job.state:
@@ -329,7 +330,7 @@ class _Case:
         return AbandonAttempt(end=self._end(status, reason).end)
 
     def _end(self, status: TrialState | None, reason: str = "") -> EndAttempt:
-        """Return an end with what is known of it; `duration_s`: how long the nodes were held."""
+        """Return an end with the known facts; `duration_s`: how long the nodes were held."""
         end, claim, job = self.files.end, self.files.claim, self.job
         began_at, duration_s = self.files.intended_at or self.status.now, 0.0
         if end:

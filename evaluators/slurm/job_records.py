@@ -1,6 +1,6 @@
-"""The names of our jobs, what Slurm has said of each, and which are to be cancelled. Pure.
+"""Names of our jobs, the state that Slurm reported for each, and pending cancellations. Pure.
 
-Nothing here is for several threads at once.
+Nothing here is thread-safe.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ CANCEL_AGAIN_S = 10.0
 
 @dataclass(kw_only=True)
 class _Record:
-    """One name.
+    """State of one job name.
 
     Attributes:
-        since: when it was first to be submitted (epoch): an older job is of something else.
-        looked_up_at: when accounting was last asked since `absent_since` (`steady_time`).
-        ids: of jobs that are ours whatever the clocks say.
+        since: time of the first submission (epoch); older jobs of the name are not ours.
+        looked_up_at: last accounting query since `absent_since` (`steady_time`).
+        ids: ids of jobs that are ours whatever the clocks say.
     """
 
     submitted: SubmitStatus
@@ -38,10 +38,11 @@ class _Record:
 
 
 class JobRecords:
-    """What the newest status call showed, by name, and what was found out besides.
+    """The newest status call by job name, and what accounting added.
 
     Attributes:
-        asked_at: when the newest answered status call began (`steady_time`); None: none was.
+        asked_at: start of the newest answered status call (`steady_time`); None: no call was
+            answered.
     """
 
     def __init__(self, *, settle_s: float, accounting_limit_s: float) -> None:
@@ -55,7 +56,7 @@ class JobRecords:
         return name in self._records
 
     def add(self, name: str, submitted: SubmitStatus, *, since: float) -> None:
-        """Track this name; one that is tracked already is only submitted once more."""
+        """Track this name; a tracked name is noted as submitted once more."""
         earlier = self._records.get(name, _Record(submitted=submitted, since=since))
         self._records[name] = _Record(submitted=submitted, since=earlier.since, ids=earlier.ids)
 
@@ -65,11 +66,11 @@ class JobRecords:
             self._records[name].ids.add(job_id)
 
     def since(self, name: str) -> float:
-        """Return when it was first to be submitted (epoch); 0 where that is not known."""
+        """Return the time of the first submission (epoch); 0 if unknown."""
         return self._records[name].since if name in self._records else 0.0
 
     def ours(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Return those of the jobs that have a tracked name and are not older than it."""
+        """Return the jobs that have a tracked name and are not older than it."""
         return [
             job
             for job in jobs
@@ -78,7 +79,8 @@ class JobRecords:
         ]
 
     def unsettled(self, *, now: float) -> set[str]:
-        """Return the names that were just submitted, or are being: their job may not show yet."""
+        """Return the names whose submission is in progress or so recent that the job may not show
+        yet."""
         return {
             name
             for name, record in self._records.items()
@@ -93,14 +95,14 @@ class JobRecords:
         return self._records[name].submitted
 
     def note_submitted(self, name: str, submitted: SubmitStatus) -> None:
-        """Take in how its submission stands; what was seen of it before counts no more."""
+        """Record the result of a submission; earlier observations of the name no longer count."""
         if record := self._records.get(name):
             record.submitted, record.absent_since, record.looked_up_at = submitted, None, None
             if submitted.job_id:
                 record.ids.add(submitted.job_id)
 
     def status(self, name: str, *, now: float, accounting: bool) -> JobStatus:
-        """Return what is known of a name; `accounting`: whether this cluster keeps any."""
+        """Return the status of a name. `accounting`: whether this cluster has accounting."""
         record = self._records[name]
         jobs = {job.id: job for job in self.ours(self._jobs.get(name, ()))}
         for job in record.ended_jobs:
@@ -122,7 +124,7 @@ class JobRecords:
         return self._records[name].failed_nodes or frozenset()
 
     def take_in(self, jobs: Iterable[SlurmJob], *, asked_at: float) -> None:
-        """Take in the jobs that a status call showed which began at `asked_at`."""
+        """Record the jobs of a status call that began at `asked_at`."""
         self._jobs, self.asked_at = by_name(jobs), asked_at
         for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
@@ -131,17 +133,17 @@ class JobRecords:
                 record.absent_since = asked_at
 
     def looked_up_since(self, name: str, at: float) -> bool:
-        """Return whether accounting was asked about this name since then (`steady_time`)."""
+        """Return whether accounting was queried for this name since then (`steady_time`)."""
         record = self._records.get(name)
         return bool(record and record.looked_up_at and record.looked_up_at > at)
 
     def take_in_accounting(
         self, names: Iterable[str], jobs: Iterable[SlurmJob], *, now: float
     ) -> None:
-        """Take in what accounting knows of these names.
+        """Record accounting's data for these names.
 
-        Only of jobs that have ended: one that a rolled-back controller has forgotten runs on for
-        ever in accounting.
+        Only ended jobs count: a job that a rolled-back controller has forgotten stays "running" in
+        accounting forever.
         """
         known = by_name(self.ours(jobs))
         for name in self._records.keys() & set(names):
@@ -150,7 +152,8 @@ class JobRecords:
             self._records[name].looked_up_at = now
 
     def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """Return by name the nodes of jobs that a node's failure ended, until it is known which."""
+        """Return by name the nodes of jobs that ended by a node failure, until the failed node is
+        known."""
         return {
             job.name: job.nodes
             for job in self.ours(jobs)
@@ -164,8 +167,8 @@ class JobRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class _Cancelled:
-    """Since when a name is cancelled (`steady_time`), and from which time of submission on its jobs
-    are ours (epoch)."""
+    """When a name was cancelled (`steady_time`), and from which submission time on its jobs are
+    ours (epoch)."""
 
     at: float
     since: float
@@ -173,7 +176,7 @@ class _Cancelled:
 
 @dataclass(kw_only=True)
 class Cancellations:
-    """Names whose jobs are to be ended, for as long as one may still turn up.
+    """Names whose jobs must end, kept as long as a job of the name may still appear.
 
     `settle_s`: see `Polling`.
     """
@@ -199,12 +202,12 @@ class Cancellations:
         unsettled: Collection[str],
         now: float,
     ) -> list[str]:
-        """Return the ids that are to be ended now; names of which nothing can be left are dropped.
+        """Return the ids to cancel now, and drop names that cannot have a job any more.
 
         Args:
-            jobs: of the newest status call. An id of before may be another's by now.
-            ours: those of them that are known to be ours, whatever the clocks say.
-            unsettled: names that are being submitted, or were just now.
+            jobs: of the newest status call. An older id may belong to another job by now.
+            ours: the jobs among them that are known to be ours, whatever the clocks say.
+            unsettled: names whose submission is in progress or very recent.
         """
         known = {job.id for job in ours}
         living = [
@@ -223,7 +226,7 @@ class Cancellations:
         return [job.id for job in living if now - self._signalled.get(job.id, 0.0) > CANCEL_AGAIN_S]
 
     def note_signalled(self, job_ids: Iterable[str], *, now: float) -> None:
-        """Remember that Slurm was asked to end these."""
+        """Record that Slurm was asked to end these jobs."""
         recent = {
             job_id: at for job_id, at in self._signalled.items() if now - at <= CANCEL_AGAIN_S
         }
@@ -231,12 +234,12 @@ class Cancellations:
 
 
 def is_since(job: SlurmJob, since: float) -> bool:
-    """Whether it was submitted at that time or later."""
+    """Return whether the job was submitted at that time or later."""
     return job.submitted_at is None or job.submitted_at >= since - CLOCKS_DIFFER_S
 
 
 def by_name(jobs: Iterable[SlurmJob]) -> dict[str, tuple[SlurmJob, ...]]:
-    """Return the jobs by name: several may have the same."""
+    """Group jobs by name; several may share one."""
     named: dict[str, tuple[SlurmJob, ...]] = {}
     for job in jobs:
         named[job.name] = (*named.get(job.name, ()), job)

@@ -1,7 +1,7 @@
 """Submits jobs and follows them, in one thread for all campaigns of a process.
 
-It submits in order, asks how all jobs stand with one call, ends jobs, and asks accounting about
-those that the queue knows no more. Nobody else waits for Slurm: what it found is read from memory.
+It submits in order, polls all jobs with one call, cancels jobs, and queries accounting for jobs
+that left the queue. No other thread waits for Slurm: results are read from memory.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _LookUp:
-    """What is asked about a name beside the queue; see `JobTracker.look_up`."""
+    """A query about a name beyond the queue; see `JobTracker.look_up`."""
 
     since: float
     nodes: str
 
 
 class JobTracker:
-    """One for each process and Slurm. Safe to use from several threads.
+    """Follows the jobs of one Slurm; one per process. Thread-safe.
 
     Attributes:
-        slurm: the commands that it calls; they count their calls.
-        version: another number whenever anything that it tells may have changed.
+        slurm: the commands, which count their calls.
+        version: changes whenever anything that it reports may have changed.
     """
 
     def __init__(self, slurm: Slurm, *, polling: Polling) -> None:
@@ -74,7 +74,7 @@ class JobTracker:
         return cls(Slurm.of(profile), polling=profile.polling)
 
     def submit(self, submission: Submission) -> None:
-        """Queue it; what came of it is told by `submit_status`, and of its job by `status`."""
+        """Queue a submission; `submit_status` reports it, and `status` its job."""
         with self._wake:
             queued = SubmitStatus(state=SubmitState.QUEUED, at=steady_time())
             self._records.add(submission.name, queued, since=time.time())
@@ -82,11 +82,11 @@ class JobTracker:
             self._wake_up()
 
     def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
-        """Track a name that was submitted before this object was there.
+        """Track a name that an earlier object submitted.
 
         Args:
-            submitted_at: when last (epoch by this machine's clock).
-            since: when first, where it was more than once.
+            submitted_at: last submission (epoch by this machine's clock).
+            since: first submission, if there were several.
         """
         with self._wake:
             at = steady_time_of(submitted_at)
@@ -101,12 +101,12 @@ class JobTracker:
             self._records.recognise(name, job_id)
 
     def withdraw(self, name: str) -> bool:
-        """Take it out of the queue; False where it is sent already, or being sent."""
+        """Remove it from the queue of submissions; False if it was sent or is being sent."""
         with self._wake:
             return self._queue.withdraw(name)
 
     def cancel(self, name: str) -> None:
-        """End every job of this name, now and for as long as one may still turn up."""
+        """Cancel every job of this name, now and for as long as one may still appear."""
         with self._wake:
             if name not in self._cancellations:
                 since = self._records.since(name)
@@ -115,7 +115,7 @@ class JobTracker:
                 self._wake_up()
 
     def watch(self, *, hurry: bool = False) -> None:
-        """Ask how the jobs stand when a call is due; with `hurry` sooner."""
+        """Poll when a call is due; with `hurry`, sooner."""
         with self._wake:
             if not self._wanted or (hurry and not self._hurry) or self._thread is None:
                 self._wanted = True
@@ -123,11 +123,11 @@ class JobTracker:
                 self._wake_up()
 
     def look_up(self, name: str, *, since: float, nodes: str = "") -> None:
-        """Ask accounting about this name's jobs, and whether its nodes are down.
+        """Query accounting about this name's jobs, and whether its nodes are down.
 
         Args:
             since: of the jobs (epoch).
-            nodes: that the job had, as Slurm writes them; empty where it had none.
+            nodes: of the job, as Slurm writes them; empty if it had none.
         """
         with self._wake:
             due = steady_time() - self._schedule.interval_s
@@ -136,23 +136,23 @@ class JobTracker:
                 self._wake_up()
 
     def forget(self, name: str) -> None:
-        """Track this name no longer; its jobs that are being ended still are."""
+        """Stop tracking this name; pending cancellations continue."""
         with self._wake:
             self._records.remove(name)
             self._to_look_up.pop(name, None)
 
     def submit_status(self, name: str) -> SubmitStatus:
-        """Return how the submission of a tracked name stands."""
+        """Return the state of a tracked name's submission."""
         with self._wake:
             return self._records.submit_status(name)
 
     def status(self, name: str) -> JobStatus:
-        """Return what Slurm says of a tracked name."""
+        """Return Slurm's report on a tracked name."""
         with self._wake:
             return self._records.status(name, now=steady_time(), accounting=self._accounting)
 
     def failed_nodes(self, name: str) -> frozenset[str]:
-        """Return the nodes that were down when a node's failure ended this job."""
+        """Return the nodes that were down when a node failure ended this job."""
         with self._wake:
             return self._records.failed_nodes(name)
 
@@ -167,7 +167,7 @@ class JobTracker:
 
     @property
     def long_trouble(self) -> str:
-        """Return `trouble` where it has lasted for more than one status call that was refused."""
+        """Return `trouble` if it has lasted for more than one failed status call."""
         with self._wake:
             silent_s = steady_time() - self._silent_from
             return self.trouble if silent_s > LONG_SILENCE * self._schedule.interval_s else ""
@@ -360,7 +360,7 @@ HURRY_FACTOR = 5
 
 @dataclass(kw_only=True)
 class PollSchedule:
-    """Times are seconds of a clock that never jumps.
+    """When to poll next. Times are seconds of a monotonic clock.
 
     Attributes:
         interval_s: between two status calls of a Slurm that answers at once.

@@ -1,4 +1,4 @@
-"""One job as Slurm's commands print it."""
+"""Jobs, parsed from the output of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _UNSET = frozenset({"", "None", "(null)", "None assigned"})
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmJob:
-    """One job. Times are seconds since the epoch, by the controller's clock; None: not yet.
+    """One job. Times are epoch seconds by the controller's clock; None: not yet.
 
     Attributes:
-        state: in Slurm's long words (`NODE_FAIL`).
-        reason: why it waits, in Slurm's word; empty where there is none.
-        nodes: as Slurm writes them (`n[01-04]`); empty until it has some.
-        cancelled_by: the user id that cancelled it; known to accounting alone.
-        exit_code: of the batch script; known to accounting alone.
+        state: Slurm's long name (`NODE_FAIL`).
+        reason: why it is pending, in Slurm's word; empty if there is none.
+        nodes: Slurm's expression (`n[01-04]`); empty until nodes are allocated.
+        cancelled_by: id of the user who cancelled it; only from accounting.
+        exit_code: of the batch script; only from accounting.
     """
 
     id: str
@@ -71,7 +71,7 @@ class SlurmJob:
 
     @property
     def suspended(self) -> bool:
-        """Whether it has nodes that stand still."""
+        """Return whether it has nodes but is suspended."""
         return self.state in {"SUSPENDED", "STOPPED"}
 
     @property
@@ -80,22 +80,22 @@ class SlurmJob:
 
     @property
     def completing(self) -> bool:
-        """Whether its script has ended; its nodes are being tidied up, or were."""
+        """Return whether its script has ended and its nodes are being cleaned up."""
         return self.finished or self.state == "COMPLETING"
 
 
 def jobs_of_squeue(text: str) -> list[SlurmJob]:
-    """Return each job in the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
+    """Parse the output of `squeue --format=SQUEUE_FORMAT` with times in epoch seconds.
 
-    Lines that are none (a cluster's heading, a name's second line) are left out.
+    Other lines (a cluster's heading, the second line of a name) are skipped.
     """
     return [replace(job, reason=_text(reason)) for job, _, reason in _jobs(text)]
 
 
 def jobs_of_sacct(text: str) -> list[SlurmJob]:
-    """Return each job in the output of `sacct -X --parsable2 --format=SACCT_FORMAT`.
+    """Parse the output of `sacct -X --parsable2 --format=SACCT_FORMAT`.
 
-    Lines that are none are left out.
+    Other lines are skipped.
     """
     return [
         replace(
@@ -137,7 +137,7 @@ def _text(text: str) -> str:
 
 
 def _exit_code(text: str) -> int | None:
-    """Return `code:signal` as a shell would say it."""
+    """Return `code:signal` as a shell's exit code."""
     code, _, signal = text.partition(":")
     if not (code.isdigit() and signal.isdigit()):
         return None

@@ -1,4 +1,4 @@
-"""A short job on one node that tells what a trial would find there."""
+"""A short job on one node that reports what a trial would find there."""
 
 from __future__ import annotations
 
@@ -98,19 +98,19 @@ sys.stdout.write("{_MARK}" + json.dumps(report) + chr(10))
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReport:
-    """What one task sees, in the interpreter that trials train with.
+    """Observations of one task, in the interpreter that trials train with.
 
     Attributes:
-        sees_folder: whether the trials' files are there, inside a container too.
+        sees_folder: whether the trials' files are visible, inside a container too.
         trainer: whether the bundled trainer can be imported.
-        power: the tool that tells the GPUs' power; empty where there is none.
-        deepspeed, torch: versions; empty where they are missing.
-        torch_error: why torch cannot be imported; empty where it can.
+        power: the tool that reads the GPUs' power; empty if there is none.
+        deepspeed, torch: versions; empty if missing.
+        torch_error: why torch cannot be imported; empty if it can.
         gpus: names of those that torch sees.
         megatron_error: why the profile's checkout of Megatron-DeepSpeed cannot be imported; empty
-            where it can, and where trials do not train with it.
-        helpers_error: why the checkout's C++ helpers do not compile; empty where they do, or are
-            compiled already. The first rank alone tries.
+            if it can, or if trials do not train with it.
+        helpers_error: why the checkout's C++ helpers do not compile; empty if they do, or are
+            compiled already. Only the first rank tries.
     """
 
     rank: int
@@ -129,14 +129,14 @@ class TaskReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
-    """What the job left.
+    """Results of the job.
 
     Attributes:
-        node: that it ran on; empty where it left nothing: the nodes do not see the folder, or the
-            job did not run.
-        ranks: in rank order, one for each GPU; fewer where tasks did not start.
+        node: that it ran on; empty if it left nothing: the nodes do not see the folder, or the job
+            did not run.
+        ranks: in rank order, one per GPU; fewer if tasks did not start.
         last_lines: the last other lines of its log.
-        gave_up: why the job was not waited for any longer; empty where it ended.
+        gave_up: why the job was no longer waited for; empty if it ended.
     """
 
     node: str = ""
@@ -157,9 +157,9 @@ def probe(
     """Run the job, with its files below `folder` while it lasts.
 
     Args:
-        wait_s: for nodes, after which the job is taken back.
-        tell: is given a sentence whenever the job stands otherwise.
-        settle_s: for so long a job that Slurm knows no more, and that left no file, is waited for.
+        wait_s: maximum wait for nodes, after which the job is cancelled.
+        tell: is called with a sentence whenever the job's state changes.
+        settle_s: how long to wait for a job that Slurm no longer knows and that left no file.
 
     Raises:
         SlurmError: sbatch refused it (`SlurmRefused`), or does not answer.
@@ -183,7 +183,7 @@ def probe(
 
 
 def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder: Path) -> str:
-    """Return a job as a trial's is: its head, what it sets up, and a task for each GPU."""
+    """Return a job like a trial's: its header, its environment, and a task for each GPU."""
     head = job_head(profile, name=name, nodes=1, gpus_per_node=gpus_per_node, minutes=MINUTES)
     launcher = Launcher(
         srun=(
@@ -211,7 +211,7 @@ def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder:
 
 
 def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
-    """Return what the job's log tells; nothing where there is no log."""
+    """Parse the job's log; empty without a log."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -246,7 +246,7 @@ def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
 
 
 def _job(slurm: Slurm, name: str) -> SlurmJob | None:
-    """Return the job of this name while it has not ended."""
+    """Return the job of this name until it ends."""
     return next((job for job in slurm.squeue() if job.name == name and not job.finished), None)
 
 
@@ -280,7 +280,7 @@ class _Watch:
         return ""
 
     def _progress(self) -> str:
-        """Return how the job stands, as a sentence; empty where it is not in the queue."""
+        """Return the job's state as a sentence; empty if it is not in the queue."""
         now = time.monotonic()
         try:
             job = _job(self.slurm, self.name)

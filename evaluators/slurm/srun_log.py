@@ -1,4 +1,4 @@
-"""What srun says of Slurm itself in an attempt's log: nodes that failed, steps never made. Pure."""
+"""Slurm's own messages in an attempt's log: failed nodes, steps that were not created. Pure."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Ste
 
 
 def failed_nodes(log_end: str) -> frozenset[str]:
-    """Return the nodes that srun says have failed under its step."""
+    """Return the nodes that failed during the step, by srun's messages."""
     return frozenset(_NODE_FAILED.findall(log_end))
 
 
 def why_ended(log_end: str) -> str:
-    """Return the state of a job that a node's failure or a preemption ended, by the words of the
-    daemon of its step; empty where it says neither."""
+    """Return the job state that slurmstepd's message implies, for a node failure or a preemption;
+    else empty."""
     said = _ENDED_BY_SLURM.search(log_end)
     return _STATES[said.group(1)] if said else ""
 
 
 def why_no_step(log_end: str) -> str:
-    """Return in Slurm's words why there was no step at all; empty where there was one.
+    """Return Slurm's message if no step was created; else empty.
 
-    Only what a log ends with tells: a controller that is away for a moment is complained about by
-    a srun whose step then runs, and fails for a reason of its own.
+    Only the end of the log counts: srun may complain about an absent controller for a moment and
+    then run a step that fails for its own reason.
     """
     last = _last_of_slurm(log_end)
     if any(_THERE_WAS_A_STEP.match(line) for line in last):
@@ -55,9 +55,9 @@ def why_no_step(log_end: str) -> str:
 
 
 def why_never_launched(log_end: str) -> str:
-    """Return in Slurm's words why no task of the last step was ever started; empty where one was.
+    """Return Slurm's message if no task of the last step was started; else empty.
 
-    A trial that goes on after such a step, or has tasks that end, is its own fault.
+    If the trial continued after such a step, or some tasks ended, the failure is its own.
     """
     for line in _last_of_slurm(log_end):
         if _TASKS_ENDED.match(line):
@@ -68,6 +68,6 @@ def why_never_launched(log_end: str) -> str:
 
 
 def _last_of_slurm(log_end: str) -> list[str]:
-    """Return the lines of Slurm that the log ends with, the newest first."""
+    """Return Slurm's lines at the end of the log, newest first."""
     lines = [line for line in log_end.splitlines() if line.strip()]
     return list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(lines)))

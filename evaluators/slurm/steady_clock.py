@@ -1,4 +1,4 @@
-"""The time of day by a clock that nobody sets: what was found when is compared by it."""
+"""Time of day by a clock that nobody sets, for comparing observations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _AHEAD_S = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Return the epoch that was when this process began, and the seconds since."""
+    """Return the epoch at this process's start plus the monotonic seconds since."""
     return _AHEAD_S + time.monotonic()
 
 
 def steady_time_of(epoch: float) -> float:
-    """Return what `steady_time` was at an epoch by this machine's clock; now, if it is to come."""
+    """Return `steady_time` at an epoch of this machine's clock; now, if that lies in the future."""
     return steady_time() - max(0.0, time.time() - epoch)

@@ -1,4 +1,4 @@
-"""A trial whose attempts are jobs of their own, until it has one outcome."""
+"""A trial whose attempts are jobs, from submission to outcome."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class JobContext(TrialContext):
 
 @dataclass(kw_only=True, eq=False)
 class TrialJob(AttemptedTrial):
-    """One trial. All that it keeps can be had again from the folders and from Slurm.
+    """One trial. Its whole state can be recovered from the folders and from Slurm.
 
     Attributes:
         job: of the attempt.
-        known: the tracker's version as of the answer, which stays the same until it changes.
+        known: the tracker's version at the last answer, which is reused until it changes.
     """
 
     context: JobContext
@@ -58,7 +58,7 @@ class TrialJob(AttemptedTrial):
 
     @classmethod
     def resume(cls, request: TrialRequest, context: JobContext) -> TrialJob | None:
-        """Take up a trial that was begun before; None where nothing was ever submitted."""
+        """Resume a trial that was begun before; None if nothing was ever submitted."""
         trial = cls.of(request, context)
         files = read_attempt_files(trial.attempt.folder)
         if files.abandoned:
@@ -83,7 +83,7 @@ class TrialJob(AttemptedTrial):
         self.job.cancel()
 
     def advance(self, *, end_noticed: bool) -> TrialOutcome | TrialProgress:
-        """Return how it stands; `end_noticed`: the notice of the attempt's end lies there."""
+        """Return its progress or outcome; `end_noticed`: whether the attempt's end was noticed."""
         version = self.context.tracker.version
         if self.reading is None and (self.known != version or end_noticed):
             self._act_on(self.job.advance(end_noticed=end_noticed))
@@ -113,7 +113,7 @@ class TrialJob(AttemptedTrial):
         return replace(progress, reason=silent) if silent else progress
 
     def _act_on(self, decision: Stay | NeverSubmitted | Ended) -> None:
-        """Do what follows from what was decided of the attempt."""
+        """Carry out the decision about the attempt."""
         match decision:
             case Stay(state=state, progress=progress):
                 self.become(state)
@@ -152,7 +152,8 @@ class TrialJob(AttemptedTrial):
         )
 
     def _preparation(self, attempt: Attempt) -> Callable[[], None]:
-        """Return what writes the job's files, in the tracker's thread, when it is submitted."""
+        """Return the function that writes the job's files, which the tracker's thread calls at
+        submission."""
         profile, program = self.context.profile, self.context.program
 
         def prepare() -> None:

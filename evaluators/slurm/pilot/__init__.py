@@ -1,1 +1,1 @@
-"""Trials as steps of one allocation, several side by side, each on nodes that we choose."""
+"""Trials as steps of one allocation, side by side, each on nodes that we choose."""

@@ -1,4 +1,4 @@
-"""The allocation that trials of pilot mode run in: what all kinds of it can do, and the user's."""
+"""The allocation that trials of pilot mode run in: the interface, and the user's own allocation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RunningAllocation:
 
     Attributes:
         nodes: those that are up, neighbours next to each other.
-        ends_at: epoch of its time limit; None where it has none.
-        asked_at: when the status call that showed it began (`steady_time`).
+        ends_at: epoch of its time limit; None if it has none.
+        asked_at: start of the status call that showed it (`steady_time`).
     """
 
     job_id: str
@@ -34,7 +34,7 @@ class RunningAllocation:
     def loss_of(self, nodes: Collection[str], *, since: float) -> NodeLoss | None:
         """Return what became of these nodes: those that it no longer has have failed.
 
-        None: that is not known yet as of `since` (epoch).
+        None: unknown as of `since` (epoch).
         """
         if self.asked_at <= since:
             return None
@@ -46,7 +46,7 @@ class RunningAllocation:
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationRequest:
-    """An allocation that is wanted."""
+    """Size and duration of a wanted allocation."""
 
     nodes: int
     gpus_per_node: int
@@ -55,18 +55,18 @@ class AllocationRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class NoAllocation:
-    """There will be no allocation, and why: every trial that waits for it ends so."""
+    """No allocation can be had, and why: every waiting trial ends with this reason."""
 
     status: TrialState
     error: str
 
 
 class Allocation(Protocol):
-    """One at a time. Only one thread uses it.
+    """At most one allocation at a time. Not thread-safe.
 
     Attributes:
-        replaceable: whether another one can be had when this one does not do.
-        running: None while there is none that runs.
+        replaceable: whether another one can be requested if this one is unsuitable.
+        running: None unless it runs.
         waiting: why there is none, in a sentence for the user.
     """
 
@@ -75,22 +75,22 @@ class Allocation(Protocol):
     waiting: str
 
     def advance(self, wanted: AllocationRequest | None) -> NoAllocation | None:
-        """Take in what Slurm says, and see to it that there is one where one is wanted."""
+        """Process Slurm's report, and request an allocation if one is wanted."""
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """Return what became of these nodes of that job; None: not known as of `since` (epoch)."""
+        """Return what became of these nodes of that job; None: unknown as of `since` (epoch)."""
 
     def keep(self, needed_s: float) -> None:
-        """Hold it for so many seconds from now, should nobody be there to say more."""
+        """Hold it for this many seconds from now, in case this process ends."""
 
     def release(self) -> None:
-        """Give it back: nothing runs in it, and nothing will."""
+        """Release it: nothing runs in it, and nothing will."""
 
     def leave(self) -> None:
-        """Give it back, for nobody here will ask what became of it, nor for another one."""
+        """Release it for good: this process needs neither it nor another one."""
 
     def close(self) -> None:
-        """Let go of it: who comes later finds it again."""
+        """Detach: a later process finds it again."""
 
 
 class Hostnames:
@@ -101,7 +101,7 @@ class Hostnames:
         self._known: dict[str, tuple[str, ...]] = {}
 
     def of(self, expression: str) -> tuple[str, ...]:
-        """Return the nodes of the expression; none where Slurm does not answer."""
+        """Return the nodes of the expression; empty if Slurm does not answer."""
         if expression not in self._known:
             try:
                 self._known[expression] = tuple(self._slurm.nodes(expression))
@@ -123,7 +123,7 @@ class Hostnames:
 
 
 class UserAllocation:
-    """The allocation that this process was started in: never asked for, and never given back."""
+    """The allocation that this process was started in: never requested, never released."""
 
     replaceable = False
 
@@ -138,12 +138,12 @@ class UserAllocation:
 
     @classmethod
     def here(cls, tracker: JobTracker) -> Self | None:
-        """Return the one that this process was started in; None where there is none."""
+        """Return the allocation that this process was started in; None if there is none."""
         job_id, name = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NAME", "")
         return cls(job_id, name, tracker) if job_id and name else None
 
     def advance(self, wanted: AllocationRequest | None) -> NoAllocation | None:
-        """Take in what Slurm says of it."""
+        """Process Slurm's report."""
         status = self._tracker.status(self._job_name)
         if status.asked_at is None:
             return None
@@ -157,19 +157,19 @@ class UserAllocation:
         return None
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """Return what became of these nodes; those of an earlier allocation went with it."""
+        """Return what became of these nodes; those of an earlier allocation are gone with it."""
         if job_id != self._job_id or self._ended:
             return ALLOCATION_ENDED
         return self.running.loss_of(nodes, since=since) if self.running else None
 
     def keep(self, needed_s: float) -> None:
-        """Do nothing: it ends when the user says so."""
+        """Do nothing: it ends when the user ends it."""
 
     def release(self) -> None:
-        """Do nothing: it ends when the user says so."""
+        """Do nothing: it ends when the user ends it."""
 
     def leave(self) -> None:
-        """Do nothing: it ends when the user says so."""
+        """Do nothing: it ends when the user ends it."""
 
     def close(self) -> None:
-        """Do nothing: it ends when the user says so."""
+        """Do nothing: it ends when the user ends it."""

@@ -1,4 +1,4 @@
-"""When an allocation is asked for, and when it is given back."""
+"""When an allocation is requested, and when it is released."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ START_MARGIN_S = 60.0
 
 
 class AllocationPolicy:
-    """There is one while there is work, another where it does not do, and none when idle."""
+    """Holds one allocation while there is work, replaces it if it is unsuitable, and none when
+    idle."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class AllocationPolicy:
         return [node for node in allocation.nodes if node not in avoided]
 
     def advance(self, trials: Sequence[PilotTrial]) -> None:
-        """See to the allocation; several times a second is enough."""
+        """Update the allocation; call it several times a second."""
         now = time.monotonic()
         if now - self._advanced_at < INTERVAL_S:
             return
@@ -75,18 +76,18 @@ class AllocationPolicy:
             self._allocation.release()
 
     def leave(self, trials: Sequence[PilotTrial]) -> None:
-        """Give the allocation back where nothing waits for it or runs in it: this process ends."""
+        """Release the allocation if nothing waits for it or runs in it: this process ends."""
         if all(trial.state is AttemptState.ENDED for trial in trials) and not self._orphaned:
             self._allocation.leave()
 
     @property
     def _orphaned(self) -> bool:
-        """Whether a trial of an earlier process, of which nobody has asked, runs in it."""
+        """Return whether a trial of an earlier process that has no owner yet runs in it."""
         allocation = self._allocation.running
         return allocation is not None and bool(self._orphans.places(allocation.job_id))
 
     def _wanted(self, waiting: Sequence[PilotTrial]) -> AllocationRequest | None:
-        """Return what allocation those that wait need; None where nobody waits."""
+        """Return the allocation that the waiting trials need; None if none waits."""
         if not waiting:
             return None
         widest = max(trial.width for trial in waiting)
@@ -97,7 +98,7 @@ class AllocationPolicy:
         )
 
     def _refuse(self, waiting: Sequence[PilotTrial]) -> None:
-        """Refuse those that no allocation can ever hold."""
+        """Refuse the trials that no allocation can ever hold."""
         allocation = self._allocation.running
         for trial in waiting:
             reason = ""
@@ -111,9 +112,10 @@ class AllocationPolicy:
                 trial.settle(TrialState.REFUSED, reason)
 
     def _is_useless(self, waiting: Sequence[PilotTrial], now: float) -> bool:
-        """Return whether it was idle for too long, or is too small for every waiting trial.
+        """Return whether to release the allocation: idle too long, or too small for every waiting
+        trial.
 
-        It is called when no trial of ours runs in it.
+        Called when none of our trials runs in it.
         """
         if self._orphaned:
             return False
@@ -133,7 +135,7 @@ def _waiting(trials: Sequence[PilotTrial]) -> list[PilotTrial]:
 def why_unfit(
     request: TrialRequest, allocation: RunningAllocation, usable: Sequence[str], *, now: float
 ) -> str:
-    """Return why it cannot run in this allocation, now (epoch) or later; empty where it can."""
+    """Return why the trial cannot run in this allocation, now (epoch) or later; empty if it can."""
     width = request.strategy.num_nodes
     if width > len(usable):
         return f"it needs {width} nodes, and {len(usable)} of the allocation can be used"
@@ -144,7 +146,7 @@ def why_unfit(
 
 
 def why_refused(request: TrialRequest, pilot: Pilot) -> str:
-    """Return why it can run in no allocation of these settings; empty where it can."""
+    """Return why the trial can run in no allocation with these settings; empty if it can."""
     width, limit_s = request.strategy.num_nodes, request.protocol.time_limit_s
     most_s = 3600 * pilot.time_limit_h
     if pilot.nodes is not None and width > pilot.nodes:

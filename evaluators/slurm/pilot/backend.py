@@ -18,16 +18,16 @@ from evaluators.trial import TrialRequest
 
 
 class PilotBackend(TrialBackend[PilotTrial]):
-    """Trials side by side in the allocation that this process was started in, or holds itself.
+    """Runs trials side by side in the allocation that this process was started in, or holds itself.
 
-    All trials lie beside each other in one folder. An object made later finds the allocation, and
-    the trials that run in it, again.
+    All trials share one parent folder. A later object finds the allocation and its running trials
+    again.
 
     Args:
-        tracker: shared with other backends of the process; one of its own otherwise.
-        program: what trains; the profile's otherwise.
-        nodes: of an allocation, where the profile names no number: as many as a campaign may use.
-            It is wider where a trial is.
+        tracker: shared with other backends of the process. Default: its own.
+        program: the trainer. Default: the profile's.
+        nodes: size of an allocation if the profile names none: the most that a campaign may use. It
+            is wider if a trial is.
     """
 
     name = "slurm"
@@ -51,15 +51,15 @@ class PilotBackend(TrialBackend[PilotTrial]):
         self._dispatcher: Dispatcher | None = None
 
     def leave(self) -> None:
-        """Give the allocation back, unless something waits for it or runs in it; before `close`.
+        """Release the allocation, unless something waits for it or runs in it. Call before `close`.
 
-        For whoever knows that nobody will want it soon: the next one may wait long in the queue.
+        Use it when no work is expected soon: the next allocation may wait long in the queue.
         """
         if self._dispatcher:
             self._dispatcher.leave()
 
     def close(self) -> None:
-        """Let go: what runs in the allocation runs on, and the allocation waits for a while."""
+        """Detach: trials keep running, and the allocation is held for a while."""
         if self._dispatcher:
             self._dispatcher.close()
         self.cleanup.close()
@@ -70,7 +70,7 @@ class PilotBackend(TrialBackend[PilotTrial]):
         self._trials.clear()
 
     def _begin(self, request: TrialRequest) -> PilotTrial:
-        """Hand the trial to the dispatcher, which takes it up from its folder."""
+        """Hand the trial to the dispatcher, which recovers it from its folder."""
         if self._dispatcher is None:
             trials = request.directory.parent
             context = PilotContext(

@@ -1,4 +1,4 @@
-"""The thread of pilot mode: sees trials end, and starts the next ones on free nodes."""
+"""The thread of pilot mode: detects ended trials, and starts the next ones on free nodes."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Safe to use from several threads: they hand in trials, and read what each is told.
+    """Accepts trials and reports their progress. Thread-safe.
 
     Args:
         trials: the folder of all trials.
-        nodes: of an allocation that is asked for, at least.
+        nodes: minimum size of a requested allocation.
     """
 
     def __init__(self, context: PilotContext, *, trials: Path, nodes: int | None) -> None:
@@ -69,12 +69,12 @@ class Dispatcher:
             self._trials.pop(token, None)
 
     def close(self) -> None:
-        """End the thread; trials run on, and who comes later finds them, and the allocation."""
+        """End the thread. Trials keep running; a later process finds them and the allocation."""
         self._end_thread()
         self.context.allocation.close()
 
     def leave(self) -> None:
-        """End the thread, and the allocation where nothing waits for it or runs in it."""
+        """End the thread, and release the allocation if nothing waits for it or runs in it."""
         self._end_thread()
         self._policy.leave(list(self._trials.values()))
 
@@ -135,7 +135,7 @@ class Dispatcher:
             trial.advance()
 
     def _take_up(self, trial: PilotTrial) -> None:
-        """Find out from its folder, and from the processes of this host, how far it has come."""
+        """Recover the state of a trial from its folder and the processes of this host."""
         folder = trial.attempt.folder
         files, place = read_attempt_files(folder), read_step_place(folder)
         process = self._orphans.adopt(trial.attempt)
@@ -196,8 +196,8 @@ class Dispatcher:
         usable: Sequence[str],
         free: set[str],
     ) -> dict[PilotTrial, str]:
-        """Start what fits; its nodes are taken out of `free`. Return what has to wait for room on
-        the disk, and what was said of it."""
+        """Start the trials that fit, and remove their nodes from `free`. Return the trials that
+        wait for disk space, with the message."""
         roomless: dict[PilotTrial, str] = {}
         now = time.monotonic()
         nodes: Counter[str] = Counter()
@@ -222,7 +222,8 @@ class Dispatcher:
         return roomless
 
     def _launch(self, trial: PilotTrial, place: StepPlace) -> str:
-        """Start it there, or end it where it can never be; return what keeps it for the moment."""
+        """Start the trial there, or end it if it can never run; return what blocks it for the
+        moment."""
         context = self.context
         try:
             prepare(trial.attempt, place, context.profile, context.program)
@@ -237,7 +238,7 @@ class Dispatcher:
         return ""
 
     def _free_nodes(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
-        """Return the nodes on which nothing runs, neither of ours nor of an earlier process."""
+        """Return the nodes on which nothing runs, neither ours nor an earlier process's."""
         places = [trial.place for trial in trials if trial.holds_nodes and trial.place]
         places += self._orphans.places(allocation.job_id)
         taken = {

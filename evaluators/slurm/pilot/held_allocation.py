@@ -6,8 +6,8 @@
         lease                                 for how long it is needed, and a renewal's name
         holder                                locked by the process that holds it, while that lives
 
-It ends by itself when its lease does, so a service that never comes back holds it no longer than
-its last trials take.
+It ends when its lease does, so a service that never returns holds it no longer than its last trials
+take.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class HeldAllocation:
-    """Asked for when there is work, and again when it is lost, too small or at its end."""
+    """Requested when there is work, and again when it is lost, too small or about to end."""
 
     replaceable = True
 
@@ -76,7 +76,7 @@ class HeldAllocation:
         self._find_again()
 
     def advance(self, wanted: AllocationRequest | None) -> NoAllocation | None:
-        """Take in what Slurm says, and ask for one where one is wanted and there is none."""
+        """Process Slurm's report, and request an allocation if one is wanted and there is none."""
         job = self._job
         if job is None:
             if wanted:
@@ -126,7 +126,7 @@ class HeldAllocation:
             log.warning("the lease of an allocation could not be renewed", exc_info=True)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release it."""
         if self._job and not self._job.cancelled:
             self.running = None
             self._losses = 0
@@ -134,23 +134,23 @@ class HeldAllocation:
             self._job.cancel()
 
     def leave(self) -> None:
-        """Give it back for good: who comes later does not take it up again."""
+        """Release it for good: a later process does not resume it."""
         if self._job:
             self.release()
             self._forget(self._job, "given back")
             self.running, self._job = None, None
 
     def close(self) -> None:
-        """Let go of it: it waits for a while for whoever comes later."""
+        """Detach: it is held for a while for a later process."""
         if self._lock:
             self._lock.close()
             self._lock = None
 
     def _find_again(self) -> None:
-        """Take up the one of an earlier process; of several the newest, the others are ended.
+        """Resume the newest allocation of an earlier process, and end its others.
 
-        What another process holds, such as another runner on the same data folder, is not touched:
-        two that share one would know nothing of each other's trials on its nodes.
+        An allocation of another living process, such as another runner on the same data folder, is
+        left alone: two that share one would not know of each other's trials on its nodes.
         """
         written: list[tuple[float, Path, AllocationRequest]] = []
         for folder in self._root.glob("*/"):
@@ -201,7 +201,7 @@ class HeldAllocation:
         )
 
     def _ended(self, job: JobAttempt, end: AttemptEnd) -> NoAllocation | None:
-        """Take in that it was given back, or lost: then its trials start again in the next one."""
+        """Record that it was released or lost; its trials start again in the next one."""
         status = end.status or TrialState.NODE_FAIL
         reason = end.reason or "ended by itself"
         job_id, began = end.job_id or "", job.files.claimed
@@ -224,7 +224,7 @@ class HeldAllocation:
         return NoAllocation(status=status, error=f"the allocation of pilot mode: {reason}")
 
     def _forget(self, job: JobAttempt, reason: str) -> None:
-        """Mark it as ended, so that nobody takes it up again."""
+        """Mark it as ended, so that no process resumes it."""
         self.close()
         self._tracker.forget(job.name)
         try:
@@ -237,13 +237,13 @@ class HeldAllocation:
 
 
 def _lease(needed_s: float) -> str:
-    """Return a renewal for so many seconds, which differs from every other one."""
+    """Return a unique renewal for this many seconds."""
     return f"{max(math.ceil(needed_s), LEASE_S)} {secrets.token_hex(4)}\n"
 
 
 def _lock(folder: Path) -> IO[str] | None:
-    """Return a file that is locked until it is closed, or this process ends; None where another
-    one has locked it."""
+    """Return a file that is locked until it is closed or this process ends; None if another process
+    has locked it."""
     file = (folder / HOLDER).open("a", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,7 +258,7 @@ def _lock(folder: Path) -> IO[str] | None:
 
 
 def _read_request(folder: Path) -> AllocationRequest | None:
-    """Return what an earlier process asked for."""
+    """Return the request of an earlier process."""
     try:
         plain = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         return AllocationRequest(**plain | {"exclude": tuple(plain["exclude"])})

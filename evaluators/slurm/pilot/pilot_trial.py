@@ -1,4 +1,4 @@
-"""One trial in pilot mode while it is under way, and how it comes to its one outcome."""
+"""A trial in pilot mode, from submission to outcome."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class PilotContext(TrialContext):
 
 @dataclass(kw_only=True, eq=False)
 class PilotTrial(AttemptedTrial):
-    """Changed by the dispatcher's thread alone, but for `cancelled`.
+    """A trial in pilot mode. Only the dispatcher's thread changes it, except for `cancelled`.
 
     Attributes:
-        place: of the attempt that runs, or ran last.
+        place: of the current or last attempt.
         gone_at: when its processes were found gone (`steady_time`).
         passed_over, passed_since: see `WaitingTrial`; the latter by the monotonic clock.
-        no_steps: attempts for which Slurm made no step.
-        no_step_before: until then (monotonic clock) Slurm is not asked for another step.
+        no_steps: number of attempts for which Slurm created no step.
+        no_step_before: Slurm is not asked for another step until then (monotonic clock).
     """
 
     context: PilotContext
@@ -97,12 +97,12 @@ class PilotTrial(AttemptedTrial):
         self.passed_since = now if self.passed_since is None else self.passed_since
 
     def wait(self, reason: str) -> None:
-        """Let it wait for nodes of the allocation."""
+        """Queue it for nodes of the allocation."""
         self.become(AttemptState.PENDING)
         self.answer = TrialProgress(phase="waiting", reason=reason)
 
     def run(self, process: StepProcess, place: StepPlace) -> None:
-        """Take in that it runs there."""
+        """Record that it runs there."""
         self.become(AttemptState.RUNNING)
         self.process, self.place = process, place
         self.began = time.monotonic()
@@ -116,9 +116,9 @@ class PilotTrial(AttemptedTrial):
         self.wait(reason)
 
     def processes_gone(self) -> None:
-        """Take in that its processes have gone; of one that ended well the nodes are free at once.
+        """Record that its processes are gone. The nodes of a successful trial are free at once.
 
-        Others wait until it is known what became of their nodes, and of steps that are left.
+        Other trials wait until the state of their nodes and leftover steps is known.
         """
         self.become(AttemptState.COMPLETING)
         self.gone_at = steady_time()
@@ -135,7 +135,7 @@ class PilotTrial(AttemptedTrial):
             self.context.tracker.cancel(self.attempt.name)  # it was a job of its own
 
     def advance(self) -> None:
-        """Decide, once it is known what became of its nodes and that no step is left."""
+        """Decide, once the state of its nodes is known and no step is left."""
         place, context = self._last_place, self.context
         context.tracker.watch(hurry=True)
         loss = context.allocation.node_loss(place.job_id, place.nodes, since=self.gone_at)
@@ -171,7 +171,7 @@ class PilotTrial(AttemptedTrial):
                 assert_never(decision)
 
     def _ask_for_step_again(self, end: AttemptEnd) -> None:
-        """Ask once more, after a pause that doubles each time, unless it was asked often enough."""
+        """Request a step again, after a pause that doubles each time, up to a limit."""
         self.no_steps += 1
         if self.no_steps >= MOST_NO_STEPS or self.cancelled:
             self.close(end)
@@ -182,5 +182,5 @@ class PilotTrial(AttemptedTrial):
 
     @property
     def _last_place(self) -> StepPlace:
-        """Where the attempt ran; no nodes where that was not written."""
+        """Return where the attempt ran; no nodes if that was not recorded."""
         return self.place or StepPlace(job_id="", nodes=(), host=this_host())

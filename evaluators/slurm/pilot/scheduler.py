@@ -16,8 +16,8 @@ class WaitingTrial:
     """A trial that waits for nodes.
 
     Attributes:
-        passed_over: nodes on which others started while it was its turn and it did not fit.
-        waited_s: since the first time that this happened.
+        passed_over: node starts of later trials while it was its turn and it did not fit.
+        waited_s: since the first of them.
     """
 
     name: str
@@ -28,15 +28,16 @@ class WaitingTrial:
 
     @property
     def first_of_all(self) -> bool:
-        """Whether free nodes are kept for it: others had many times its own, or it waited long."""
+        """Return whether free nodes are reserved for it: others had many times its own, or it
+        waited long."""
         return self.passed_over >= MOST_PASSED_OVER * self.width or self.waited_s > PATIENCE_S
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class GroupShare:
-    """What a group has of the allocation: nodes now, and node-seconds of its trials that ended.
+    """A group's use of the allocation: nodes now, and node-seconds of its ended trials.
 
-    A smaller share has fewer nodes or, where they are as many, fewer node-seconds.
+    Shares compare by nodes, then by node-seconds.
     """
 
     nodes: int = 0
@@ -45,7 +46,7 @@ class GroupShare:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """By name: the nodes of each trial to start, and by how many nodes others were passed over."""
+    """The nodes of each trial to start, and by how many nodes others were passed over, by name."""
 
     starts: Mapping[str, tuple[str, ...]]
     passed_over: Mapping[str, int]
@@ -58,16 +59,16 @@ def schedule_trials(
     waiting: Sequence[WaitingTrial],
     shares: Mapping[str, GroupShare],
 ) -> Schedule:
-    """Start all that fits, and be fair.
+    """Start every trial that fits, fairly.
 
-    The group that holds the fewest nodes goes first, and of several that one which has used the
-    fewest node-seconds; within a group it goes by arrival. A trial that does not fit is passed
-    over, but not for ever: then nothing else starts until its nodes have come together.
+    The group with the fewest nodes goes first; ties go to the fewest node-seconds; within a group,
+    trials go by arrival. A trial that does not fit is passed over, but not forever: eventually
+    nothing else starts until its nodes are free.
 
     Args:
-        nodes: all that may be used, neighbours next to each other.
-        free: those on which nothing runs.
-        waiting: in order of arrival. One that is wider than all of `nodes` never starts.
+        nodes: all usable nodes, neighbours next to each other.
+        free: nodes on which nothing runs.
+        waiting: in order of arrival. A trial wider than all of `nodes` never starts.
         shares: of each group that has or had trials.
     """
     free_nodes = _FreeNodes(nodes=nodes, free=set(free) & set(nodes), shares=dict(shares))
@@ -84,9 +85,9 @@ def schedule_trials(
 
 
 def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str, ...]:
-    """Return `width` free nodes: neighbours where possible, from the gap that fits tightest.
+    """Return `width` free nodes: neighbours if possible, from the tightest gap that fits.
 
-    Where no gap is wide enough the widest ones are filled first, so that few are broken.
+    If no gap is wide enough, the widest are used first, so that few are fragmented.
     """
     runs = groupby(nodes, key=lambda node: node in free)
     gaps = [list(run) for is_free, run in runs if is_free]
@@ -103,7 +104,7 @@ def choose(nodes: Sequence[str], free: Collection[str], width: int) -> tuple[str
 
 @dataclass(kw_only=True)
 class _FreeNodes:
-    """The allocation while its free nodes are given to trials."""
+    """The allocation while its free nodes are assigned to trials."""
 
     nodes: Sequence[str]
     free: set[str]
@@ -115,7 +116,7 @@ class _FreeNodes:
         return trial.width <= len(self.free)
 
     def next_of(self, queue: Sequence[WaitingTrial]) -> WaitingTrial | None:
-        """Return the first that fits, smallest share first; those before it are passed over."""
+        """Return the first trial that fits, smallest share first; earlier ones are passed over."""
         before: list[str] = []
         for trial in sorted(queue, key=self._share):
             if self.fits(trial):
@@ -145,8 +146,8 @@ class _FreeNodes:
 class GroupShares:
     """Node-seconds by group.
 
-    A group that comes back, or comes late, is owed nothing for the time when it had no work: it
-    starts from what the least served of the working groups has.
+    A group that returns, or comes late, gets no credit for the time without work: it starts from
+    the lowest share of the working groups.
     """
 
     def __init__(self) -> None:
@@ -154,7 +155,7 @@ class GroupShares:
         self._working: set[str] = set()
 
     def at_work(self, groups: Iterable[str]) -> None:
-        """Take in which groups have trials that wait or run; the others have none."""
+        """Record which groups have waiting or running trials."""
         now = set(groups)
         least = min((self._used[group] for group in now & self._working), default=0.0)
         for group in now - self._working:

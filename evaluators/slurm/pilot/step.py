@@ -1,7 +1,7 @@
 """An attempt's script as a process of this host, with its steps on nodes of the allocation.
 
-The process is in a session of its own and outlives the one that started it. It is found again by
-its command line, which names the attempt's folder.
+The process has its own session and outlives the one that started it. It is found again by its
+command line, which names the attempt's folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ when it was first seen."""
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlace:
-    """Where an attempt runs: its nodes, of which job, and the host of its script."""
+    """Where an attempt runs: nodes, job, and the host of its script."""
 
     job_id: str
     nodes: tuple[str, ...]
@@ -50,7 +50,7 @@ class StepPlace:
 
 
 def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program: Program) -> None:
-    """Write all that the attempt runs, and last that it is about to.
+    """Write the files of the attempt, its intent last.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
@@ -78,7 +78,7 @@ def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program
 
 
 def read_step_place(folder: Path) -> StepPlace | None:
-    """Return where the attempt of this folder was to run; None where that was not written."""
+    """Return where the attempt of this folder runs; None if that was not recorded."""
     try:
         plain = json.loads((folder / PLACE).read_text(encoding="utf-8"))
         nodes = tuple(plain["nodes"])
@@ -88,11 +88,11 @@ def read_step_place(folder: Path) -> StepPlace | None:
 
 
 class StepProcess:
-    """One attempt's processes.
+    """The processes of one attempt.
 
     Args:
-        process: on this host; without it another one runs it, and only its files tell of it.
-        child: whether this process started it, and is told of its end.
+        process: on this host; None: another host runs it, and only its files report on it.
+        child: whether this process is its parent and is notified of its end.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class StepProcess:
         self._kill_at = float("inf")
 
     def alive(self) -> bool:
-        """Return whether they run; once False it is not to be asked again."""
+        """Return whether its processes run; after the first False it must not be called again."""
         if self._process is None:
             return time.monotonic() < self._ended_by and not (self._attempt.folder / ENDED).exists()
         if not self._child:
@@ -119,7 +119,7 @@ class StepProcess:
             return False
 
     def end(self) -> None:
-        """Ask its processes to end, and kill them a little later: call it until they have."""
+        """Terminate its processes, and kill them a little later; call until they have ended."""
         if not self._signalled:
             self._signalled = self._tree()
             self._kill_at = time.monotonic() + KILL_GRACE_S
@@ -164,7 +164,7 @@ def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str])
 
 
 def survivors() -> dict[Path, psutil.Process]:
-    """Return by folder the attempts that run on this host, whoever started them."""
+    """Return the attempts that run on this host by folder, whoever started them."""
     running: dict[Path, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -202,12 +202,12 @@ def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None
 
 
 class OrphanedSteps:
-    """Trials that an earlier process left running on this host, until somebody asks about them.
+    """Trials that an earlier process left running on this host, until they are adopted.
 
-    They are found once, when first needed; their nodes are not free while they run.
+    They are found once, at first use; their nodes are not free while they run.
 
     Args:
-        trials: the folder of all trials; what lies elsewhere is another service's.
+        trials: the folder of all trials; others belong to another service.
     """
 
     def __init__(self, trials: Path) -> None:
@@ -216,7 +216,7 @@ class OrphanedSteps:
         self._looked = False
 
     def look(self) -> None:
-        """Find them, the first time that this is called."""
+        """Find the trials, at the first call."""
         if self._looked:
             return
         self._looked = True
@@ -226,7 +226,7 @@ class OrphanedSteps:
                 self._steps[folder] = (process, place)
 
     def adopt(self, attempt: Attempt) -> psutil.Process | None:
-        """Return the process of this attempt, which somebody asks about now."""
+        """Return the process of this attempt, which has an owner again."""
         process, _ = self._steps.pop(absolute(attempt.folder), (None, None))
         return process
 

@@ -1,6 +1,6 @@
-"""Steps whose trial has ended are ended too, and their nodes are free only when they are gone.
+"""Ends steps whose trial has ended; their nodes are free only when the steps are gone.
 
-srun can die before its step does: killed after a time limit, or with the host of the service.
+srun can die before its step: killed after a time limit, or with the service's host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class StepCleanup:
-    """Ends steps by name, in a thread of its own. Safe to use from several threads."""
+    """Ends steps by name, in its own thread. Thread-safe."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -36,12 +36,12 @@ class StepCleanup:
             self._wake.notify_all()
 
     def gone(self, name: str) -> bool:
-        """Whether Slurm has said, after `end_steps`, that there is none."""
+        """Return whether Slurm has reported, after `end_steps`, that there is none."""
         with self._wake:
             return name not in self._dead
 
     def close(self) -> None:
-        """End the thread. A command that is under way is waited for."""
+        """End the thread, after the current command."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
@@ -65,7 +65,7 @@ class StepCleanup:
                 self._wake.wait_for(lambda: self._closed, timeout=pause_s)
 
     def _end_left_over(self, dead: dict[str, str]) -> None:
-        """End what still runs of these steps, by name and job; one that is not listed is gone."""
+        """Cancel the steps that still run, by name and job; an unlisted one is gone."""
         left: set[str] = set()
         for job_id in set(dead.values()):
             steps = self._slurm.steps(job_id)

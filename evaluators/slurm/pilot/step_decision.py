@@ -1,4 +1,4 @@
-"""What is decided of an attempt in pilot mode: a step of an allocation, not a job. Pure."""
+"""Decisions about an attempt in pilot mode, which is a step of an allocation, not a job. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evaluators.slurm.job_decision import (
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLoss:
-    """What became of nodes while a trial ran on them; `status` is None where nothing did."""
+    """What became of nodes while a trial ran on them; `status` is None if nothing did."""
 
     status: TrialState | None = None
     reason: str = ""
@@ -43,11 +43,11 @@ def decide_step(
     ended_at: float,
     cancelled: bool,
 ) -> Ended:
-    """Return what is decided of an attempt in pilot mode, whose processes and steps have gone.
+    """Return the decision about an attempt in pilot mode whose processes and steps are gone.
 
     Args:
         loss: of the attempt's nodes.
-        log_end: the last lines of the attempt's log, where srun speaks of itself, too.
+        log_end: the last lines of the attempt's log, with srun's messages.
         ended_at: when its processes were found gone (epoch).
     """
     gone = JobStatus(
@@ -70,7 +70,7 @@ def decide_step(
 
 
 def _without_an_end(decision: Decision, ended_at: float) -> AttemptEnd:
-    """Return the end of a script whose processes have gone, and which did not say how it ended."""
+    """Return the end of a script whose processes are gone and which did not record its end."""
     if isinstance(decision, AbandonAttempt):
         reason = "its processes on the service's host were killed"
         return replace(decision.end, reason=reason)
