@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model.parameters import is_cpu
-from autotune.schemas import Accumulation, TrialMetrics
+from autotune.schemas import Accumulation, Routing, TrialMetrics
 from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -222,6 +222,7 @@ def metrics(
     peak_memory_gib: float | None = None,
     loss: float | None = None,
     trainer_parameters: float | None = None,
+    routing: Routing | None = None,
     gpu_joules_per_token: float | None = None,
     power_factor: float = 1.0,
 ) -> TrialMetrics:
@@ -229,6 +230,7 @@ def metrics(
 
     Args:
         trainer_parameters: the model's parameters as its trainer counts them; None if unknown.
+        routing: of tokens to experts; None without experts, or if unknown.
         gpu_joules_per_token: measured energy of the GPUs alone; None if power was not sampled.
         power_factor: the GPUs' draw relative to the machine's power figures, if power was not
             sampled.
@@ -278,6 +280,7 @@ def metrics(
         loss=loss,
         trainer_parameters=None if trainer_parameters is None else round(trainer_parameters),
         model_parameters=None if trainer_parameters is None else transformer.trained_parameters,
+        routing=routing,
     )
 
 

@@ -193,6 +193,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=outcome.loss,
             trainer_parameters=outcome.trainer_parameters,
+            routing=outcome.routing,
             gpu_joules_per_token=outcome.gpu_joules_per_token,
         )
         rate = getattr(figures, self._objective)

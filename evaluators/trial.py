@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, Literal
 
 from autotune.measurement import LONG_ITERATION_S, AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas import Routing, TrialState
 from evaluators.stopping_rule import FEWEST, Verdict, gave_up, out_of_time, verdict
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -242,6 +242,7 @@ class TrialOutcome:
         measurements: one for each measured GAS; empty unless status is ok.
         peak_memory_gib: one figure for each rank, in rank order, where known.
         trainer_parameters: of the model, as its trainer counts them, where it tells.
+        routing: of tokens to experts; None without experts, and where the trainer does not tell.
         error: the root cause in one line; None when ok.
         log_tail: the last lines of the trial's log.
         duration_s: wall time that the nodes were held.
@@ -261,6 +262,7 @@ class TrialOutcome:
     peak_memory_gib: tuple[float, ...] = ()
     loss: float | None = None
     trainer_parameters: float | None = None
+    routing: Routing | None = None
     error: str | None = None
     log_tail: str = ""
     log_path: str | None = None

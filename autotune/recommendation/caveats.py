@@ -54,6 +54,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
         _few_trials(trials),
         *_crashed_kinds(trials),
         _another_model(trials),
+        _balanced_routing(best),
         _close_race(campaign, ranked),
         _global_batch(ranked),
     ]
@@ -198,6 +199,16 @@ def _another_model(trials: Sequence[Trial]) -> str | None:
         f"In trial {first.number}{others} {another_model(first.metrics)}: it trains another model, "
         "or its adapter reads the parameters of a part alone; all figures are worked out for the "
         "model that was asked for."
+    )
+
+
+def _balanced_routing(best: Contender) -> str | None:
+    if best.metrics.routing != "balanced":
+        return None
+    return (
+        "Measured with tokens dealt out evenly to the experts: with a learned routing an iteration "
+        "takes longer, about 20 % in a published comparison, and the GPUs with the most tokens may "
+        "need more memory."
     )
 
 

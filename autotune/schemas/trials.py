@@ -18,6 +18,10 @@ from search_spaces.strategy import Strategy
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 """The states that are counted and shown as failures."""
 
+Routing = Literal["learned", "balanced"]
+"""How the experts of a token are chosen: by a learned router, or each in turn, so that all have as
+many tokens."""
+
 
 class TrialMetrics(Wire):
     """Metrics of one strategy at its own GAS.
@@ -63,6 +67,9 @@ class TrialMetrics(Wire):
     model_parameters: int | None = None
     """Parameters of the requested model, from which metrics are computed; null if the trainer does
     not report its own."""
+    routing: Routing | None = None
+    """Whether the router chose each token's experts, or tokens were dealt out evenly; null for a
+    model without experts, and if the trainer does not report it."""
 
 
 class Accumulation(Wire):

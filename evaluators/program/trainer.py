@@ -76,6 +76,7 @@ class TrainerProgram:
             measurements=result.measurements,
             peak_memory_gib=result.peak_memory_gib,
             loss=result.loss,
+            routing=result.routing,
             versions=result.versions,
         )
 

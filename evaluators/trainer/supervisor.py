@@ -23,7 +23,7 @@ from evaluators.processes import processor_time_s
 from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
 from evaluators.trainer.ranks import RankProcesses
-from evaluators.trainer.support import indivisible, unsupported
+from evaluators.trainer.support import indivisible, routing_of, unsupported
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG, log_tail, write_result
 
@@ -201,6 +201,7 @@ def outcome_of(
         measurements=tuple(measurements) if trained else (),
         peak_memory_gib=tuple(report.get("peak_memory_gib", ())),
         loss=report["losses"][-1] if trained else None,
+        routing=routing_of(request.strategy) if request.transformer.experts else None,
         error=error,
         log_path=str(request.directory / LOG),
         host=socket.gethostname(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autotune.schemas import Routing
 from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
@@ -65,10 +66,17 @@ VARIED = (
 
 NAME = "the bundled trainer"
 
-BALANCED = "balanced"
+LEARNED: Routing = "learned"
+BALANCED: Routing = "balanced"
 
-ROUTING = OwnDimension(name="routing", values=("learned", BALANCED), searched=False)
+ROUTING = OwnDimension(name="routing", values=(LEARNED, BALANCED), searched=False)
 """Which experts a token passes: those that the router chooses, or each in turn."""
+
+
+def routing_of(strategy: Strategy) -> Routing:
+    """Return how a strategy chooses the experts of a model that has some."""
+    return BALANCED if strategy.value(ROUTING.name) == BALANCED else LEARNED
+
 
 ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
     *lacking(NAME, VARIED),

@@ -22,7 +22,7 @@ from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Block, Embedding, WholeModel, loss_of, middle_layers
 from evaluators.trainer.plan import Plan
 from evaluators.trainer.rank_group import ALONE, RankGroup, group_of
-from evaluators.trainer.support import BALANCED, ROUTING
+from evaluators.trainer.support import BALANCED, routing_of
 from evaluators.trainer.tensor_parallel import Build, expert_group_name
 from evaluators.trial import TrialRequest
 from search_spaces.program import stage_layers
@@ -71,7 +71,7 @@ def build_training(
         dtype=DTYPES[strategy.precision],
         seed=request.seed,
     )
-    balanced = strategy.value(ROUTING.name) == BALANCED
+    balanced = routing_of(strategy) == BALANCED
     plan = Plan(transformer, strategy, build, context, balanced=balanced)
     samples = Samples(
         vocab_size=transformer.vocab_size,

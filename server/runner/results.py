@@ -131,6 +131,7 @@ def _figures(
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             loss=loss,
             trainer_parameters=counted if counted and math.isfinite(counted) else None,
+            routing=outcome.routing,
             gpu_joules_per_token=_sampled(outcome),
             power_factor=power_factor,
         )

@@ -48,7 +48,7 @@ def test_the_ready_space_of_this_machine() -> None:
     space = SearchSpace.build(tiny, local, nodes=1, choices=load_space("tiny-local"))
     layouts = {(s.tensor_parallel, s.pipeline_parallel) for s in space.lattice()}
     assert {(1, 1), (4, 1), (1, 4), (2, 2)} <= layouts
-    assert space_names() == ["table-v", "tiny-local"]
+    assert space_names() == ["table-v", "tiny-local", "tiny-moe-local"]
 
 
 def test_an_unknown_ready_space_is_refused_with_the_closest() -> None:

@@ -100,6 +100,7 @@ def trial(item: Trial) -> Table:
             ("duration", seconds(item.duration_s)),
             ("energy", energy),
             *_parameters(item.metrics),
+            *([("routing", item.metrics.routing)] if item.metrics and item.metrics.routing else []),
             ("job", item.job_id or NO_VALUE),
             ("host", item.host or NO_VALUE),
             ("log", item.log_path or NO_VALUE),

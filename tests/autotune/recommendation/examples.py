@@ -16,6 +16,7 @@ from autotune.schemas import (
     Objective,
     ProtocolSpec,
     Recommendation,
+    Routing,
     Trial,
     TrialPurpose,
     TrialState,
@@ -103,6 +104,7 @@ def trial(
     node_hours: float | None = 0.5,
     error: str = "out of memory",
     trainer_parameters: float | None = None,
+    routing: Routing | None = None,
 ) -> Trial:
     """One whose iteration takes `seconds` at its own GAS, and a share of it at another.
 
@@ -128,6 +130,7 @@ def trial(
             measured,
             peak_memory_gib=peak,
             trainer_parameters=trainer_parameters,
+            routing=routing,
         )
         if ok
         else None

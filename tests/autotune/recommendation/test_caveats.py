@@ -9,11 +9,21 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.resolution import machine_shape
-from autotune.schemas import CampaignState, Trial, TrialState
+from autotune.schemas import CampaignState, Routing, Trial, TrialState
 from search_spaces.catalog import load_machine
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
+from tests.autotune.recommendation.examples import (
+    MACHINE,
+    MODEL,
+    A,
+    B,
+    C,
+    D,
+    answer,
+    strategy,
+    trial,
+)
 
 
 def tells(word: str, trials: list[Trial], **settings: Any) -> bool:
@@ -111,6 +121,15 @@ def test_the_convergence_guard_names_the_global_batches() -> None:
     assert tells(sizes, trials)
     fixed = [trial(1, A, seconds=1.0), trial(2, B, seconds=2.0)]
     assert not tells("global batch", fixed)
+
+
+def test_routing_that_was_forced_to_be_balanced_is_told() -> None:
+    def told(routing: Routing) -> list[str]:
+        best = trial(9, C, seconds=0.1, routing=routing)
+        return [s for s in answer([*eight(), best]).caveats if "about 20 %" in s]
+
+    assert told("learned") == []
+    assert len(told("balanced")) == 1
 
 
 def test_a_trainer_that_counts_another_model_is_told() -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from evaluators.trainer import unsupported, unsupported_within
 from evaluators.trainer.device import gpu_count
-from evaluators.trainer.support import indivisible
+from evaluators.trainer.support import CAPABILITIES, indivisible
+from search_spaces.catalog import load_machine, load_model, load_space
 from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
 from tests.evaluators.local.trials import GPT, LLAMA, strategy
 from tests.evaluators.trainer.test_experts import MIXTURE
 
@@ -63,6 +65,15 @@ def test_experts_that_cannot_be_shared_out_are_refused() -> None:
 def test_a_model_with_layers_that_it_lacks_is_refused_in_a_sentence() -> None:
     predicting = replace(MIXTURE, mtp_layers=1)
     assert "cannot train multi-token prediction" in (indivisible(predicting, strategy()) or "")
+
+
+def test_the_ready_space_of_experts_on_this_machine() -> None:
+    tiny, local = load_model("tiny-moe"), load_machine("local")
+    choices = load_space("tiny-moe-local")
+    space = SearchSpace.build(tiny, local, nodes=1, choices=choices, program=CAPABILITIES)
+    legal = list(space.lattice())
+    assert {(s.expert_parallel, s.context_parallel) for s in legal} >= {(1, 1), (2, 2), (4, 1)}
+    assert {s.expert_tensor_parallel == s.tensor_parallel for s in legal} == {True}
 
 
 def test_it_is_told_without_torch() -> None:

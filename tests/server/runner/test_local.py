@@ -22,7 +22,7 @@ from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
-from tests.server.runner.test_kill import REAL
+from tests.server.runner.test_kill import ONE_RANK, REAL
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,35 @@ def test_campaigns_take_turns_on_this_machine(running: Running) -> None:
     assert not any(trial.simulated for trial in trials)
     order = sorted(trials, key=lambda trial: str(trial.started_at))
     assert [trial.campaign_id for trial in order] == [c.id for c in campaigns] * 2
+
+
+def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
+    """Experts and sequences are distributed over two of four ranks each."""
+    campaign = created(
+        running.store,
+        **real(
+            model="tiny-moe",
+            machine=ONE_RANK | {"gpus_per_node": 4},
+            space={
+                "preset": "tiny-moe-local",
+                "tensor_parallel": 1,
+                "pipeline_parallel": 1,
+                "context_parallel": 2,
+                "expert_parallel": 2,
+                "micro_batch_size": 1,
+                "gradient_accumulation_steps": 2,
+                "zero_stage": [0, 2],
+                "activation_checkpointing": "none",
+                "settings": {"routing": "balanced"},
+            },
+        ),
+    )
+    running.until_state(campaign, "done")
+    trials = running.trials(campaign)
+    assert {trial.state for trial in trials} == {TrialState.OK}
+    assert {trial.strategy.zero_stage for trial in trials} == {0, 2}
+    assert {trial.strategy.expert_parallel for trial in trials} == {2}
+    assert {trial.metrics and trial.metrics.routing for trial in trials} == {"balanced"}
 
 
 def test_a_cancelled_trial_leaves_the_machine_to_the_next(running: Running) -> None:
