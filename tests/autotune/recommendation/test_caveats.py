@@ -13,17 +13,7 @@ from autotune.schemas import CampaignState, Routing, Trial, TrialState
 from search_spaces.catalog import load_machine
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import (
-    MACHINE,
-    MODEL,
-    A,
-    B,
-    C,
-    D,
-    answer,
-    strategy,
-    trial,
-)
+from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
 
 
 def tells(word: str, trials: list[Trial], **settings: Any) -> bool:
