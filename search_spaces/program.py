@@ -29,6 +29,25 @@ FEATURE_WORDS: Mapping[LayerFeature, str] = {
 """What layers may have beside what GPT's and Llama's have, as sentences have it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StateWidths:
+    """Bytes for each parameter that a trainer keeps of weights, gradients and Adam's states.
+
+    Attributes:
+        fp8_weight_bytes: of a weight that products take in 8 bits with one scale for a tensor: 1
+            where it is gathered in them.
+        gradient_bytes: 2 where gradients stay in 16 bits, 4 where they are accumulated in fp32;
+            None: not known, trials decide.
+        master_bytes: of the master weight in mixed precision.
+        moment_bytes: of each of the two moments.
+    """
+
+    fp8_weight_bytes: float = 2.0
+    gradient_bytes: float | None = None
+    master_bytes: float = 4.0
+    moment_bytes: float = 4.0
+
+
 class ProgramRefusal(Protocol):
     """Strategies that one trainer cannot run."""
 
@@ -158,6 +177,7 @@ class ProgramCapabilities:
             what is usual on the machine.
         refusals: what else it cannot run.
         tuning: how far it is tuned, for what is believed of its speed before any trial.
+        states: the bytes that it keeps of each parameter.
         own: dimensions that it has and others have not.
         searched: those of activation_checkpointing and sequence_parallel that are searched unless
             a choice names them, on CPUs and where layouts are named, too.
@@ -172,6 +192,7 @@ class ProgramCapabilities:
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
     tuning: Tuning = "usual"
+    states: StateWidths = StateWidths()
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
     trains: tuple[LayerFeature, ...] = ()

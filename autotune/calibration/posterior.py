@@ -41,7 +41,15 @@ SWITCHES = {
         for column in d.columns or (d.name,)
     },
     **dict.fromkeys(
-        ("operation_checkpointing", "flash_1", "unfused_softmax", "fused_norm", "fp8"), 2.0
+        (
+            "operation_checkpointing",
+            "flash_1",
+            "unfused_softmax",
+            "fused_norm",
+            "fp8",
+            "compiled_loss",
+        ),
+        2.0,
     ),
 }
 """Distance of the two values of each, in doublings."""

@@ -49,12 +49,14 @@ class Quantity:
         of_memory: memory, otherwise time.
         prior: constants where z is 0.
         own: dimensions of trainers' own, whose unknowns follow the constants in z.
+        declared: constants that the program states, which no trial changes.
     """
 
     machine: Machine
     prior: Parameters
     of_memory: bool
     own: tuple[OwnLevels, ...] = field(default=(), kw_only=True)
+    declared: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -65,12 +67,13 @@ class Quantity:
             if each.metadata["spread"]
             and each.metadata["of_memory"] == self.of_memory
             and getattr(self.prior, each.name) != 0
+            and each.name not in self.declared
         )
 
     @property
     def hypotheses(self) -> tuple[Quantity, ...]:
         """The same quantity under each way to keep gradients, one of which is right."""
-        if not self.of_memory or is_cpu(self.machine):
+        if not self.of_memory or is_cpu(self.machine) or "gradient_bytes" in self.declared:
             return (self,)
         return tuple(
             replace(self, prior=replace(self.prior, gradient_bytes=size)) for size in GRADIENT_BYTES

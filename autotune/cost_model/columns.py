@@ -45,6 +45,11 @@ LAYER_KINDS: Mapping[str, float] = {
     "mtp_layers": 0.0,
     "attention_window": 0.0,
     "window_layers": 0.0,
+    "mamba_layers": 0.0,
+    "attention_layers": 0.0,
+    "mamba_inner_size": 0.0,
+    "mamba_projected_size": 0.0,
+    "mamba_state_size": 0.0,
 }
 """Columns of a model whose layers are not all alike, named as in `Experts`, `LatentAttention` and
 `Transformer`, with their values for one of equal dense layers."""
@@ -73,16 +78,22 @@ ABSENT: Mapping[str, float] = {
     **LAYER_KINDS,
     **EXPERT_LAYOUT,
     "dropout": 1.0,
+    "compiled_loss": 0.0,
     "fp8": 0.0,
+    "mxfp8": 0.0,
+    "nvfp4": 0.0,
+    "overlapped_all_to_all": 0.0,
+    "cuda_graphs": 0.0,
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
     "fused_norm": 1.0,
     "operation_checkpointing": 0.0,
 }
 """What no search space has and published measurements do, with the value where nothing is said:
-a GPT without dropout, 8-bit matrix products, FlashAttention 1, softmax without a fused kernel;
-norms in one kernel (0: one operation after another); checkpointing that keeps every second product
-and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
+no dropout, a loss that is compiled and not written by hand, matrix products in 8 and 4 bits, an
+all-to-all that runs behind computation, CUDA graphs, FlashAttention 1, softmax without a fused
+kernel; norms in one kernel (0: one operation after another); checkpointing that keeps every second
+product and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
 
 
 REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)
@@ -123,7 +134,8 @@ class Columns:
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
         return replace(
-            cls.filled({**shape, **fixed_or_not}, rows=len(lattice)), settings=_settings(lattice)
+            cls.filled({**shape, **_kinds(transformer), **fixed_or_not}, rows=len(lattice)),
+            settings=_settings(lattice),
         )
 
     @classmethod
@@ -175,6 +187,39 @@ class Columns:
 
 
 _NOT = np.zeros(())
+
+
+def _kinds(transformer: Transformer) -> dict[str, float]:
+    """Return those of LAYER_KINDS that a model has."""
+    experts, latent, mamba = (
+        transformer.experts,
+        transformer.latent_attention,
+        transformer.mamba,
+    )
+    kinds: dict[str, float | None] = {
+        "mtp_layers": transformer.mtp_layers,
+        "attention_window": transformer.attention_window,
+        "window_layers": transformer.window_layers,
+    }
+    if experts is not None:
+        kinds |= {
+            "num_experts": experts.num_experts,
+            "top_k": experts.top_k,
+            "expert_ffn_hidden_size": experts.ffn_hidden_size,
+            "shared_ffn_hidden_size": experts.shared_ffn_hidden_size,
+            "dense_layers": 0 if mamba else experts.dense_layers,
+        }
+    if latent is not None:
+        kinds |= vars(latent)
+    if mamba is not None:
+        kinds |= {
+            "mamba_layers": mamba.layers,
+            "attention_layers": mamba.attention_layers,
+            "mamba_inner_size": mamba.inner_size,
+            "mamba_projected_size": mamba.inner_size + mamba.conv_size + mamba.num_heads,
+            "mamba_state_size": mamba.state_size,
+        }
+    return {name: float(value) for name, value in kinds.items() if value is not None}
 
 
 def _settings(lattice: Lattice) -> dict[tuple[str, Scalar], Array]:

@@ -6,83 +6,49 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.cost_model.columns import Array
+from autotune.cost_model.activations import KeptBytes
+from autotune.cost_model.columns import Array, Mask
 from autotune.cost_model.states import (
     StateBytes,
     gather_memory,
+    stage_layers,
     stage_parameters,
+    stage_routed_parameters,
     state_bytes,
 )
 from autotune.cost_model.strategies import GIB, Strategies, total
 
+MOST_ENDS = 2
+"""Stages of a pipeline that has none between its first and its last."""
 
-def linear_activations(strategies: Strategies) -> Array:
-    """Return the activations that one layer keeps of one micro-batch, attention scores apart.
+COMPILED_COPIES = 2.0
+"""Times as much for logits where a compiler fuses the loss: its kernels write each step's result
+beside the one before, in fp32, where Megatron-LM's own loss overwrites it."""
 
-    `s b h (10 + 24/t)`, all divided by t with sequence parallelism (Korthikanti et al. 2022,
-    equations 2 and 4), the 24 written out for grouped heads and any MLP: query, key, value and
-    attention output `4 + 4 k/a`, the MLP's inner states `4 f/h`, `6 f/h` when gated. Norms that are
-    no single kernel keep copies in fp32.
-    """
-    h, t, parameters = strategies.hidden_size, strategies.tensor_parallel, strategies.parameters
-    attention = 4.0 * (strategies.query_size + strategies.kv_size) / h
-    inner = np.where(strategies.gated, 6.0, 4.0) * strategies.ffn_hidden_size / h
-    separate = strategies.gated & ~strategies.flag("fused_norm")
-    copies = np.where(separate, parameters.norm_bytes, 0.0)
-    of_hidden = (10.0 + copies) / strategies.sequence_shards + (attention + inner) / t
-    return parameters.activation_bytes * strategies.hidden_bytes / 2.0 * of_hidden
-
-
-def score_activations(strategies: Strategies) -> Array:
-    """Return bytes of one layer's score matrix where it is stored at all, `5 a s^2 b / t`: flash
-    attention never writes it."""
-    parameters = strategies.parameters
-    heads = strategies.columns["num_attention_heads"]
-    pairs = strategies.tokens * strategies.seq_length * heads / strategies.tensor_parallel
-    unfused = strategies.flag("unfused_softmax")
-    bytes_each = np.where(unfused, parameters.unfused_score_bytes, parameters.score_bytes)
-    scores = bytes_each * strategies.element_bytes / 2.0 * pairs
-    return np.where(strategies.flash, 0.0, scores)
+PREDICTION_BYTES = 4.0
+"""For each token and vocabulary entry of one more predicted token: its logits' softmax in fp32."""
 
 
 def logits_memory(strategies: Strategies) -> Array:
     """Return bytes of the last stage's logits, cut by TP: Megatron's loss is parallel over the
-    vocabulary."""
-    return strategies.parameters.logits_bytes * strategies.tokens * strategies.padded_vocabulary
+    vocabulary. Each depth of multi-token prediction keeps its softmax beside them."""
+    entries = strategies.tokens * strategies.padded_vocabulary
+    copies = np.where(strategies.flag("compiled_loss"), COMPILED_COPIES, 1.0)
+    predictions = PREDICTION_BYTES * strategies.columns["mtp_layers"]
+    return (strategies.parameters.logits_bytes * copies + predictions) * entries
 
 
-def micro_batches_in_flight(strategies: Strategies) -> Array:
-    """Return micro-batches on the first stage: `min(m, p)`, interleaved times `1 + (p - 1)/(p v)`
-    (Korthikanti et al. 2022, section 4.2.3)."""
-    p, v = strategies.pipeline_parallel, strategies.virtual_stages
-    interleaved = np.where(v > 1, 1.0 + (p - 1.0) / (p * v), 1.0)
-    return np.minimum(strategies.micro_batches, p) * interleaved
+def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) -> Array:
+    """Return the micro-batches that a stage keeps at once.
 
-
-def checkpointed_activations(strategies: Strategies) -> tuple[Array, Array]:
-    """Return what one layer keeps of one micro-batch, and what it would keep without checkpointing.
-
-    Full checkpointing keeps the layer's input, `2 s b h` (cut by sequence parallelism); selective
-    all but the scores; by operation its products.
+    Stage i of p keeps `min(m, p - i)`, interleaved `(2 (p - 1 - i) + (v - 1) p + 1) / v`: warm-up
+    and one more, each of a v-th of the layers; that is `p (1 + (p - 1)/(p v))` on the first
+    (Korthikanti et al. 2022, section 4.2.3).
     """
-    linear = linear_activations(strategies)
-    whole = linear + score_activations(strategies)
-    kept = np.where(strategies.selective_checkpointing, linear, whole)
-    kept = np.where(strategies.operation_checkpointing, kept_products(strategies), kept)
-    inputs = strategies.hidden_bytes / strategies.sequence_shards
-    return np.where(strategies.full_checkpointing, inputs, kept), whole
-
-
-def kept_products(strategies: Strategies) -> Array:
-    """Return bytes of a layer's input, its attention's result, and every second of its products: in
-    `2 s b h` half of query, key, value, attention projection, and the MLP's two or three."""
-    h = strategies.hidden_size
-    inner = np.where(strategies.gated, 2.0, 1.0) * strategies.ffn_hidden_size / h
-    query = strategies.query_size / h
-    split = query + 0.5 * (query + 2.0 * strategies.kv_size / h + inner)
-    whole = 1.0 + 0.5 * 2.0
-    kept = whole / strategies.sequence_shards + split / strategies.tensor_parallel
-    return strategies.parameters.activation_bytes * strategies.hidden_bytes * kept
+    p, v = strategies.pipeline_parallel, strategies.virtual_stages
+    after = p - 1.0 if first else 0.0 if last else p - 2.0
+    interleaved = (2.0 * after + (v - 1.0) * p + 1.0) / v
+    return np.minimum(strategies.micro_batches, np.where(v > 1, interleaved, after + 1.0))
 
 
 @dataclass(frozen=True)
@@ -93,26 +59,30 @@ class StageTerms:
         kept: what one layer keeps of one micro-batch for its backward pass.
         passing: what lives only while a layer is recomputed.
         logits: of one micro-batch; they are gone when the first layer is differentiated.
-        states: for each parameter of a rank.
+        states: for each parameter of a rank but the routed experts'.
+        expert_states: for each parameter of those; None for models without.
         gathered, context: of any stage.
     """
 
-    kept: Array
+    kept: KeptBytes
     passing: Array
     logits: Array
     states: StateBytes
+    expert_states: StateBytes | None
     gathered: Array
     context: Array
 
     @classmethod
     def of(cls, strategies: Strategies) -> StageTerms:
-        kept, whole = checkpointed_activations(strategies)
-        lost = np.maximum(whole - kept, 0.0)
+        kept = KeptBytes.of(strategies)
+        experts = strategies.any_experts
+        shards = strategies.expert_shards if experts else None
         return cls(
             kept=kept,
-            passing=strategies.parameters.recomputed_layer * lost,
+            passing=strategies.parameters.recomputed_layer * kept.lost,
             logits=logits_memory(strategies),
             states=state_bytes(strategies),
+            expert_states=state_bytes(strategies, shards=shards) if experts else None,
             gathered=gather_memory(strategies),
             context=context_memory(strategies),
         )
@@ -121,12 +91,12 @@ class StageTerms:
 def stage_memory(
     strategies: Strategies, terms: StageTerms, *, first: bool, last: bool
 ) -> dict[str, Array]:
-    """Return all parts of one rank of a stage, bytes, named as in `Estimate.memory_parts_gib`.
+    """Return all parts of one rank of a stage, bytes, named as in `Estimate.memory_parts_gib`; of
+    experts only for models that have them.
 
     The peak is at the start of the backward pass: what is kept, and the logits or the layer that is
     recomputed, whichever is more.
     """
-    in_flight = micro_batches_in_flight(strategies) if first and not last else 1.0
     n = stage_parameters(strategies, first=first, last=last)
     logits = terms.logits if last else np.zeros(())
     logits_last = logits >= terms.passing
@@ -134,13 +104,36 @@ def stage_memory(
         "parameters": terms.states.parameters * n,
         "gradients": terms.states.gradients * n,
         "optimizer": terms.states.optimizer * n,
-        "activations": terms.kept * (strategies.stage_layers * in_flight),
+        **_expert_states(strategies, terms, first=first, last=last),
+        **_activations(strategies, terms.kept, first=first, last=last),
         "recomputation": np.where(logits_last, 0.0, terms.passing),
         "logits": np.where(logits_last, logits, 0.0),
         "zero3_gather": terms.gathered,
     }
     fragmented = total(parts) * strategies.parameters.fragmentation
     return parts | {"overhead": terms.context + fragmented}
+
+
+def _expert_states(
+    strategies: Strategies, terms: StageTerms, *, first: bool, last: bool
+) -> dict[str, Array]:
+    if terms.expert_states is None:
+        return {}
+    n = stage_routed_parameters(strategies, first=first, last=last)
+    return {"experts": terms.expert_states.total * n}
+
+
+def _activations(
+    strategies: Strategies, kept: KeptBytes, *, first: bool, last: bool
+) -> dict[str, Array]:
+    dense, expert = stage_layers(strategies, first=first, last=last)
+    in_flight = micro_batches_in_flight(strategies, first=first, last=last)
+    if kept.expert is None or kept.routed is None:
+        return {"activations": kept.dense * (dense * in_flight)}
+    return {
+        "activations": (kept.dense * dense + kept.expert * expert) * in_flight,
+        "routed_tokens": kept.routed * (expert * in_flight),
+    }
 
 
 def context_memory(strategies: Strategies) -> Array:
@@ -156,20 +149,36 @@ def context_memory(strategies: Strategies) -> Array:
 
 
 def memory_parts(strategies: Strategies) -> dict[str, Array]:
-    """Return the parts of the fullest stage: without a pipeline the one, else the first or the last
-    one.
+    """Return the parts of the fullest stage: without a pipeline the one, else the first, the second
+    or the last one.
 
     The first has the most micro-batches in flight, the last the logits; those between hold less
-    than the first.
+    than the first, but for the second where the first has the layers without experts.
     """
     terms = StageTerms.of(strategies)
     if not strategies.has_pipeline.any():
         return stage_memory(strategies, terms, first=True, last=True)
-    first = stage_memory(strategies, terms, first=True, last=False)
+    fullest = stage_memory(strategies, terms, first=True, last=False)
+    if (strategies.has_experts & (strategies.columns["dense_layers"] > 0)).any():
+        second = stage_memory(strategies, terms, first=False, last=False)
+        between = strategies.pipeline_parallel > MOST_ENDS
+        fullest = _chosen(between & (total(second) > total(fullest)), second, fullest)
     last = stage_memory(strategies, terms, first=False, last=True)
-    fuller = total(first) >= total(last)
-    ends = {name: np.where(fuller, first[name], last[name]) for name in first}
+    fullest = _chosen(total(last) > total(fullest), last, fullest)
     if strategies.has_pipeline.all():
-        return ends
+        return fullest
     whole = stage_memory(strategies, terms, first=True, last=True)
-    return {name: np.where(strategies.has_pipeline, ends[name], whole[name]) for name in whole}
+    return _chosen(strategies.has_pipeline, fullest, whole)
+
+
+def last_stage_parts(strategies: Strategies) -> dict[str, Array]:
+    """Return the parts of the last stage, which a program's last rank tells; of the one stage
+    without a pipeline."""
+    terms = StageTerms.of(strategies)
+    last = stage_memory(strategies, terms, first=False, last=True)
+    whole = stage_memory(strategies, terms, first=True, last=True)
+    return _chosen(strategies.has_pipeline, last, whole)
+
+
+def _chosen(condition: Mask, one: dict[str, Array], other: dict[str, Array]) -> dict[str, Array]:
+    return {name: np.where(condition, one[name], other[name]) for name in other}

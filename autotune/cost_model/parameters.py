@@ -7,7 +7,7 @@ stacks together; calibration moves them to one machine and stack.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from autotune.cost_model.families import CPU, FAMILIES, SPREADS, TUNINGS
 from search_spaces.machine import Machine
-from search_spaces.program import Tuning
+from search_spaces.program import StateWidths, Tuning
 
 Constant = float | NDArray[np.float64]
 """A number, or shape (k, 1) for k sets of constants that are estimated at once."""
+
+USUAL_STATES = StateWidths()
+"""Of mixed precision with Adam; of gradients it is not known."""
 
 PERTURBATION = 0.15
 """Standard deviation of the logarithm of each factor of `perturbed`."""
@@ -236,13 +239,41 @@ class Parameters:
         reason="of one gradient under ZeRO: 2 where they stay in 16 bits, 4 where they are "
         "accumulated in fp32, between them where that is not known",
     )
+    full_gradient_bytes: Constant = constant(
+        4.0,
+        unit="bytes",
+        of_memory=True,
+        reason="of one gradient that no ZeRO stage touches: accumulated in fp32 unless the program "
+        "says otherwise",
+    )
+    master_bytes: Constant = constant(
+        4.0, unit="bytes", of_memory=True, reason="of a master weight in mixed precision: fp32"
+    )
+    moment_bytes: Constant = constant(
+        4.0, unit="bytes", of_memory=True, reason="of each of Adam's two moments: fp32"
+    )
+    fp8_weight_bytes: Constant = constant(
+        2.0,
+        unit="bytes",
+        of_memory=True,
+        reason="of a weight whose products take it in 8 bits: 2 beside which it is cast, 1 where "
+        "the program gathers it in 8 bits",
+    )
     activation_bytes: Constant = constant(
-        0.9,
+        1.0,
         unit="ratio",
         spread=0.25,
         of_memory=True,
         reason="stored activations against the count of Korthikanti et al.: dropout masks that a "
         "stack does without, copies that it makes",
+    )
+    routing_imbalance: Constant = constant(
+        1.1,
+        unit="ratio",
+        spread=0.15,
+        of_memory=True,
+        reason="tokens of the fullest rank's experts against an even share: 1 where a program "
+        "forces balance, more where routing is learned",
     )
     norm_bytes: Constant = constant(
         10.0,
@@ -319,18 +350,23 @@ class Parameters:
         return machine.memory_gib * float(self.usable_memory)
 
     @classmethod
-    def default(cls, machine: Machine, tuning: Tuning = "usual") -> Parameters:
+    def default(
+        cls, machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
+    ) -> Parameters:
         """Return the general knowledge of the machine's kind of GPU, found by its name, and of
-        programs that are tuned so far."""
+        programs that are tuned so far and keep such states."""
+        widths = {name: width for name, width in asdict(states).items() if width is not None}
+        if "gradient_bytes" in widths:
+            widths["full_gradient_bytes"] = widths["gradient_bytes"]
         if is_cpu(machine):
-            return cls(**CPU)
+            return cls(**{**CPU, **widths})
         name = machine.gpu.casefold()
         known = (family for key, family in FAMILIES.items() if key in name)
-        generic = cls(**next(known, {}))
+        generic = cls(**{**next(known, {}), **widths})
         return replace(
             generic,
             **{
-                name: min(getattr(generic, name) * factor, HIGHEST_FRACTION)
+                name: min(getattr(generic, name) * factor, _highest(name))
                 for name, factor in TUNINGS[tuning].items()
             },
         )
@@ -365,7 +401,14 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
         value = float(getattr(parameters, constant_field.name))
         if not constant_field.metadata["spread"]:
             continue
-        highest = HIGHEST_FRACTION if constant_field.metadata["unit"] == "fraction" else np.inf
         # A constant at or above the cut (a CPU's 1.0) keeps its own value as the highest.
-        changed[constant_field.name] = min(value * factor, max(value, highest))
+        changed[constant_field.name] = min(
+            value * factor, max(value, _highest(constant_field.name))
+        )
     return replace(parameters, **changed)
+
+
+def _highest(name: str) -> float:
+    """Return what a constant is cut to: fractions stay below 1."""
+    unit = Parameters.__dataclass_fields__[name].metadata["unit"]
+    return HIGHEST_FRACTION if unit == "fraction" else np.inf

@@ -36,6 +36,10 @@ def state_bytes_per_parameter(
     shards: ArrayLike = 1,
     element_bytes: ArrayLike = 2,
     gradient_bytes: ArrayLike = FULL_GRADIENT_BYTES,
+    full_gradient_bytes: ArrayLike = FULL_GRADIENT_BYTES,
+    master_bytes: ArrayLike = 4.0,
+    moment_bytes: ArrayLike = 4.0,
+    weight_bytes: ArrayLike | None = None,
     gathered: ArrayLike = False,
 ) -> StateBytes:
     """Mixed-precision Adam: 6 bytes of parameters, 4 of gradients and 8 of optimizer states.
@@ -46,62 +50,181 @@ def state_bytes_per_parameter(
     `shards`: stage 1 master and moments, stage 2 also gradients, stage 3 also weights.
 
     Args:
-        gradient_bytes: of one gradient under ZeRO, in 16-bit training.
+        gradient_bytes, full_gradient_bytes: of one gradient in 16-bit training, under ZeRO and
+            without.
+        master_bytes: of a master weight in mixed precision.
+        moment_bytes: of each of the two moments.
+        weight_bytes: of a weight; `element_bytes` where not given.
         gathered: whether stage 3 keeps weights and gradients whole for the length of a step.
     """
     stage, over = np.asarray(zero_stage), np.asarray(shards)
     width, kept = np.asarray(element_bytes, dtype=np.float64), np.asarray(gathered)
-    gradient = np.where((stage >= 1) & (width < 4), gradient_bytes, FULL_GRADIENT_BYTES)
-    master = np.where(width < 4, 4.0, 0.0)
+    mixed = np.where(stage >= 1, gradient_bytes, full_gradient_bytes)
+    gradient = np.where(width < 4, mixed, FULL_GRADIENT_BYTES)
+    master = np.where(width < 4, master_bytes, 0.0)
     optimizer = np.where(stage >= 1, over, 1.0)
+    weight = width if weight_bytes is None else np.asarray(weight_bytes)
     return StateBytes(
-        parameters=width / np.where((stage >= 3) & ~kept, over, 1.0) + master / optimizer,
+        parameters=weight / np.where((stage >= 3) & ~kept, over, 1.0) + master / optimizer,
         gradients=gradient / np.where((stage >= 2) & ~kept, over, 1.0),
-        optimizer=8.0 / optimizer,
+        optimizer=2.0 * np.asarray(moment_bytes) / optimizer,
     )
+
+
+def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Array, Array]:
+    """Return the layers of a stage with a dense MLP, and those with experts, those of multi-token
+    prediction among them, which the last stage has.
+
+    The first stages have `ceil(L/p)`, the last one `floor(L/p)`. Dense layers come first: they fill
+    the first stage's first part, then the second's; those of a hybrid are mixed. A stage that is
+    neither first nor last is the second one.
+    """
+    whole = strategies.num_layers / strategies.pipeline_parallel
+    layers = np.floor(whole) if last and not first else strategies.stage_layers
+    predicting = strategies.columns["mtp_layers"] if last else 0.0
+    if not strategies.any_experts:
+        return layers + predicting, np.zeros(())
+    stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else 1.0
+    part = layers / strategies.virtual_stages
+    dense = np.clip(strategies.columns["dense_layers"] - stage * part, 0.0, part)
+    if strategies.any_mamba:
+        mixed = (1.0 - strategies.expert_share) * layers
+        dense = np.where(strategies.flag("mamba_layers"), mixed, dense)
+    dense = np.where(strategies.has_experts, dense, layers + predicting)
+    return dense, layers + predicting - dense
 
 
 def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
-    """Return the parameters of one rank of a stage, before ZeRO divides them, shape (n,).
+    """Return the parameters of one rank of a stage but its routed experts, before ZeRO divides
+    them, shape (n,).
 
-    `ceil(L/p)` layers, their matrices cut by TP; the first stage holds the embeddings and the last
-    one the output layer, which is a copy of the embedding where the two are tied and a pipeline
-    parts them.
+    Matrices are cut by TP; the first stage holds the embeddings and the last one the output layer,
+    which is a copy of the embedding where the two are tied and a pipeline parts them. Multi-token
+    prediction has a projection `2 h^2` on the last stage, and needs the embedding there.
     """
-    embedding = strategies.padded_vocabulary * strategies.hidden_size
-    parameters = strategies.stage_layers * (
-        strategies.layer_parameters + vector_parameters(strategies)
-    )
+    h = strategies.hidden_size
+    embedding = strategies.padded_vocabulary * h
+    dense, expert = stage_layers(strategies, first=first, last=last)
+    every = mixer_parameters(strategies) + vector_parameters(strategies)
+    parameters = dense * (every + strategies.mlp_share * mlp_parameters(strategies))
+    if strategies.any_experts:
+        parameters = parameters + expert * (every + unrouted_parameters(strategies))
     if first:
-        positions = strategies.seq_length * strategies.hidden_size
-        parameters = parameters + embedding + np.where(strategies.gated, 0.0, positions)
-    if last and first:
+        positions = strategies.seq_length * h
+        parameters = parameters + embedding + np.where(strategies.has_biases, positions, 0.0)
+    if last:
+        predicting = strategies.columns["mtp_layers"]
+        own = h * (2.0 * h / strategies.tensor_parallel + 3.0)
+        parameters = parameters + predicting * own
+        if not first:
+            copy = (predicting > 0) & ~strategies.flag("tied_embeddings")
+            return parameters + embedding + np.where(copy, embedding, 0.0)
         return parameters + np.where(strategies.flag("tied_embeddings"), 0.0, embedding)
-    return parameters + embedding if last else parameters
+    return parameters
+
+
+def mixer_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one layer on one rank but for its MLP or experts; in a hybrid the mean
+    of its layers."""
+    attention = attention_parameters(strategies)
+    if not strategies.any_mamba:
+        return attention
+    columns = strategies.columns
+    width = columns["mamba_projected_size"] + columns["mamba_inner_size"]
+    mamba = strategies.hidden_size * width / strategies.tensor_parallel
+    return strategies.attention_share * attention + strategies.mamba_share * mamba
+
+
+def attention_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one layer's attention on one rank. Latent attention's projections to
+    its ranks are whole on every rank (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    h, t = strategies.hidden_size, strategies.tensor_parallel
+    plain = h * 2.0 * (strategies.query_size + strategies.kv_size) / t
+    if not strategies.any_latent:
+        return plain
+    columns, heads = strategies.columns, strategies.columns["num_attention_heads"]
+    query, kv, rope = columns["q_rank"], columns["kv_rank"], columns["rope_head_dim"]
+    head, value = columns["qk_head_dim"] + rope, columns["v_head_dim"]
+    down = h * (query + kv + rope) + query + kv
+    up = np.where(query > 0, query, h) * heads * head
+    up = up + kv * heads * (columns["qk_head_dim"] + value) + h * heads * value
+    return np.where(strategies.latent, down + up / t, plain)
+
+
+def mlp_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one dense MLP on one rank."""
+    width = strategies.ffn_hidden_size / strategies.tensor_parallel
+    return _matrices(strategies) * strategies.hidden_size * width
+
+
+def unrouted_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one layer's shared experts on one rank, and of its router, which is
+    whole."""
+    columns, h = strategies.columns, strategies.hidden_size
+    shared = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel
+    return h * (_matrices(strategies) * shared + columns["num_experts"])
+
+
+def routed_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one layer's routed experts on one rank: cut by EP and by ETP."""
+    columns = strategies.columns
+    cut = columns["expert_parallel"] * columns["expert_tensor_parallel"]
+    width = columns["num_experts"] * columns["expert_ffn_hidden_size"] / cut
+    return _matrices(strategies) * strategies.hidden_size * width
+
+
+def _matrices(strategies: Strategies) -> Array:
+    return np.where(strategies.gated, 3.0, 2.0)
+
+
+def stage_routed_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
+    """Return the parameters of the routed experts of one rank of a stage, before ZeRO divides
+    them."""
+    _, expert = stage_layers(strategies, first=first, last=last)
+    return expert * routed_parameters(strategies)
 
 
 def vector_parameters(strategies: Strategies) -> Array:
     """Return the parameters of norms and biases of one layer, which no rank is spared."""
     h, f = strategies.hidden_size, strategies.ffn_hidden_size
     biases = strategies.query_size + 2.0 * strategies.kv_size + f
-    return np.where(strategies.gated, 2.0 * h, 6.0 * h + biases)
+    return np.where(strategies.has_biases, 6.0 * h + biases, strategies.blocks * h)
 
 
 def fullest_stage_parameters(strategies: Strategies) -> Array:
-    """Return the parameters of a rank on the first stage, which no other exceeds but for the
-    positions; of the one stage without a pipeline."""
+    """Return the parameters of a rank but its routed experts on the first stage, which no other
+    exceeds but for the positions; of the one stage without a pipeline."""
     whole = stage_parameters(strategies, first=True, last=True)
     first = stage_parameters(strategies, first=True, last=False)
     return np.where(strategies.has_pipeline, first, whole)
 
 
-def state_bytes(strategies: Strategies) -> StateBytes:
-    """Return bytes for each parameter of a rank, by the strategies' ZeRO stages and precisions."""
+def fullest_routed_parameters(strategies: Strategies) -> Array:
+    """Return the parameters of a rank's routed experts on that stage."""
+    whole = stage_routed_parameters(strategies, first=True, last=True)
+    first = stage_routed_parameters(strategies, first=True, last=False)
+    return np.where(strategies.has_pipeline, first, whole)
+
+
+def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> StateBytes:
+    """Return bytes for each parameter of a rank, by the strategies' ZeRO stages and precisions.
+
+    Args:
+        shards: that ZeRO divides over; those of all parameters but the routed experts' where not
+            given.
+    """
+    parameters = strategies.parameters
     return state_bytes_per_parameter(
         zero_stage=strategies.zero_stage,
-        shards=strategies.zero_shards,
+        shards=strategies.zero_shards if shards is None else shards,
         element_bytes=strategies.element_bytes,
-        gradient_bytes=strategies.parameters.gradient_bytes,
+        gradient_bytes=parameters.gradient_bytes,
+        full_gradient_bytes=parameters.full_gradient_bytes,
+        master_bytes=parameters.master_bytes,
+        moment_bytes=parameters.moment_bytes,
+        weight_bytes=np.where(
+            strategies.flag("fp8"), parameters.fp8_weight_bytes, strategies.element_bytes
+        ),
         gathered=strategies.gathered_once,
     )
 
@@ -109,6 +232,12 @@ def state_bytes(strategies: Strategies) -> StateBytes:
 def gather_memory(strategies: Strategies) -> Array:
     """Return what ZeRO-3 gathers: 4 bytes for each parameter of the largest layer or embedding."""
     embedding = strategies.padded_vocabulary * strategies.hidden_size
-    largest = np.maximum(strategies.layer_parameters, embedding)
+    attention = mixer_parameters(strategies)
+    largest = np.maximum(attention + mlp_parameters(strategies), embedding)
+    if strategies.any_experts:
+        mixture = unrouted_parameters(strategies) + routed_parameters(strategies)
+        largest = np.where(
+            strategies.has_experts, np.maximum(attention + mixture, embedding), largest
+        )
     gathers = (strategies.zero_stage == 3) & ~strategies.gathered_once
     return np.where(gathers, GATHERED_BYTES * largest, 0.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import numpy as np
 
-from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.groups import ParallelGroups
 from search_spaces.machine import Machine
@@ -121,6 +121,89 @@ class Strategies:
         return self.flag("operation_checkpointing")
 
     @cached_property
+    def has_experts(self) -> Mask:
+        """Whether layers have a mixture of experts in place of the MLP."""
+        return self.flag("num_experts")
+
+    @cached_property
+    def any_experts(self) -> bool:
+        return bool(self.has_experts.any())
+
+    @cached_property
+    def latent(self) -> Mask:
+        """Whether attention is multi-head latent attention (DeepSeek-V2)."""
+        return self.flag("kv_rank")
+
+    @cached_property
+    def any_latent(self) -> bool:
+        return bool(self.latent.any())
+
+    @cached_property
+    def any_mamba(self) -> bool:
+        return bool(self.flag("mamba_layers").any())
+
+    @cached_property
+    def mamba_share(self) -> Array:
+        """Share of the layers with a Mamba-2 block."""
+        return self.columns["mamba_layers"] / self.num_layers
+
+    @cached_property
+    def attention_share(self) -> Array:
+        """Share of the layers with attention: all but those of a hybrid that have another block."""
+        own = self.columns["attention_layers"] / self.num_layers
+        return np.where(self.columns["mamba_layers"] > 0, own, 1.0)
+
+    @cached_property
+    def expert_share(self) -> Array:
+        """Share of the layers with experts; all but the dense ones, and those of a hybrid that
+        have another block."""
+        taken = np.where(
+            self.columns["mamba_layers"] > 0, self.mamba_share + self.attention_share, 0.0
+        )
+        own = 1.0 - taken - self.columns["dense_layers"] / self.num_layers
+        return np.where(self.has_experts, own, 0.0)
+
+    @cached_property
+    def dense_share(self) -> Array:
+        """Share of the layers with a dense MLP."""
+        taken = np.where(
+            self.columns["mamba_layers"] > 0, self.mamba_share + self.attention_share, 0.0
+        )
+        return 1.0 - taken - self.expert_share
+
+    @cached_property
+    def blocks(self) -> Array:
+        """Blocks of a layer, each with a norm of its own: two, or one in a hybrid."""
+        return np.where(self.flag("mamba_layers"), 1.0, 2.0)
+
+    @cached_property
+    def mlp_share(self) -> Array:
+        """Share of the layers without experts that have a dense MLP: all, but in a hybrid."""
+        if not self.any_mamba:
+            return np.ones(())
+        without = 1.0 - self.expert_share
+        return np.where(without > 0, self.dense_share / np.where(without > 0, without, 1.0), 0.0)
+
+    @cached_property
+    def has_biases(self) -> Mask:
+        """Whether a model has GPT-3's biases, LayerNorms and learned positions."""
+        other = self.has_experts | self.latent | self.flag("mamba_layers")
+        return ~(self.gated | other)
+
+    @cached_property
+    def expert_shards(self) -> Array:
+        """GPUs that hold the same experts, which ZeRO divides the states of experts over."""
+        return np.asarray(np.maximum(self.groups.expert_shards, 1.0))
+
+    def without_recomputation(self) -> Strategies:
+        """Return the same with no module recomputed; itself where none is."""
+        names = [f"recompute_{module}" for module in RECOMPUTED]
+        if not any(self.flag(name).any() for name in names):
+            return self
+        values = {**self.columns.values, **dict.fromkeys(names, np.zeros(()))}
+        return Strategies(replace(self.columns, values=values), self.machine, self.parameters)
+
+    @cached_property
     def element_bytes(self) -> Array:
         """Bytes of a weight or an activation: 4 in fp32, otherwise 2; fp8 is for products alone."""
         return np.where(self.flag("fp32"), 4.0, 2.0)
@@ -176,6 +259,12 @@ class Strategies:
         return self.columns["micro_batch_size"] * self.seq_length / self.context_parallel
 
     @cached_property
+    def hidden_elements(self) -> Array:
+        """Elements of one micro-batch's hidden state on one rank: fewer with sequence
+        parallelism."""
+        return self.tokens * self.hidden_size / self.sequence_shards
+
+    @cached_property
     def hidden_bytes(self) -> Array:
         """Bytes of one micro-batch's hidden state, `2 s b h` in 16 bits."""
         return self.element_bytes * self.tokens * self.hidden_size
@@ -190,6 +279,11 @@ class Strategies:
         """16-bit (or fp32) operations a second by data sheet; nominal on CPUs."""
         tera = self.machine.peak_tflops or self.parameters.nominal_tflops
         return TERA * tera * np.where(self.flag("fp32"), self.parameters.fp32_rate, 1.0)
+
+    @cached_property
+    def narrow(self) -> Mask:
+        """Whether linear layers multiply in 8 or 4 bits."""
+        return np.asarray(self.flag("fp8") | self.flag("mxfp8") | self.flag("nvfp4"))
 
     @cached_property
     def gemm_flops(self) -> Constant:

@@ -72,13 +72,16 @@ MEMORY_WORDS: Mapping[str, str] = {
     "parameters": "parameters",
     "gradients": "gradients",
     "optimizer": "optimizer states",
+    "experts": "the experts' weights, gradients and optimizer states",
     "activations": "activations",
+    "routed_tokens": "activations of routed tokens",
     "recomputation": "the layer that is recomputed",
     "logits": "logits",
     "zero3_gather": "layers that ZeRO-3 gathers",
     "overhead": "context and fragmentation",
 }
-"""Of the cost model's parts of memory, in its order."""
+"""Of the cost model's parts of memory, in its order; only models with experts have those of experts
+and of routed tokens."""
 
 SHOWN = 3
 """Parts that a sentence names."""

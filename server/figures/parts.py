@@ -52,7 +52,9 @@ MEMORY_COLOURS: Mapping[str, tuple[str, str]] = {
     "parameters": ("#0072B2", "#ffffff"),
     "gradients": ("#56B4E9", "#1c2430"),
     "optimizer": ("#009E73", "#ffffff"),
+    "experts": ("#004c73", "#ffffff"),
     "activations": ("#E69F00", "#1c2430"),
+    "routed_tokens": ("#8c3d00", "#ffffff"),
     "recomputation": ("#F0E442", "#1c2430"),
     "logits": ("#CC79A7", "#1c2430"),
     "zero3_gather": ("#D55E00", "#1c2430"),
@@ -244,9 +246,9 @@ def _table(
 ) -> FigureTable:
     columns = ["Part", *(f"{ROLES[bar.role]}: {bar.name}, {unit}" for bar in bars)]
     rows = [
-        [word, *(f"{bar.parts[part]:.1f}" for bar in bars)]
+        [word, *(f"{bar.parts.get(part, 0.0):.1f}" for bar in bars)]
         for part, word in words.items()
-        if any(bar.parts[part] >= 0.05 for bar in bars)
+        if any(bar.parts.get(part, 0.0) >= 0.05 for bar in bars)
     ]
     total = [
         "whole",
@@ -269,7 +271,9 @@ def _bars(
     """Draw a bar for each strategy, under a line that names it."""
     palette = PALETTES[scheme]
     longest = max(bar.total for bar in bars)
-    shown = [name for name in words if any(b.parts[name] >= LEAST_SHARE * longest for b in bars)]
+    shown = [
+        name for name in words if any(b.parts.get(name, 0.0) >= LEAST_SHARE * longest for b in bars)
+    ]
     rows, heads = _rows(
         bars, shown, words, colours, longest=longest, unit=unit, simulated=simulated
     )
@@ -334,7 +338,7 @@ def _rows(
         whole = f"{bar.total:.0f} %" if unit == "%" else f"{figure(bar.total)} {unit}"
         said = told_origin(bar.origin, simulated=simulated)
         heads.append({"bar": number, "head": f"{ROLES[bar.role]}, {whole} {said}: {bar.name}"})
-        parts = {words[name]: (bar.parts[name], *colours[name]) for name in shown}
+        parts = {words[name]: (bar.parts.get(name, 0.0), *colours[name]) for name in shown}
         rest = bar.total - sum(value for value, _, _ in parts.values())
         if rest > 1e-9 * bar.total and len(shown) < len(words):
             parts[OTHER] = (rest, *OTHER_COLOUR)

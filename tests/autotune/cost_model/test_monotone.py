@@ -73,6 +73,11 @@ SLOWER = (
 
 LARGER = (
     "gradient_bytes",
+    "full_gradient_bytes",
+    "master_bytes",
+    "moment_bytes",
+    "fp8_weight_bytes",
+    "routing_imbalance",
     "activation_bytes",
     "norm_bytes",
     "score_bytes",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 WORDS = ("cluster", "framework", "gpu", "model", "status")
@@ -102,13 +103,30 @@ class PublishedRow:
         return (*words, *figures)
 
 
+def header_of(path: Path) -> list[str]:
+    """Names of a CSV file's columns; raises TableError where it cannot be read."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return next(csv.reader(file), [])
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TableError(f"{path}: is no CSV file in UTF-8 ({error})") from error
+
+
 def read(
-    path: Path, columns: Sequence[str], *, missing_are_empty: bool = False
+    path: Path,
+    columns: Sequence[str],
+    *,
+    missing_are_empty: bool = False,
+    text: Collection[str] = TEXT,
+    may_be_zero: Collection[str] = MAY_BE_ZERO,
 ) -> list[PublishedRow]:
     """All rows of a CSV file with a header.
 
     Args:
         missing_are_empty: a column that the file lacks is read as one of empty cells.
+        text, may_be_zero: columns of words, and those of figures that may be 0.
 
     Raises:
         TableError: where the file cannot be read, one of `columns` is missing and may not be, or a
@@ -119,7 +137,8 @@ def read(
             reader = csv.DictReader(file, restval="")
             if not missing_are_empty:
                 _check_header(path, reader.fieldnames or (), columns)
-            return [_row(f"{path}, line {reader.line_num}", cells, columns) for cells in reader]
+            stripped = partial(_row, columns=columns, text=text, may_be_zero=may_be_zero)
+            return [stripped(f"{path}, line {reader.line_num}", cells) for cells in reader]
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -132,27 +151,34 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> 
         raise TableError(f"{path}: {len(missing)} {noun} missing: {', '.join(missing)}")
 
 
-def _row(place: str, cells: Mapping[str, str], columns: Sequence[str]) -> PublishedRow:
+def _row(
+    place: str,
+    cells: Mapping[str, str],
+    *,
+    columns: Sequence[str],
+    text: Collection[str],
+    may_be_zero: Collection[str],
+) -> PublishedRow:
     if None in cells:  # where csv puts what lies beyond the header
         raise TableError(f"{place}: has more cells than the header")
     stripped = {name: cells.get(name, "").strip() for name in (*columns, *OPTIONAL)}
     return PublishedRow(
         place=place,
-        words={name: cell for name, cell in stripped.items() if name in TEXT},
+        words={name: cell for name, cell in stripped.items() if name in text},
         figures={
-            name: _number(place, name, cell)
+            name: _number(place, name, cell, may_be_zero)
             for name, cell in stripped.items()
-            if cell and name not in TEXT
+            if cell and name not in text
         },
     )
 
 
-def _number(place: str, name: str, cell: str) -> float:
+def _number(place: str, name: str, cell: str, may_be_zero: Collection[str]) -> float:
     try:
         value = float(cell)
     except ValueError:
         raise TableError(f"{place}: {name}={cell!r} is no number") from None
-    least = "0 or more" if name in MAY_BE_ZERO else "above 0"
-    if not math.isfinite(value) or value < 0 or (value == 0 and name not in MAY_BE_ZERO):
+    least = "0 or more" if name in may_be_zero else "above 0"
+    if not math.isfinite(value) or value < 0 or (value == 0 and name not in may_be_zero):
         raise TableError(f"{place}: {name}={cell!r} must be a number {least}")
     return value

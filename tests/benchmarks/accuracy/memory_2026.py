@@ -1,0 +1,249 @@
+"""Peaks of models of 2026: golden values of Megatron-LM's functional tests.
+
+A row is one configuration on one kind of GPU, and its peak that of torch's allocator on the last
+rank, so the last stage's, with neither the device's context nor communicators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from autotune.calibration.mixture import Mixture
+from autotune.calibration.quantity import Quantity
+from autotune.calibration.sample import Sample
+from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask
+from autotune.cost_model.memory import last_stage_parts
+from autotune.cost_model.parameters import Parameters
+from autotune.cost_model.strategies import GIB, Strategies, total
+from search_spaces.catalog import load_machine
+from search_spaces.program import StateWidths
+from tests.benchmarks.accuracy.tables import PublishedRow, header_of, read
+
+PEAK = "mem_max_early_bytes"
+"""The column of the peak, which tells such a table from others."""
+
+RESIDENT = "mem_allocated_bytes"
+"""The column of what is left after a step: weights, gradients and optimizer states."""
+
+WORDS = (
+    "config_id",
+    "gpu",
+    "precision",
+    "attention_backend",
+    "transformer_impl",
+    "recompute_granularity",
+    "recompute_modules",
+    "world_source",
+    "excluded",
+)
+MODEL = {
+    "num_layers": "num_layers",
+    "hidden_size": "hidden_size",
+    "num_attention_heads": "num_attention_heads",
+    "num_query_groups": "num_query_groups",
+    "head_dim": "head_width",
+    "ffn_hidden_size": "ffn_hidden_size",
+    "seq_length": "seq_length",
+    "vocab_size": "vocab_size",
+    "gated_mlp": "gated_mlp",
+    "tied_embeddings": "tied_embeddings",
+    "num_experts": "num_experts",
+    "moe_top_k": "top_k",
+    "moe_ffn_hidden_size": "expert_ffn_hidden_size",
+    "moe_shared_ffn_hidden_size": "shared_ffn_hidden_size",
+    "num_dense_layers": "dense_layers",
+    "mtp_layers": "mtp_layers",
+}
+LATENT = {
+    "kv_lora_rank": "kv_rank",
+    "q_lora_rank": "q_rank",
+    "qk_head_dim": "qk_head_dim",
+    "qk_rope_head_dim": "rope_head_dim",
+    "v_head_dim": "v_head_dim",
+}
+LAYOUT = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_stages",
+    "context_parallel",
+    "expert_parallel",
+    "expert_tensor_parallel",
+    "sequence_parallel",
+    "micro_batch_size",
+)
+OTHERS = (
+    "world_size",
+    "global_batch_size",
+    "distributed_optimizer",
+    "hidden_dropout",
+    "cross_entropy_fusion",
+    "grad_reduce_bf16",
+    "mla",
+    RESIDENT,
+    PEAK,
+)
+GOLDEN = (*WORDS, *MODEL, *LATENT, *LAYOUT, *OTHERS)
+"""Columns of such a table; others are not read."""
+
+MAY_BE_ZERO = {*MODEL, *LATENT, *LAYOUT, *OTHERS}
+
+TOLD = "recipe"
+"""The source of a world that is not a guess."""
+
+REPLICAS = ("world_size", "data_parallel", "zero_shard_gpus")
+"""Columns that grow with the world."""
+
+TIMES_THE_WORLD = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Worlds that a guess may stand for."""
+
+ALLOCATOR = {"context_gib": 0.125, "communicator_gib": 0.0, "fragmentation": 0.0}
+"""Constants of what torch's allocator gave out: workspaces of libraries, not the context."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GoldenPeaks:
+    """n configurations, each on one kind of GPU, with the median of its peaks.
+
+    Attributes:
+        gib: shape (n,).
+        left_out: reason -> rows of the table that it left out.
+    """
+
+    columns: Columns
+    gib: Array
+    left_out: Counter[str]
+
+    @classmethod
+    def of(cls, rows: Sequence[PublishedRow]) -> GoldenPeaks:
+        measured: dict[tuple[str, str], list[PublishedRow]] = defaultdict(list)
+        left_out: Counter[str] = Counter()
+        for row in rows:
+            if row["excluded"] or not row.known(PEAK):
+                left_out[row["excluded"] or "no peak"] += 1
+            else:
+                measured[row["config_id"], row["gpu"]].append(row)
+        values = [_values(same[0]) for same in measured.values()]
+        if not values:
+            return cls(columns=Columns.none(), gib=np.empty(0), left_out=left_out)
+        named = {name: np.array([each[name] for each in values]) for name in values[0]}
+        guessed = np.array([same[0]["world_source"] != TOLD for same in measured.values()])
+        resident = _medians(list(measured.values()), RESIDENT)
+        return cls(
+            columns=_in_their_world(Columns.filled(named, rows=len(values)), resident, guessed),
+            gib=_medians(list(measured.values()), PEAK),
+            left_out=left_out,
+        )
+
+
+def _medians(measured: Sequence[Sequence[PublishedRow]], name: str) -> Array:
+    """Return the median of each group of rows, GiB."""
+    return np.array([np.median([row.figures[name] for row in same]) for same in measured]) / GIB
+
+
+def _in_their_world(columns: Columns, resident: Array, guessed: Mask) -> Columns:
+    """Return the columns with more replicas where the world is a guess and the states that are
+    resident say so: those of a test that no recipe describes, which then say nothing of states."""
+    known = quantity()
+    larger = [
+        replace(
+            columns,
+            values={
+                **columns.values,
+                **{name: columns[name] * np.where(guessed, times, 1.0) for name in REPLICAS},
+            },
+        )
+        for times in TIMES_THE_WORLD
+    ]
+    errors = [
+        np.abs(np.log(_states_gib(Strategies(each, known.machine, known.prior)) / resident))
+        for each in larger
+    ]
+    nearest = np.argmin(errors, axis=0)
+    return Columns.stack([larger[which].take(np.array([row])) for row, which in enumerate(nearest)])
+
+
+def _states_gib(strategies: Strategies) -> Array:
+    parts = last_stage_parts(strategies)
+    names = ("parameters", "gradients", "optimizer", "experts")
+    return total({name: parts[name] for name in names}) / GIB
+
+
+def _values(row: PublishedRow) -> dict[str, float]:
+    """Return the cost model's columns of a row."""
+    figures = row.figures
+    layout = {name: figures[name] for name in LAYOUT}
+    cut = layout["tensor_parallel"] * layout["pipeline_parallel"]
+    replicas = max(1.0, figures["world_size"] // (cut * layout["context_parallel"]))
+    steps = figures["global_batch_size"] // (replicas * layout["micro_batch_size"])
+    modules = row["recompute_modules"].split() or ["core_attn"]
+    selective = row["recompute_granularity"] == "selective"
+    # Megatron's own layers ("local") have no flash attention; Transformer Engine's have.
+    unfused = row["attention_backend"] == "unfused" or row["transformer_impl"] == "local"
+    return {
+        **{column: figures.get(name, 0.0) for name, column in MODEL.items()},
+        **{column: figures.get(name, 0.0) * figures["mla"] for name, column in LATENT.items()},
+        **layout,
+        "world_size": figures["world_size"],
+        "data_parallel": replicas,
+        "zero_shard_gpus": replicas * layout["context_parallel"],
+        "zero_stage": figures["distributed_optimizer"],
+        "gradient_accumulation_steps": max(1.0, steps),
+        "dropout": float(figures["hidden_dropout"] > 0),
+        "compiled_loss": figures["cross_entropy_fusion"],
+        "flash_attention": float(not unfused),
+        "full_checkpointing": float(row["recompute_granularity"] == "full"),
+        "selective_checkpointing": float(selective and "core_attn" in modules),
+        **{f"recompute_{name}": float(selective and name in modules) for name in RECOMPUTED},
+        "fp8": float(row["precision"] == "fp8"),
+        "fp32": float(row["precision"] == "fp32"),
+    }
+
+
+class LastRank(Quantity):
+    """Memory of the last rank of a program of NVIDIA's, as torch's allocator counts it."""
+
+    def log_value(self, z: Array, columns: Columns, labelled: Array) -> Array:  # noqa: ARG002
+        strategies = Strategies(columns, self.machine, self.parameters(z))
+        return np.log(total(last_stage_parts(strategies)) / GIB)
+
+
+def quantity() -> LastRank:
+    """Return it with what is known before any label; no figure of the machine matters to it."""
+    machine = load_machine("dgx-a100")
+    widths = StateWidths(gradient_bytes=4.0)  # Megatron-LM's, unless told to reduce in 16 bits
+    prior = replace(Parameters.default(machine, "vendor", widths), **ALLOCATOR)
+    return LastRank(
+        machine=machine, prior=prior, of_memory=True, declared=frozenset({"gradient_bytes"})
+    )
+
+
+def peak_error(judged: GoldenPeaks, learned_from: GoldenPeaks | None = None) -> float | None:
+    """Return the mean absolute error of peaks; None where there are none.
+
+    Args:
+        learned_from: peaks that constants are calibrated on; none for a zero-shot prediction.
+    """
+    if not len(judged.gib):
+        return None
+    known = learned_from or GoldenPeaks.of([])
+    sample = Sample(
+        columns=known.columns, log_value=np.log(known.gib), side=np.zeros(len(known.gib))
+    )
+    mean = Mixture.of(quantity(), sample).predict(judged.columns)[0]
+    return float(np.mean(np.abs(np.exp(mean) / judged.gib - 1.0)))
+
+
+def golden(paths: Sequence[Path]) -> list[PublishedRow]:
+    """Return the rows of all tables of golden values."""
+    return [
+        row for path in paths for row in read(path, GOLDEN, text={*WORDS}, may_be_zero=MAY_BE_ZERO)
+    ]
+
+
+def is_golden(path: Path) -> bool:
+    return PEAK in header_of(path)
