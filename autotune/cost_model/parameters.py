@@ -239,26 +239,6 @@ class Parameters:
         reason="of one gradient under ZeRO: 2 where they stay in 16 bits, 4 where they are "
         "accumulated in fp32, between them where that is not known",
     )
-    full_gradient_bytes: Constant = constant(
-        4.0,
-        unit="bytes",
-        of_memory=True,
-        reason="of one gradient that no ZeRO stage touches: accumulated in fp32 unless the program "
-        "says otherwise",
-    )
-    master_bytes: Constant = constant(
-        4.0, unit="bytes", of_memory=True, reason="of a master weight in mixed precision: fp32"
-    )
-    moment_bytes: Constant = constant(
-        4.0, unit="bytes", of_memory=True, reason="of each of Adam's two moments: fp32"
-    )
-    fp8_weight_bytes: Constant = constant(
-        2.0,
-        unit="bytes",
-        of_memory=True,
-        reason="of a weight whose products take it in 8 bits: 2 beside which it is cast, 1 where "
-        "the program gathers it in 8 bits",
-    )
     activation_bytes: Constant = constant(
         1.0,
         unit="ratio",
@@ -266,14 +246,6 @@ class Parameters:
         of_memory=True,
         reason="stored activations against the count of Korthikanti et al.: dropout masks that a "
         "stack does without, copies that it makes",
-    )
-    routing_imbalance: Constant = constant(
-        1.1,
-        unit="ratio",
-        spread=0.15,
-        of_memory=True,
-        reason="tokens of the fullest rank's experts against an even share: 1 where a program "
-        "forces balance, more where routing is learned",
     )
     norm_bytes: Constant = constant(
         10.0,
@@ -343,6 +315,34 @@ class Parameters:
         reason="of the device's memory; all predictions leave the rest, for nearer to full the "
         "allocator thrashes or fails",
     )
+    full_gradient_bytes: Constant = constant(
+        4.0,
+        unit="bytes",
+        of_memory=True,
+        reason="of one gradient that no ZeRO stage touches: accumulated in fp32 unless the program "
+        "says otherwise",
+    )
+    master_bytes: Constant = constant(
+        4.0, unit="bytes", of_memory=True, reason="of a master weight in mixed precision: fp32"
+    )
+    moment_bytes: Constant = constant(
+        4.0, unit="bytes", of_memory=True, reason="of each of Adam's two moments: fp32"
+    )
+    fp8_weight_bytes: Constant = constant(
+        2.0,
+        unit="bytes",
+        of_memory=True,
+        reason="of a weight whose products take it in 8 bits: 2 beside which it is cast, 1 where "
+        "the program gathers it in 8 bits",
+    )
+    routing_imbalance: Constant = constant(
+        1.1,
+        unit="ratio",
+        spread=0.15,
+        of_memory=True,
+        reason="tokens of the fullest rank's experts against an even share: 1 where a program "
+        "forces balance, more where routing is learned",
+    )
 
     def usable_gib(self, machine: Machine) -> float:
         """Return what of one GPU's memory a peak may take: all but the headroom that
@@ -393,6 +393,7 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
     factor of about 15 %.
 
     The same seed gives the same machine. Fractions stay below 1, facts of the hardware as they are.
+    Factors are drawn in the order of the fields, so that a constant that is new belongs at the end.
     """
     generator = np.random.default_rng(seed)
     changed: dict[str, float] = {}
