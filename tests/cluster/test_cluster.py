@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ from tests.cluster.__main__ import main
 from tests.cluster.cluster import Cluster, foreign_variables
 from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.requirement import require
 
 __all__ = ["make_slurm", "slurm"]
@@ -33,13 +32,6 @@ cluster.command("sbatch", "--output=/dev/null", "--wrap=setsid sleep 987654 & sl
 print(cluster.folder, flush=True)
 time.sleep(600)
 """
-
-
-def until(done: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    ends = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < ends, "too late"
-        time.sleep(0.05)
 
 
 def traces(folder: Path) -> list[str]:
@@ -160,7 +152,7 @@ def test_a_lost_node(make_slurm: MakeCluster) -> None:
     until(lambda: bool(cluster.processes("n02")))
     cluster.kill_node("n02")
     assert cluster.processes("n02"), "its tasks live on"
-    until(lambda: state(cluster, job) == "NODE_FAIL", 60)
+    until(lambda: state(cluster, job) == "NODE_FAIL")
     assert cluster.states()["n02"] == "down*"
     cluster.reset()
     assert not cluster.processes("n02")
@@ -225,7 +217,12 @@ def test_a_user_brings_one_up_and_takes_it_down(tmp_path: Path) -> None:
     def order(*words: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "tests.cluster", *words]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, check=False, timeout=60
+            command,
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+            timeout=PATIENCE_S,
         )
         return done.returncode, done.stdout + done.stderr
 

@@ -26,6 +26,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
+from tests.patience import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "cbo_without_service.py"
 
@@ -305,7 +306,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

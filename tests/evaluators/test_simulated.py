@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from evaluators.trial import RUNNING, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
+from tests.patience import until
 
 NOW = datetime(2025, 11, 20, tzinfo=UTC)
 
@@ -253,11 +253,12 @@ def test_the_time_limit_is_kept(tmp_path: Path) -> None:
 def test_waiting_is_scaled_and_the_duration_is_not(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     duration_s = simulate(request, started_at=NOW).outcome.duration_s
-    backend = SimulatedBackend(time_scale=0.3 / duration_s)
+    backend = SimulatedBackend(time_scale=0.01)
     backend.submit(request)
-    assert backend.poll([request]) == {"a": RUNNING}
-    assert not (request.directory / "result.json").exists()
-    time.sleep(0.35)
+    submitted = json.loads((request.directory / "submitted.json").read_text())
+    began, ends = (datetime.fromisoformat(submitted[at]) for at in ("started_at", "ends_at"))
+    assert (ends - began).total_seconds() == pytest.approx(0.01 * duration_s, rel=1e-3)
+    until(lambda: backend.poll([request])["a"] != RUNNING, "it ends")
     assert outcome_of(backend, request).duration_s == duration_s
 
 
@@ -268,25 +269,28 @@ def test_a_restarted_runner_finds_the_running_and_the_finished_trial(tmp_path: P
     slow.close()
     restarted = SimulatedBackend(time_scale=1.0)
     assert restarted.poll([request]) == {"a": RUNNING}
+    move(request, timedelta(days=-1))
     submitted = json.loads((request.directory / "submitted.json").read_text())
-    earlier = datetime.fromisoformat(submitted["ends_at"]) - timedelta(days=1)
-    submitted["ends_at"] = earlier.isoformat()
-    (request.directory / "submitted.json").write_text(json.dumps(submitted))
     outcome = outcome_of(SimulatedBackend(time_scale=1.0), request)
     assert outcome.started_at.isoformat() == submitted["started_at"]
     assert outcome_of(SimulatedBackend(), request) == outcome
+
+
+def move(request: TrialRequest, by: timedelta) -> None:
+    """Let it have been submitted so much later."""
+    file = request.directory / "submitted.json"
+    moved = {
+        name: (datetime.fromisoformat(at) + by).isoformat()
+        for name, at in json.loads(file.read_text()).items()
+    }
+    file.write_text(json.dumps(moved))
 
 
 def test_a_clock_that_was_set_back_does_not_prolong_a_trial(tmp_path: Path) -> None:
     request, backend = request_at(tmp_path / "trial"), SimulatedBackend(time_scale=1.0)
     backend.submit(request)
     assert backend.poll([request])[request.token] == RUNNING
-    file = request.directory / "submitted.json"
-    later = {
-        name: (datetime.fromisoformat(at) + timedelta(hours=1)).isoformat()
-        for name, at in json.loads(file.read_text()).items()
-    }
-    file.write_text(json.dumps(later))
+    move(request, timedelta(hours=1))
     assert outcome_of(SimulatedBackend(time_scale=1.0), request).status is TrialState.OK
 
 
@@ -309,9 +313,10 @@ def test_a_trial_that_was_never_submitted_is_left_out(tmp_path: Path) -> None:
 
 def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
-    backend = SimulatedBackend(time_scale=0.01)
-    backend.submit(request)
-    time.sleep(0.1)
+    SimulatedBackend(time_scale=1.0).submit(request)
+    move(request, timedelta(seconds=-10))
+    backend = SimulatedBackend(time_scale=1.0)
+    assert backend.poll([request]) == {"a": RUNNING}
     backend.cancel("a")
     outcome = outcome_of(backend, request)
     assert outcome.status is TrialState.CANCELLED

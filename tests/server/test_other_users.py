@@ -26,6 +26,7 @@ from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
 from server.cli.application import app
 from server.unix_socket import listening_unix_socket, own_socket
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.asking import body
 from tests.serving import Served, serving
@@ -106,7 +107,7 @@ def as_stranger() -> Callable[..., str]:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -191,7 +192,7 @@ def test_what_goes_through_the_socket_lets_nobody_in_elsewhere(
         connection, _ = listener.accept()
         with connection:
             sent = connection.recv(65536)
-        assert isinstance(asked.exception(timeout=60), ServiceUnreachable)
+        assert isinstance(asked.exception(timeout=PATIENCE_S), ServiceUnreachable)
     assert sent.startswith(b"POST /api/v1/campaigns ")
     assert b"authorization" not in sent.lower()
     address = urlsplit(service.url)

@@ -10,6 +10,7 @@ import pytest
 from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.question import CampaignInput
+from tests.patience import PATIENCE_S
 from tests.serving import Served, serving
 
 CAMPAIGN: CampaignInput = {
@@ -54,4 +55,4 @@ def client(service: Served) -> Iterator[Client]:
 def finished(service: Served) -> Iterator[CampaignHandle]:
     """A campaign that is done, shared by the tests that only read."""
     with Client(service.url) as connected:
-        yield connected.create(**CAMPAIGN).wait(timeout_s=60)
+        yield connected.create(**CAMPAIGN).wait(timeout_s=PATIENCE_S)

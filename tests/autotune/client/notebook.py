@@ -17,11 +17,11 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
+from tests.patience import PATIENCE_S
 from tests.serving import environment, serving
 
 ROOT = Path(__file__).parents[3]
 NOTEBOOK = ROOT / "docs" / "examples" / "campaign.ipynb"
-CELL_LIMIT_S = 300
 VERSION = 4
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -57,7 +57,7 @@ def executed(notebook: Any, *, url: str, folder: Path) -> Any:
     client = NotebookClient(
         notebook,
         km=kernel,
-        timeout=CELL_LIMIT_S,
+        timeout=PATIENCE_S,
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},

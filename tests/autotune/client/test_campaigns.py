@@ -20,6 +20,7 @@ from autotune.errors import ApiError
 from autotune.schemas import CampaignState
 from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import campaign_input
+from tests.patience import PATIENCE_S
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -100,7 +101,7 @@ def test_pause_resume_cancel_extend_delete(client: Client) -> None:
     with pytest.raises(ApiError) as refused:
         handle.delete()
     assert refused.value.status == 409
-    assert handle.cancel().wait(timeout_s=60).state == CampaignState.CANCELLED
+    assert handle.cancel().wait(timeout_s=PATIENCE_S).state == CampaignState.CANCELLED
     handle.delete()
     with pytest.raises(ApiError) as gone:
         handle.refresh()

@@ -40,6 +40,7 @@ from tests.evaluators.adapter.random_strategies import (
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.evaluators.adapter.samples import strategy as two_ranks
 from tests.evaluators.frameworks.strategies import BASE
+from tests.patience import PATIENCE_S
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
@@ -316,7 +317,7 @@ def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_pa
                     stderr=subprocess.STDOUT,
                 )
             )
-    codes = [process.wait(timeout=300) for process in running]
+    codes = [process.wait(timeout=PATIENCE_S) for process in running]
     parts = [StartPart(names_of(adapter, model, MACHINE, each), 2) for each in plan.strategies]
     log = AdapterLog(adapter.read, [parts])
     for rank in range(ranks):

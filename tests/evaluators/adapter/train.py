@@ -33,7 +33,7 @@ def meet() -> None:
     """Return once all ranks are here; each has an address and a port at which rank 0 waits."""
     place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     if rank:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 500
         while True:
             try:
                 socket.create_connection(place, 5).recv(1)

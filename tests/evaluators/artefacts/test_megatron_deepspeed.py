@@ -30,6 +30,7 @@ from search_spaces.catalog import load_machine, load_model, machine_names
 from search_spaces.machine import Machine
 from tests.evaluators.frameworks.readers import directive, megatron_parser, strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
+from tests.patience import PATIENCE_S
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
@@ -111,7 +112,7 @@ class Cluster:
             cwd=self.root,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -128,7 +129,7 @@ def test_the_script_is_valid_bash_and_asks_for_the_right_nodes(
 ) -> None:
     text = script(strategy, machine=load_machine(machine))
     (tmp_path / "launch.sbatch").write_text(text)
-    subprocess.run(["bash", "-n", str(tmp_path / "launch.sbatch")], check=True, timeout=20)
+    subprocess.run(["bash", "-n", str(tmp_path / "launch.sbatch")], check=True, timeout=PATIENCE_S)
     gpus = str(load_machine(machine).gpus_per_node)
     assert directive(text, "nodes") == str(STRATEGIES[strategy].num_nodes)
     assert directive(text, "ntasks-per-node") == gpus

@@ -24,6 +24,7 @@ from tests.cluster.fixtures import MakeCluster, make_slurm
 from tests.evaluators.adapter import samples
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.local.trials import strategy
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 __all__ = ["make_slurm"]
@@ -33,7 +34,6 @@ pytestmark = pytest.mark.xdist_group("slurm")
 MACHINE = replace(load_machine("local"), gpus_per_node=2)
 ONE_GPU = replace(MACHINE, gpus_per_node=1)
 TINY = load_model("tiny")
-LIMIT_S = 180.0
 
 OVER_TWO_NODES = strategy(2, 2, gradient_accumulation_steps=4, zero_stage=1, num_nodes=2)
 
@@ -45,7 +45,7 @@ open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(told))
 """
 
 
-def run(cluster: Cluster, folder: Path, script: str, *, limit_s: float = LIMIT_S) -> None:
+def run(cluster: Cluster, folder: Path, script: str, *, limit_s: float = PATIENCE_S) -> None:
     """Submit it from `folder` and wait for its end, more often than `sbatch --wait` looks."""
     (folder / "my.sbatch").write_text(script)
     with chdir(folder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ from evaluators.cluster.shell import (
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.cluster.texts import LINE
+from tests.patience import until
 
 __all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm")
-
-ENDS_WITHIN_S = 30.0
 
 
 @settings(
@@ -73,9 +71,7 @@ def test_a_job_has_the_shape_and_the_environment_of_its_profile(
     where = [f"--chdir={tmp_path}", "--output=job.log"]
     job = slurm.command("sbatch", "--parsable", *where, str(tmp_path / "job.sh")).strip()
     shown = slurm.command("scontrol", "show", "job", job)
-    deadline = time.monotonic() + ENDS_WITHIN_S
-    while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until((tmp_path / "ended").exists, "the job ends")
     printed = sorted((tmp_path / "job.log").read_text().splitlines())
     assert printed == [f'{rank}/4 it\'s $HOME; "a b" 1 1' for rank in range(4)]
     for words in ("NumNodes=2", "Partition=batch", "OverSubscribe=NO"):

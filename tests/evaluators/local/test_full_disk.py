@@ -12,8 +12,9 @@ from evaluators.local import LocalBackend
 from evaluators.local.program_backend import LocalProgramBackend
 from evaluators.trial import RUNNING, TrialOutcome
 from tests.evaluators.adapter.samples import my_script
-from tests.evaluators.local.trials import request, strategy, until
+from tests.evaluators.local.trials import request, strategy
 from tests.full_disk import full_disk
+from tests.patience import until
 
 
 @pytest.mark.parametrize("bundled", [True, False])

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 import venv
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +20,7 @@ from evaluators.cluster import ClusterProfile
 from evaluators.local.program_backend import LocalProgramBackend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 def profile_of(adapter: Adapter) -> ClusterProfile:
@@ -36,7 +35,7 @@ def backend(tmp_path: Path) -> Iterator[LocalProgramBackend]:
 
 
 def _request(
-    folder: Path, *, token: str = "one", limit_s: float = 60.0, **changed: Any
+    folder: Path, *, token: str = "one", limit_s: float = PATIENCE_S, **changed: Any
 ) -> TrialRequest:
     largest = changed.get("gradient_accumulation_steps", 1)
     protocol = TrialProtocol(
@@ -55,14 +54,14 @@ def _request(
 
 
 def _ended(backend: LocalProgramBackend, *requests: TrialRequest) -> list[TrialOutcome]:
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
+    def ended() -> list[TrialOutcome]:
         answers = backend.poll(requests)
         outcomes = [answers[request.token] for request in requests]
-        ended = [outcome for outcome in outcomes if isinstance(outcome, TrialOutcome)]
-        if len(ended) == len(requests):
-            return ended
-    raise AssertionError("the trials do not end")
+        found = [outcome for outcome in outcomes if isinstance(outcome, TrialOutcome)]
+        return found if len(found) == len(requests) else []
+
+    found: list[TrialOutcome] = until(ended, "the trials end")
+    return found
 
 
 LAYOUTS: list[dict[str, Any]] = [
@@ -224,11 +223,8 @@ def _ranks_of(request: TrialRequest) -> list[int]:
 
 
 def _runs(request: TrialRequest) -> None:
-    log, until = request.directory / "trial.log", time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if log.exists() and "[1/" in log.read_text():
-            return
-    raise AssertionError("the trial does not begin")
+    log = request.directory / "trial.log"
+    until(lambda: log.exists() and "[1/" in log.read_text(), "the trial begins")
 
 
 def test_an_endless_start_ends_once_its_iterations_agree_and_a_slow_trial_is_given_up(
@@ -264,9 +260,10 @@ def test_an_endless_start_ends_once_its_iterations_agree_and_a_slow_trial_is_giv
 def test_whatever_ends_a_trial_ends_all_of_its_processes(tmp_path: Path, how: str) -> None:
     endless = my_script(tmp_path, change=("{iterations}", "1000000"))
     backend = LocalProgramBackend(profile_of(endless))
-    request = _request(tmp_path, limit_s=4.0 if how == "time limit" else 60.0)
+    request = _request(tmp_path, limit_s=4.0 if how == "time limit" else PATIENCE_S)
     backend.submit(request)
-    _runs(request)
+    if how != "time limit":  # which may end it before it begins
+        _runs(request)
     if how == "cancel":
         backend.cancel(request.token)
     elif how == "close":
@@ -281,8 +278,5 @@ def test_whatever_ends_a_trial_ends_all_of_its_processes(tmp_path: Path, how: st
             "killed": TrialState.CRASHED,
         }
         assert outcome.status is states[how]
-    until = time.monotonic() + PATIENCE_S
-    while _ranks_of(request) and time.monotonic() < until:
-        pass
-    assert not _ranks_of(request)
+    until(lambda: not _ranks_of(request), "its processes have gone")
     backend.close()

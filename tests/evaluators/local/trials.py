@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,8 @@ from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
-# The machine may be busy with much else: these only end what would never end.
 FOREVER = 1_000_000
 
 GPT = Transformer(
@@ -101,14 +98,6 @@ def request(
         protocol=TrialProtocol(**(measured | protocol)),
         directory=directory,
     )
-
-
-def until(condition: Callable[[], object], what: str, *, limit_s: float = PATIENCE_S) -> None:
-    """Wait for `condition`; fails naming `what` did not come about."""
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {limit_s} s: {what}"
-        time.sleep(0.02)
 
 
 def finished(backend: LocalBackend, trial: TrialRequest) -> TrialOutcome:

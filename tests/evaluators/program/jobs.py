@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from evaluators.slurm.batch_script import (
     launcher_of,
 )
 from evaluators.trial import TrialOutcome, TrialRequest
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 SHARED = Scheduling(exclusive=False, partition="batch")
 
@@ -60,10 +59,7 @@ class Job:
         return self.attempt.log.read_text(errors="replace") if self.attempt.log.exists() else ""
 
     def until(self, there: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not there():
-            assert time.monotonic() < end, f"never {what}: {self.log}"
-            time.sleep(0.05)
+        until(there, f"{what}; its log: {self.attempt.log}")
 
     def ended(self) -> ScriptEnd:
         """How its script ended, once it has."""

@@ -11,6 +11,7 @@ import pytest
 
 from evaluators.program.rendezvous import FIRST_PORT, LOCKS, PORTS, RENDEZVOUS
 from tests.cluster import Cluster
+from tests.patience import PATIENCE_S
 
 ADDRESS = "127.0.0.1"
 
@@ -41,23 +42,23 @@ def test_runs_side_by_side_get_ports_of_their_own(tmp_path: Path) -> None:
     assert len(set(ports)) == 3
     assert all(FIRST_PORT <= port < FIRST_PORT + PORTS for port in ports)
     for process, _, _ in found:
-        process.communicate(timeout=10)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_a_port_is_free_again_after_its_run(tmp_path: Path) -> None:
     first, _, port = meet(tmp_path, MASTER_ADDR=ADDRESS)
-    first.communicate(timeout=10)
+    first.communicate(timeout=PATIENCE_S)
     second, _, again = meet(tmp_path, MASTER_ADDR=ADDRESS)
-    second.communicate(timeout=10)
+    second.communicate(timeout=PATIENCE_S)
     assert again == port
 
 
 def test_a_port_at_which_something_listens_is_passed_over(tmp_path: Path) -> None:
     first, _, port = meet(tmp_path, MASTER_ADDR=ADDRESS)
-    first.communicate(timeout=10)
+    first.communicate(timeout=PATIENCE_S)
     with socket.create_server((ADDRESS, port)):
         second, _, other = meet(tmp_path, MASTER_ADDR=ADDRESS)
-        second.communicate(timeout=10)
+        second.communicate(timeout=PATIENCE_S)
     assert other != port
 
 
@@ -74,7 +75,7 @@ def test_a_folder_of_locks_that_others_can_write_is_not_used(tmp_path: Path, tra
         named = tmp_path / "link"
         named.symlink_to(locks)
     process, _, _ = meet(tmp_path, locks=named, MASTER_ADDR=ADDRESS)
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.xdist_group("slurm")
@@ -83,5 +84,5 @@ def test_a_node_whose_name_is_none_of_the_networks_is_met_at_its_address(
 ) -> None:
     assert slurm.nodes[1] == "n02"
     process, address, _ = meet(tmp_path, SLURM_JOB_NODELIST="n[02-04]", MASTER_ADDR="")
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE_S)
     assert address == ADDRESS

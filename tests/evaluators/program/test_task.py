@@ -13,6 +13,7 @@ import pytest
 
 from evaluators.program import task
 from evaluators.program.program import Launcher
+from tests.patience import PATIENCE_S
 
 # What nvidia-smi 535 prints for two GPUs of which the second tells nothing, and what rocm-smi of
 # ROCm 5 and 6 prints for one MI250X (two GCDs) and for two MI300X.
@@ -57,7 +58,7 @@ def start(folder: Path, *command: str, path: str = "", **variables: str) -> subp
 
 
 def printed(process: subprocess.Popen[str]) -> list[str]:
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     return out.splitlines()
 
 
@@ -183,7 +184,7 @@ def test_the_sampler_goes_when_its_task_is_killed(tmp_path: Path) -> None:
     assert all(process.nice() == 19 for process in below)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    gone, left = psutil.wait_procs(below, timeout=5)
+    gone, left = psutil.wait_procs(below, timeout=PATIENCE_S)
     assert gone
     assert not left
     run.stdout.close()

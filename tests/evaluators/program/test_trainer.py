@@ -23,6 +23,7 @@ from search_spaces.strategy import Strategy
 from tests.cluster import Cluster
 from tests.evaluators.local.trials import FOREVER, WIDE, request, strategy
 from tests.evaluators.program.jobs import SHARED, Job, ended
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 PROFILE = ClusterProfile(name="test", slurm=SHARED)
@@ -42,7 +43,7 @@ def nodes(slurm: Cluster) -> Iterator[Cluster]:
 def left_over(cluster: Cluster) -> list[int]:
     """Processes of trials on any node; those that have just been killed may still be going."""
     running = [psutil.Process(pid) for name in cluster.nodes for pid in cluster.processes(name)]
-    _, left = psutil.wait_procs(running, timeout=5)
+    _, left = psutil.wait_procs(running, timeout=PATIENCE_S)
     return [process.pid for process in left]
 
 

@@ -16,7 +16,8 @@ from evaluators.attempt.attempt import Attempt, attempts_of
 from evaluators.ray.backend import RayBackend
 from evaluators.trial import TrialRequest
 from tests.evaluators.ray.conftest import MakeBackend
-from tests.evaluators.slurm.trials import QUICK, finish, request, run, standing, wait
+from tests.evaluators.slurm.trials import QUICK, finish, request, run, standing
+from tests.patience import until
 from tests.ray_nodes import RayNodes
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -27,7 +28,7 @@ TIMES = "date +%s.%N >began; {srun} sleep 0.3; date +%s.%N >ended; echo 1 >resul
 
 
 def wait_running(backend: RayBackend, trial: TrialRequest) -> None:
-    wait(lambda: standing(backend, trial).phase == "running")
+    until(lambda: standing(backend, trial).phase == "running")
 
 
 def sleepers() -> list[int]:
@@ -85,7 +86,7 @@ def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
     failed = request(tmp_path, "failing", nodes=2)
     for each in (limited, cancelled, failed):
         backend.submit(each)
-    wait(lambda: len(sleepers()) >= 2)
+    until(lambda: len(sleepers()) >= 2)
     wait_running(backend, cancelled)
     backend.cancel(cancelled.token)
     outcomes = finish(backend, limited, cancelled, failed)
@@ -107,7 +108,7 @@ def test_what_was_fetched_of_a_log_takes_no_room_on_its_node(
     backend = make_backend(f"{printing}; {waiting}; echo 1 >result")
     backend.submit(trial)
     place = "autotune-*/*/attempt-1/trial.log"
-    wait(
+    until(
         lambda: any(
             there.stat().st_size == 8_000_000 and 512 * there.stat().st_blocks < 6_500_000
             for there in tmp_path.glob(place)
@@ -125,7 +126,7 @@ def test_too_wide_a_trial_says_what_it_waits_for(make_backend: MakeBackend, tmp_
     backend, trial = make_backend(), request(tmp_path, nodes=4)
     backend.submit(trial)
     expected = "it needs 4 nodes with 2 CPU each, and Ray has 3"
-    wait(lambda: standing(backend, trial).reason == expected)
+    until(lambda: standing(backend, trial).reason == expected)
     backend.cancel(trial.token)
     assert [outcome.status for outcome in finish(backend, trial)] == [TrialState.CANCELLED]
 
@@ -144,7 +145,7 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
         "backend = RayBackend(profile, program=Lines(text=sys.argv[3]))\n"
         "trials = [request(Path(sys.argv[2]), f'trial-{n}', nodes=3) for n in range(2)]\n"
         "for trial in trials: backend.submit(trial)\n"
-        "wait(lambda: standing(backend, trials[0]).phase == 'running')\n"
+        "until(lambda: standing(backend, trials[0]).phase == 'running')\n"
         "print('running', flush=True)\n"
         "while True: time.sleep(1)\n"
     )
@@ -167,14 +168,14 @@ def test_a_node_that_dies_is_not_the_trials_fault(
 ) -> None:
     backend, trial = make_backend(FIRST_FOREVER), request(tmp_path, nodes=3)
     backend.submit(trial)
-    wait(lambda: len(sleepers()) == 6)
+    until(lambda: len(sleepers()) == 6)
     ray_nodes.kill_node()
     try:
-        wait(lambda: len(attempts_of(trial)) == 2)
+        until(lambda: len(attempts_of(trial)) == 2)
         first = Attempt(request=trial, number=1)
         assert abandoned_status(first.folder) == "node_fail"
         assert not sleepers()
-        wait(lambda: standing(backend, trial).reason.endswith("and Ray has 2"))
+        until(lambda: standing(backend, trial).reason.endswith("and Ray has 2"))
     finally:
         ray_nodes.start()
     (outcome,) = finish(backend, trial)
@@ -197,13 +198,13 @@ def test_a_head_that_dies_is_waited_for(
     backend.submit(running)
     wait_running(backend, running)
     other_nodes.kill_head()
-    wait(lambda: not sleepers())
+    until(lambda: not sleepers())
     backend.submit(waiting)
-    wait(lambda: standing(backend, waiting).reason.startswith("Ray does not answer"))
+    until(lambda: standing(backend, waiting).reason.startswith("Ray does not answer"))
     silent = standing(backend, running)
     assert (silent.phase, silent.reason[:20]) == ("running", "Ray does not answer ")
     other_nodes.start()
-    wait(lambda: len(attempts_of(running)) == 2)
+    until(lambda: len(attempts_of(running)) == 2)
     assert abandoned_status(Attempt(request=running, number=1).folder) == "lost"
     backend.cancel(waiting.token)
     outcomes = finish(backend, running, waiting)

@@ -6,8 +6,9 @@ from pathlib import Path
 from evaluators.cluster.profile import RayCluster
 from evaluators.ray.backend import RayBackend
 from evaluators.trial_files import read_result
-from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, request, standing, wait
+from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, request, standing
 from tests.full_disk import full_disk
+from tests.patience import until
 
 
 def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:
@@ -17,8 +18,8 @@ def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:
     with full_disk(tmp_path / "full") as disk:
         trial = request(disk.folder)
         backend.submit(trial)
-        wait(lambda: "No space left" in standing(backend, trial).reason)
+        until(lambda: "No space left" in standing(backend, trial).reason)
         disk.make_room()
-        wait(lambda: standing(backend, trial).reason.startswith("Ray does not answer"))
+        until(lambda: standing(backend, trial).reason.startswith("Ray does not answer"))
         backend.close()
         assert read_result(trial.directory) is None

@@ -23,9 +23,9 @@ from tests.evaluators.slurm.trials import (
     request,
     run,
     standing,
-    wait,
     wait_begun,
 )
+from tests.patience import until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -55,7 +55,7 @@ def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None
     )
     backend, trial = backends.make("sleep 1000", profile=once), request(tmp_path)
     backend.submit(trial)
-    job_id = wait(lambda: standing(backend, trial).job_id)
+    job_id = until(lambda: standing(backend, trial).job_id)
     backends.cluster.command("scancel", str(job_id))
     (cancelled,) = finish(backend, trial)
     assert cancelled.status is TrialState.CANCELLED
@@ -71,11 +71,11 @@ def test_a_job_that_the_queue_has_forgotten_is_looked_up(
     backend, trial = backends.make("sleep 1000"), request(tmp_path)
     backend.submit(trial)
     wait_begun(backend, trial)
-    node = wait(lambda: standing(backend, trial).host)
+    node = until(lambda: standing(backend, trial).host)
     backend.close()
     backends.cluster.down(node)
     name = Attempt(request=trial, number=1).name
-    wait(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
+    until(lambda: name not in backends.cluster.command("squeue", "--states=all", "--format=%j"))
     if back:
         backends.cluster.resume(node)
     at_once = replace(PROFILE, polling=replace(PROFILE.polling, settle_s=0.1))
@@ -91,9 +91,9 @@ def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:
     backend = backends.make("{srun} sleep 3; echo 1 >result")
     first, second = request(tmp_path, "first"), request(tmp_path, "second")
     backend.submit(first)
-    wait(lambda: standing(backend, first).job_id)
+    until(lambda: standing(backend, first).job_id)
     backend.submit(second)
-    shown = wait(lambda: (s := standing(backend, second)).reason.startswith("no more") and s)
+    shown = until(lambda: (s := standing(backend, second)).reason.startswith("no more") and s)
     assert "MaxSubmitJob" in shown.reason
     assert [o.status.value for o in finish(backend, first, second)] == ["ok", "ok"]
     backends.cluster.command(*limit, "MaxSubmitJobs=-1")

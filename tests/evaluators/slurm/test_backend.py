@@ -21,8 +21,8 @@ from tests.evaluators.slurm.trials import (
     run,
     runs,
     standing,
-    wait,
 )
+from tests.patience import until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -110,11 +110,11 @@ def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_p
     first = backends.make("sleep 1000", profile=SITES_PACE)
     for each in trials:
         first.submit(each)
-    wait(lambda: all(standing(first, each).job_id for each in trials))
+    until(lambda: all(standing(first, each).job_id for each in trials))
     first.close()
     later = backends.make("sleep 1000", profile=SITES_PACE)
-    until = time.monotonic() + SITES_PACE.polling.settle_s + 1.5
-    while time.monotonic() < until:
+    ends = time.monotonic() + SITES_PACE.polling.settle_s + 1.5
+    while time.monotonic() < ends:
         assert all(isinstance(each, TrialProgress) for each in later.poll(trials).values())
         time.sleep(0.1)
     assert later.tracker.slurm.calls["sbatch"] == 0

@@ -23,8 +23,8 @@ from evaluators.slurm.batch_script import (
     launcher_of,
     run_script,
 )
-from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run, wait
-from tests.patience import PATIENCE_S
+from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
+from tests.patience import PATIENCE_S, until
 
 NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
 
@@ -95,7 +95,7 @@ def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path:
 
     def look_again(job: subprocess.Popen[bytes]) -> None:
         seen = looks.stat().st_size
-        wait(lambda: looks.stat().st_size > seen + 2 or job.poll() is not None)
+        until(lambda: looks.stat().st_size > seen + 2 or job.poll() is not None)
         assert job.poll() is None
 
     with subprocess.Popen(["bash", "-c", script], env=variables) as job:

@@ -23,9 +23,9 @@ from tests.evaluators.slurm.trials import (
     request,
     run,
     standing,
-    wait,
     wait_begun,
 )
+from tests.patience import until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -43,9 +43,9 @@ def test_cancelling_ends_our_jobs_and_only_ours(
     ).strip()
     running, waiting = request(tmp_path, "running", nodes=7), request(tmp_path, "waiting", nodes=7)
     backend.submit(running)
-    wait(lambda: standing(backend, running).phase == "running")
+    until(lambda: standing(backend, running).phase == "running")
     backend.submit(waiting)
-    wait(lambda: standing(backend, waiting).reason == "waiting for free nodes (Resources)")
+    until(lambda: standing(backend, waiting).reason == "waiting for free nodes (Resources)")
     unsent = request(tmp_path, "unsent")
     backend.submit(unsent)
     for trial in (unsent, running, waiting):
@@ -55,7 +55,7 @@ def test_cancelling_ends_our_jobs_and_only_ours(
     assert {o.status for o in outcomes} == {TrialState.CANCELLED}
     assert {o.error for o in outcomes} == {"cancelled"}
     assert outcomes[1].duration_s == outcomes[2].duration_s == 0
-    wait(lambda: list(slurm.jobs()) == [foreign])
+    until(lambda: list(slurm.jobs()) == [foreign])
     assert backends.make().poll([waiting])[waiting.token] == outcomes[1]
 
 
@@ -71,7 +71,7 @@ def test_a_cancelled_trial_stays_cancelled_in_another_process(
     (trial.directory / "cancelled").touch()
     (outcome,) = finish(backends.make(), trial)
     assert outcome.status is TrialState.CANCELLED
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_a_job_that_comes_too_late_only_ends(
@@ -80,12 +80,12 @@ def test_a_job_that_comes_too_late_only_ends(
     trial = request(tmp_path)
     backend = backends.make(ENDLESS)
     backend.submit(trial)
-    wait(lambda: standing(backend, trial).phase == "running")
+    until(lambda: standing(backend, trial).phase == "running")
     backend.cancel(trial.token)
     finish(backend, trial)
     shutil.rmtree(trial.directory / "attempt-1" / "claim", ignore_errors=True)
     slurm.command("sbatch", str(trial.directory / "attempt-1" / "job.sh"))
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
     assert not begun(trial)
 
 
@@ -100,10 +100,10 @@ def test_a_trial_whose_job_somebody_else_cancelled_runs_again(
     backend.submit(trial)
     holding.submit(held)
     wait_begun(backend, trial)
-    slurm.command("scancel", wait(lambda: standing(backend, trial).job_id))
+    slurm.command("scancel", until(lambda: standing(backend, trial).job_id))
     for number in (1, 2):
         name = Attempt(request=held, number=number).name
-        wait(lambda: holding.poll([held]) and name in queue(slurm))  # noqa: B023
+        until(lambda: holding.poll([held]) and name in queue(slurm))  # noqa: B023
         slurm.command("scancel", f"--name={name}")
     (ended,) = finish(backend, trial)
     assert ended.status is TrialState.OK
@@ -127,7 +127,7 @@ def test_a_held_job_waits_until_it_is_released(
         profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
     )
     backend.submit(trial)
-    held = wait(lambda: (s := standing(backend, trial)).reason.startswith("held") and s)
+    held = until(lambda: (s := standing(backend, trial)).reason.startswith("held") and s)
     assert held.phase == "waiting"
     slurm.command("scontrol", "release", held.job_id)
     (outcome,) = finish(backend, trial)
@@ -154,7 +154,7 @@ def test_a_folder_that_the_nodes_do_not_see_is_said_alike_each_time(
     trials = [request(tmp_path, f"trial-{n}") for n in range(2)]
     for each in trials:
         backend.submit(each)
-    wait(lambda: all(standing(backend, each).job_id for each in trials))
+    until(lambda: all(standing(backend, each).job_id for each in trials))
     held = [standing(backend, each).job_id or "" for each in trials]
     for each, job_id in zip(trials, held, strict=True):
         (each.directory / "attempt-1").rename(each.directory / "elsewhere")

@@ -20,7 +20,7 @@ from evaluators.slurm.commands import (
 )
 from evaluators.slurm.jobs import SlurmJob
 from tests.cluster.cluster import Cluster
-from tests.evaluators.slurm.trials import wait
+from tests.patience import until
 
 on_slurm = pytest.mark.xdist_group("slurm")
 
@@ -39,7 +39,7 @@ def test_a_command_is_ended_with_all_that_it_started() -> None:
     )
     assert code is None
     assert time.monotonic() - started < 10
-    wait(lambda: ["sleep", "654321"] not in command_lines())
+    until(lambda: ["sleep", "654321"] not in command_lines())
 
 
 def running(commands: Slurm, job_id: str) -> SlurmJob | None:
@@ -62,12 +62,12 @@ def test_a_job_is_submitted_seen_and_ended(slurm: Cluster, tmp_path: Path) -> No
     commands = Slurm()
     name = "a|b c'd\"e$x`y"
     job_id = commands.sbatch(script(tmp_path, f"--job-name={name}"))
-    job = wait(lambda: running(commands, job_id))
+    job = until(lambda: running(commands, job_id))
     assert (job.id, job.name, job.state) == (job_id, name, "RUNNING")
     assert job.submitted_at == pytest.approx(time.time(), abs=30)
     assert commands.nodes("n[01-02,04]") == ["n01", "n02", "n04"]
     commands.scancel([job_id, "999999"])
-    wait(lambda: {j.state for j in commands.squeue() if j.id == job_id} == {"CANCELLED"})
+    until(lambda: {j.state for j in commands.squeue() if j.id == job_id} == {"CANCELLED"})
     assert commands.calls["sbatch"] == 1
     with pytest.raises(AccountingDisabled):
         commands.sacct([name], since=0)
@@ -110,7 +110,7 @@ def test_a_surrounding_allocation_leaves_our_jobs_alone(
     )
     named = ClusterProfile(name="named", slurm=Scheduling(partition="batch"))
     Slurm.of(named).sbatch(path, "--partition=batch")
-    wait(variables_file.exists)
+    until(variables_file.exists)
     variables = dict(line.partition("=")[::2] for line in variables_file.read_text().splitlines())
     assert variables["SLURM_JOB_ID"] != "4711"
     assert variables["SLURM_JOB_PARTITION"] == "batch"
@@ -119,7 +119,7 @@ def test_a_surrounding_allocation_leaves_our_jobs_alone(
     variables_file.unlink()
     slurm.wait_idle()
     Slurm.of(ClusterProfile(name="unnamed")).sbatch(path)
-    wait(variables_file.exists)
+    until(variables_file.exists)
     assert "SLURM_JOB_PARTITION=short" in variables_file.read_text(), "a user's own default holds"
 
 

@@ -15,7 +15,8 @@ from search_spaces.catalog import load_model
 from search_spaces.space import SearchSpace
 from tests.cluster.cluster import Cluster
 from tests.evaluators.program.checkout import make_checkout
-from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine, wait
+from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -69,13 +70,13 @@ def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_pa
     made = evaluator(tmp_path / "trials")
     assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
     assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_a_search_out_of_time_leaves_no_jobs(slurm: Cluster, tmp_path: Path) -> None:
     made = evaluator(tmp_path / "trials", "sleep 1000")
     assert set(search(made, tmp_path, timeout=2)) == {"F_cancelled"}
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
@@ -95,10 +96,10 @@ def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     assert " trials, 0 failed" in done.stdout, done.stdout
     assert "tokens/s" in done.stdout
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())

@@ -9,8 +9,9 @@ import pytest
 from autotune.schemas import TrialState
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import pilot, requests
-from tests.evaluators.slurm.trials import Backends, finish, request, run, standing, wait
+from tests.evaluators.slurm.trials import Backends, finish, request, run, standing
 from tests.full_disk import full_disk
+from tests.patience import until
 
 ROOMLESS = "its folder cannot be written: "
 
@@ -21,7 +22,7 @@ def test_a_trial_waits_for_room_before_it_is_submitted(backends: Backends, tmp_p
     with full_disk(tmp_path / "full") as disk:
         trial = request(disk.folder)
         backend.submit(trial)
-        wait(lambda: standing(backend, trial).reason == f"{ROOMLESS}No space left on device")
+        until(lambda: standing(backend, trial).reason == f"{ROOMLESS}No space left on device")
         disk.make_room()
         assert finish(backend, trial)[0].status is TrialState.OK
 
@@ -34,7 +35,7 @@ def test_a_step_waits_for_room_before_it_is_started(slurm: Cluster, tmp_path: Pa
         run(backend, first)
         disk.fill()
         backend.submit(second)
-        wait(lambda: standing(backend, second).reason.startswith(ROOMLESS))
+        until(lambda: standing(backend, second).reason.startswith(ROOMLESS))
         disk.make_room()
         assert finish(backend, second)[0].status is TrialState.OK
     assert len(slurm.jobs()) == 1

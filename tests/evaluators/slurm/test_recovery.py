@@ -35,9 +35,9 @@ from tests.evaluators.slurm.trials import (
     run,
     runs,
     standing,
-    wait,
     wait_begun,
 )
+from tests.patience import until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -63,12 +63,12 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
     ) as process:
         assert process.stdout
         process.stdout.readline()
-        wait(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
+        until(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
         process.kill()
     outcomes = run(backends.make(COUNTED), *requests)
     assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in requests] == [1] * 6
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_what_was_to_be_submitted_while_the_clock_was_ahead_is_submitted(
@@ -96,7 +96,7 @@ def test_what_sbatch_did_not_send_while_the_clock_was_ahead_is_sent_when_it_no_l
         ahead.setattr(time, "time", lambda: clock() + 5000.0)
         ahead.setenv("PATH", f"{commands}:{os.environ['PATH']}")
         backend.submit(asked)
-        wait(lambda: (backend.poll([asked]), backend.tracker.trouble)[1])
+        until(lambda: (backend.poll([asked]), backend.tracker.trouble)[1])
     (outcome,) = finish(backend, asked)
     assert outcome.status == TrialState.OK
     assert runs(asked) == 1
@@ -110,14 +110,14 @@ def test_a_client_that_is_killed_in_flight_leaves_one_run(
     killed, moments = 0, cycle((0.004, 0.002, 0.0))  # an sbatch may be done sooner than the first
     for each in trials:
         backend.submit(each)
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
+    ends = time.monotonic() + 1.5
+    while not killed or time.monotonic() < ends:
         killed += kill_clients(after_s=next(moments))
     outcomes = finish(backend, *trials)
     assert killed
     assert {o.status for o in outcomes} == {TrialState.OK}
     assert [runs(each) for each in trials] == [1] * 8
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def kill_clients(*, after_s: float) -> int:
@@ -154,16 +154,16 @@ def test_a_controller_that_is_down_delays_and_loses_nothing(
     early, late, cancelled = (request(tmp_path, name) for name in ("early", "late", "cancelled"))
     backend.submit(early)
     backend.submit(cancelled)
-    wait(lambda: all((each.directory / "held").exists() for each in (early, cancelled)))
-    wait(lambda: standing(backend, cancelled).phase == "running")
+    until(lambda: all((each.directory / "held").exists() for each in (early, cancelled)))
+    until(lambda: standing(backend, cancelled).phase == "running")
     slurm.stop_controller()
     backend.submit(late)
     backend.cancel(cancelled.token)
-    waiting = wait(
+    waiting = until(
         lambda: (s := standing(backend, late)).reason.startswith("Slurm does not answer") and s
     )
     assert waiting.phase == "waiting"
-    silent = wait(lambda: (s := standing(backend, cancelled)).reason and s)
+    silent = until(lambda: (s := standing(backend, cancelled)).reason and s)
     assert silent.phase == "running"
     assert silent.reason.startswith("Slurm does not answer since ")
     slurm.start_controller()
@@ -171,7 +171,7 @@ def test_a_controller_that_is_down_delays_and_loses_nothing(
     assert [o.status.value for o in outcomes[:2]] == ["ok", "ok"]
     assert outcomes[2].status is TrialState.CANCELLED
     assert runs(early) == runs(late) == 1
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_a_rolled_back_controller_is_set_right(
@@ -185,7 +185,7 @@ def test_a_rolled_back_controller_is_set_right(
     slurm.wait_saved(since=began)
     first = run(backend, ended)[0]
     backend.submit(vanished)
-    wait(
+    until(
         lambda: (
             backend.poll([vanished])
             and read_attempt_files(Attempt(request=vanished, number=1).folder).job_id
@@ -234,7 +234,7 @@ def test_a_node_that_failed_twice_is_left_out(
         slurm.down("n01")
         finish(backend, trial)
         slurm.resume("n01")
-        wait(lambda: slurm.states()["n01"] == "idle")
+        until(lambda: slurm.states()["n01"] == "idle")
     third = request(tmp_path, "third")
     (outcome,) = run(backends.make(), third)
     assert outcome.host == "n02"
@@ -276,7 +276,7 @@ def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.NODE_FAIL
     assert outcome.error == "a node failed under it, in each of 2 attempts"
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
@@ -327,11 +327,11 @@ def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(
         backend, trial = backends.make("sleep 1000"), request(tmp_path)
         backend.submit(trial)
         wait_begun(backend, trial)
-        node = wait(lambda: standing(backend, trial).host)
+        node = until(lambda: standing(backend, trial).host)
         backend.close()
         cluster.down(node)
         name = Attempt(request=trial, number=1).name
-        wait(lambda: name not in cluster.command("squeue", "--states=all", "--format=%j"))
+        until(lambda: name not in cluster.command("squeue", "--states=all", "--format=%j"))
         (outcome,) = finish(backends.make(), trial)
         assert outcome.status is TrialState.OK
         assert outcome.host != node
@@ -349,8 +349,8 @@ def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
     other = backends.make()
     (outcome,) = run(other, second)
     assert outcome.status is TrialState.OK
-    wait(lambda: len(slurm.jobs()) == 1)
-    wait(lambda: standing(backend, first).phase == "running")
+    until(lambda: len(slurm.jobs()) == 1)
+    until(lambda: standing(backend, first).phase == "running")
 
 
 def test_an_older_job_of_the_same_name_is_not_taken_for_ours(
@@ -372,10 +372,10 @@ def test_two_jobs_of_one_attempt_run_it_once(
     backend = backends.make(COUNTED)
     trial = request(tmp_path)
     backend.submit(trial)
-    wait(lambda: backend.poll([trial]) and (trial.directory / "attempt-1" / "job.json").exists())
+    until(lambda: backend.poll([trial]) and (trial.directory / "attempt-1" / "job.json").exists())
     for _ in range(3):
         slurm.command("sbatch", str(trial.directory / "attempt-1" / "job.sh"))
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
     assert runs(trial) == 1

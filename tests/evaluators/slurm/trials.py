@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
 from tests.evaluators.local.trials import strategy
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 PROFILE = ClusterProfile(
     name="test",
@@ -146,19 +145,10 @@ def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialReques
         machine=machine(),
         strategy=strategy(num_nodes=nodes),
         protocol=TrialProtocol(
-            accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", 120.0)
+            accumulations=(1, 2), time_limit_s=changes.get("time_limit_s", PATIENCE_S)
         ),
         directory=trials / token,
     )
-
-
-def wait(what: Callable[[], Any], *, limit_s: float = PATIENCE_S) -> Any:
-    """What it returns, once that is true."""
-    until = time.monotonic() + limit_s
-    while not (value := what()):
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.05)
-    return value
 
 
 def standing(backend: Backend, trial: TrialRequest) -> TrialProgress:
@@ -167,9 +157,7 @@ def standing(backend: Backend, trial: TrialRequest) -> TrialProgress:
     return progress
 
 
-def finish(
-    backend: Backend, *trials: TrialRequest, limit_s: float = PATIENCE_S
-) -> Sequence[TrialOutcome]:
+def finish(backend: Backend, *trials: TrialRequest) -> Sequence[TrialOutcome]:
     """The outcome of each, in order."""
     outcomes: dict[str, TrialOutcome] = {}
 
@@ -178,7 +166,7 @@ def finish(
         outcomes.update({k: v for k, v in answers.items() if isinstance(v, TrialOutcome)})
         return len(outcomes) == len(trials)
 
-    wait(all_ended, limit_s=limit_s)
+    until(all_ended)
     return [outcomes[each.token] for each in trials]
 
 
@@ -201,4 +189,4 @@ def begun(trial: TrialRequest, number: int = 1) -> bool:
 
 def wait_begun(backend: SlurmBackend, trial: TrialRequest, number: int = 1) -> None:
     """Until a job runs that attempt."""
-    wait(lambda: backend.poll([trial]) and begun(trial, number))
+    until(lambda: backend.poll([trial]) and begun(trial, number))

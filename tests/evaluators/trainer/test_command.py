@@ -82,7 +82,7 @@ def test_a_file_that_is_no_request_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "trial.json"
     file.write_text("{}")
     done = subprocess.run(
-        command("--request", file), capture_output=True, text=True, timeout=60, check=False
+        command("--request", file), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 2
     assert "no trial request" in done.stderr

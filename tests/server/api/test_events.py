@@ -18,6 +18,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import pause_campaign, resume_campaign
+from tests.patience import PATIENCE_S
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import created, with_trials
 
@@ -32,7 +33,7 @@ def stream(
         live.url + path,
         headers=live.headers | (headers or {}),
         params=params,
-        timeout=10,
+        timeout=PATIENCE_S,
         trust_env=False,
     ) as answer:
         assert answer.status_code == 200

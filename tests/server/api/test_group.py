@@ -21,6 +21,7 @@ from server.store import Store
 from server.store.users import add_user, renew_user, revoke_user
 from server.tokens import token_hash
 from tests.evaluators.adapter.samples import MACHINE, MODEL
+from tests.patience import PATIENCE_S
 from tests.server.asking import body
 from tests.server.conftest import opened_store
 from tests.server.entitled import ADDRESS
@@ -258,7 +259,7 @@ def test_a_stream_ends_once_its_user_is_revoked(sqlite_settings: Settings, *, id
             revoke_user(session, "sue")
         if not idle:
             group.made("sam", name="after")
-        told = following.result(timeout=60).text
+        told = following.result(timeout=PATIENCE_S).text
     assert "after" not in told
 
 

@@ -16,6 +16,7 @@ from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAME
 from server.app import create_app
 from server.settings import Settings
 from server.store.users import add_user
+from tests.patience import PATIENCE_S
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import body
 
@@ -167,7 +168,7 @@ def test_one_user_cannot_take_the_turns_of_others(crowded: tuple[Live, dict[str,
 def when(live: Live, token: str, status: int) -> httpx2.Response:
     """Return the answer to a user's GET once it has this status."""
     headers = {"Authorization": f"Bearer {token}"}
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE_S
     with httpx2.Client(base_url=live.url, headers=headers, trust_env=False, timeout=1) as client:
         while time.monotonic() < ends:
             with suppress(httpx2.ReadTimeout):  # it waits for its turn, and others follow it
@@ -192,7 +193,7 @@ def test_streams_of_one_user_leave_those_of_others(crowded: tuple[Live, dict[str
 
 def connected(live: Live) -> socket.socket:
     host, _, port = live.url.removeprefix("http://").partition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def read_to_the_end(client: socket.socket) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 from pathlib import Path
 from platform import node
 
@@ -83,9 +82,7 @@ def test_what_runners_have_counted_is_told_of_each(
     runner = Runner(sqlite_settings.model_copy(update={"lease_s": 0.03}), store)
     while client.get(f"/api/v1/campaigns/{campaign.id}").json()["state"] != "done":
         runner.round()
-    until_told = time.monotonic() + 30
     while of(figures(client), "autotune_trials_ended_total", state="ok") == 0:
-        assert time.monotonic() < until_told
         runner.round()
     found = figures(client)
     ended = of(found, "autotune_trials", state="ok")

@@ -14,6 +14,7 @@ import pytest
 
 from autotune.schemas import Problem
 from server.cli.failures import ExitCode, explained
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
@@ -300,7 +301,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == ExitCode.FAILED

@@ -16,6 +16,7 @@ from server.figures.trajectory import Trajectory, trajectory
 from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start
 from server.store.trials import all_trials
+from tests.patience import PATIENCE_S
 from tests.server.asking import STRATEGY
 from tests.server.dashboard.conftest import Service
 
@@ -27,7 +28,7 @@ def get(service: Service, path: str) -> tuple[int, dict[str, str], str]:
             Request(
                 service.url + path, headers={"Authorization": f"Bearer {service.access.token}"}
             ),
-            timeout=30,
+            timeout=PATIENCE_S,
         ) as answer:
             return answer.status, dict(answer.headers), answer.read().decode(errors="replace")
     except HTTPError as refusal:

@@ -5,7 +5,6 @@ REST of two users -> four processes -> a real Slurm, a real Ray cluster, the sim
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from server.store.users import add_user
 from server.store.waiting import note_waiting
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.server import postgres
 from tests.server.asking import body
@@ -80,11 +79,8 @@ class SharedService:
         self.runners.append(RunnerProcess(self.settings.model_copy(update=takes)))
 
     def until_done(self, user: str, campaign: Campaign) -> Campaign:
-        ends = time.monotonic() + PATIENCE_S
-        while (now := self.campaign(user, campaign)).state != "done":
-            assert time.monotonic() < ends, f"{now.state}: {now.reason}"
-            time.sleep(0.2)
-        return now
+        until(lambda: self.campaign(user, campaign).state == "done", f"campaign {campaign.id} done")
+        return self.campaign(user, campaign)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.events import last_event_id
 from server.store.trials import all_trials
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.asking import body
 
@@ -41,8 +42,7 @@ KILLS = int(os.environ.get("AUTOTUNE_KILLS", "0"))
 """So many at random; otherwise two."""
 EACH = ["sqlite", "postgresql"]
 MARK = "AUTOTUNE_KILL_TEST"
-END_LIMIT_S = 120.0
-LONGEST_S = 60.0 + 30.0 * max(KILLS, 3)
+LONGEST_S = PATIENCE_S + 30.0 * KILLS
 SEED = 20
 TARGETS = ("runner", "service", "both")
 
@@ -141,7 +141,7 @@ class MarkedService:
         if target in {"service", "both"}:
             self.process.kill()
             self.process.communicate()
-        _, alive = psutil.wait_procs(below, END_LIMIT_S)
+        _, alive = psutil.wait_procs(below, PATIENCE_S)
         assert not alive, f"outlived a kill of the {target}: {[p.cmdline() for p in alive]}"
         if target != "runner":
             self.start()
@@ -149,7 +149,7 @@ class MarkedService:
     def stop(self) -> None:
         assert self.process
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=END_LIMIT_S)
+        self.process.communicate(timeout=PATIENCE_S)
         assert self.processes() == []
 
 

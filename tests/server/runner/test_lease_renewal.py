@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select, text
@@ -16,17 +14,10 @@ from server.store.columns import database_seconds
 from server.store.runners import known_runners
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.server.asking import created
 
 LEASE_S = 0.6
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < ends, "it never came to hold"
-        time.sleep(0.02)
 
 
 def lease_left_s(store: Store, campaign_id: int) -> float:

@@ -95,7 +95,7 @@ QUESTION: dict[str, Any] = {
         "confirmations": 1,
         "measured_iterations": 2,
         "most_iterations": 2,
-        "time_limit_s": 120.0,
+        "time_limit_s": PATIENCE_S,
     },
 }
 ONE: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
@@ -239,7 +239,7 @@ def test_a_campaign_searches_confirms_and_recommends(
 def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
     service: SlurmService, slurm: Cluster
 ) -> None:
-    longer = {"confirmations": 0, "measured_iterations": 40, "time_limit_s": 120.0}
+    longer = {"confirmations": 0, "measured_iterations": 40, "time_limit_s": PATIENCE_S}
     campaign = service.create(**ONE | {"protocol": longer})
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
     before = {trial.token: trial.job_id for trial in service.trials(campaign)}

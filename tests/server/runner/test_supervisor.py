@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import psutil
 from structlog.testing import capture_logs
@@ -14,14 +12,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from tests.patience import PATIENCE_S
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
+from tests.patience import PATIENCE_S, until
 
 
 def run(settings: Settings) -> subprocess.CompletedProcess[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
 from tests.evaluators.program.checkout import make_checkout
+from tests.patience import PATIENCE_S
 from tests.server.entitled import entitled
 
 END_LIMIT_S = 15.0
@@ -76,7 +75,7 @@ QUESTION: dict[str, Any] = {
         "confirmations": 0,
         "measured_iterations": 1,
         "most_iterations": 1,
-        "time_limit_s": 120.0,
+        "time_limit_s": PATIENCE_S,
     },
 }
 
@@ -166,10 +165,3 @@ class RunnerProcess:
             self._process.wait(END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
-
-
-def until(holds: Callable[[], bool], limit_s: float, what: str) -> None:
-    ends = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < ends, f"not within {limit_s:g} s: {what}"
-        time.sleep(0.2)

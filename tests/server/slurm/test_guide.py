@@ -20,6 +20,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.cluster.ports import free_ports
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.serving import environment
 
@@ -32,7 +33,6 @@ GUIDE = ROOT / "docs" / "slurm.md"
 BLOCK = re.compile(r"<!-- (runs|prints|file) ?(.*?) ?-->\n```\w*\n(.*?)\n```", re.DOTALL)
 FIGURE = re.compile(r"\d[\d.,:]*")
 LINK = re.compile(r"\]\(([^)#:]+)[#)]")
-LIMIT_S = 240.0
 END = "@@ the block has ended"
 READY = "until autotune ls >/dev/null 2>&1; do sleep 0.2; done"
 
@@ -73,10 +73,10 @@ def follow(text: str, home: Path) -> str:
         start_new_session=True,
     )
     try:
-        printed, _ = shell.communicate(timeout=LIMIT_S)
+        printed, _ = shell.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         os.killpg(shell.pid, signal.SIGKILL)
-        pytest.fail(f"not within {LIMIT_S:g} s: {shell.communicate()[0]}")
+        pytest.fail(f"not within {PATIENCE_S:g} s: {shell.communicate()[0]}")
     assert shell.returncode == 0, printed
     return printed
 

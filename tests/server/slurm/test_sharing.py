@@ -11,7 +11,8 @@ import pytest
 from autotune.schemas import CampaignState, TrialState
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
-from tests.server.slurm.scene import RunnerProcess, Scene, until
+from tests.patience import until
+from tests.server.slurm.scene import RunnerProcess, Scene
 
 __all__ = ["slurm"]
 
@@ -46,7 +47,7 @@ def test_campaigns_share_the_nodes_fairly(
     """
     campaigns = [scene.create(trials=3, seed=n, mode=mode, baseline="none") for n in range(6)]
     done = CampaignState.DONE
-    until(lambda: all(scene.campaign(c).state == done for c in campaigns), 200.0, "the end")
+    until(lambda: all(scene.campaign(c).state == done for c in campaigns), "the end")
     trials = [trial for campaign in campaigns for trial in scene.trials(campaign)]
     assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
     begun: Counter[int] = Counter()
@@ -55,4 +56,4 @@ def test_campaigns_share_the_nodes_fairly(
         if len(begun) == len(campaigns):
             break
     assert max(begun.values()) < 3, begun
-    until(lambda: not slurm.jobs(), 30.0, "an empty queue")
+    until(lambda: not slurm.jobs(), "an empty queue")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 from sqlalchemy import func, select, text
@@ -10,7 +9,7 @@ from sqlalchemy import func, select, text
 from server.settings import Settings
 from server.store import InUse, Store
 from server.store.ownership import ownership
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
 HOLDER = """
@@ -77,10 +76,7 @@ def test_a_service_is_alone_again_after_its_database_was_restarted(
         with other.engine.connect() as mine:
             before = mine.scalar(HOLDERS)
             mine.execute(select(func.pg_terminate_backend(before)))
-            ends = time.monotonic() + PATIENCE_S
-            while mine.scalar(HOLDERS) in {before, None}:
-                assert time.monotonic() < ends, "the lock was never taken again"
-                time.sleep(0.05)
+            until(lambda: mine.scalar(HOLDERS) not in {before, None}, "the lock is taken again")
         with pytest.raises(InUse), ownership(other, "serve", patience_s=0.2):
             pass
     with ownership(other, "serve"):

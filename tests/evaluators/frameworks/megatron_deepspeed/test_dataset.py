@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evaluators.frameworks.megatron_deepspeed import dataset
 from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
+from tests.patience import PATIENCE_S
 
 TYPES: dict[int, Any] = {1: "<u1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
@@ -79,6 +80,6 @@ def test_its_file_alone_makes_it_too(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert read(Path(done.stdout.removesuffix("\n")))

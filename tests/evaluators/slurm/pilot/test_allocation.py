@@ -13,7 +13,8 @@ from evaluators.cluster.profile import Pilot
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, gaps, pilot, ran_on, requests, stay
-from tests.evaluators.slurm.trials import run, wait
+from tests.evaluators.slurm.trials import run
+from tests.patience import until
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
@@ -90,7 +91,9 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
             assert isinstance(answer, TrialProgress)
             return answer.reason
 
-        wait(lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free"))
+        until(
+            lambda: reason().startswith("waiting for the allocation of 8 nodes: waiting for free")
+        )
         assert reason().endswith("(Resources)")
         backend.leave()
         assert len(slurm.jobs()) == 2, "a trial waits for the allocation"
@@ -98,7 +101,7 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
     with pilot() as backend:
         assert run(backend, trial)[0].status is TrialState.OK
         backend.leave()
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
     (allocation,) = tmp_path.glob("allocations/*/*/")
     assert (allocation / "abandoned.json").exists(), "nobody takes it up again"
 
@@ -110,7 +113,7 @@ def test_an_idle_allocation_is_given_back_and_asked_for_again(
     profile = replace(PROFILE, pilot=Pilot(nodes=8, time_limit_h=0.5, idle_release_s=0.3))
     with pilot("echo 0.25 >result", profile=profile) as backend:
         (one,) = run(backend, first)
-        wait(lambda: not slurm.jobs())
+        until(lambda: not slurm.jobs())
         (two,) = run(backend, second)
     assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
     assert one.job_id != two.job_id
@@ -123,7 +126,7 @@ def test_no_trial_starts_that_could_outlast_the_allocation(slurm: Cluster, tmp_p
         slurm.command("scontrol", "update", f"JobId={one.job_id}", "TimeLimit=1")
         calls = backend.tracker.slurm.calls
         seen = calls["squeue"] + 2
-        wait(lambda: calls["squeue"] >= seen)
+        until(lambda: calls["squeue"] >= seen)
         (two,) = run(backend, second)
     assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
     assert one.job_id != two.job_id
@@ -137,7 +140,7 @@ def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
     assert slurm.jobs()
     (lease,) = tmp_path.glob("allocations/*/*/lease")
     lease.write_text("0 0\n")
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
 
 
 def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:

@@ -23,13 +23,8 @@ from tests.evaluators.slurm.pilot.scene import (
     requests,
     stay,
 )
-from tests.evaluators.slurm.trials import (
-    NODE_FAILS_FIRST,
-    REFUSED_FIRST,
-    finish,
-    run,
-    wait,
-)
+from tests.evaluators.slurm.trials import NODE_FAILS_FIRST, REFUSED_FIRST, finish, run
+from tests.patience import until
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
@@ -63,7 +58,7 @@ def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_pat
     with pilot(f"if [[ $PWD == */t[01]/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
         for trial in (doomed, waiting, other):
             backend.submit(trial)
-        wait(lambda: started(doomed))
+        until(lambda: started(doomed))
         backend.cancel(waiting.token)
         backend.cancel(doomed.token)
         outcomes = finish(backend, doomed, waiting, other)
@@ -96,7 +91,7 @@ def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
     (trial,) = requests(tmp_path, 2)
     with pilot(FIRST_HANGS) as backend:
         backend.submit(trial)
-        wait(lambda: started(trial))
+        until(lambda: started(trial))
         kill_commands_of(trial)
         (outcome,) = finish(backend, trial)
         assert not steps(slurm, "t0.1")
@@ -110,7 +105,7 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
     with pilot(text) as backend:
         backend.submit(trial)
         backend.submit(neighbour)
-        wait(lambda: started(trial))
+        until(lambda: started(trial))
         failed = ran_on(trial)[-1]
         slurm.down(failed)
         outcomes = finish(backend, trial, neighbour)
@@ -131,7 +126,7 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
     profile = replace(PROFILE, pilot=replace(PROFILE.pilot, nodes=4))
     with pilot(FIRST_HANGS, profile=profile) as backend:
         backend.submit(trial)
-        wait(lambda: started(trial))
+        until(lambda: started(trial))
         slurm.down("n01")
         (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
@@ -145,7 +140,7 @@ def test_trials_go_on_after_somebody_cancelled_the_allocation(
     text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else {SECOND}; fi"
     with pilot(text) as backend:
         backend.submit(running)
-        wait(lambda: started(running))
+        until(lambda: started(running))
         backend.submit(waiting)
         (job,) = slurm.jobs()
         slurm.command("scancel", job)
@@ -165,7 +160,7 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
     with pilot() as backend:
         backend.submit(trial)
         named = "--format=%i %j"
-        wait(lambda: "autotune" in slurm.command("squeue", "--noheader", named))
+        until(lambda: "autotune" in slurm.command("squeue", "--noheader", named))
         lines = slurm.command("squeue", "--noheader", named).splitlines()
         slurm.command("scancel", *[line.split()[0] for line in lines if "autotune" in line])
         (outcome,) = finish(backend, trial)
@@ -181,10 +176,10 @@ def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_p
     profile = replace(PROFILE, polling=replace(PROFILE.polling, command_limit_s=1.0))
     with pilot(text, profile=profile) as one:
         one.submit(running)
-        wait(lambda: started(running))
+        until(lambda: started(running))
         one.submit(waiting)
         slurm.stop_controller()
-        wait(lambda: "Slurm does not answer" in reason_of(one, waiting))
+        until(lambda: "Slurm does not answer" in reason_of(one, waiting))
         assert phase(one, running) == "running"
         slurm.start_controller()
         outcomes = finish(one, running, waiting)

@@ -27,7 +27,8 @@ from tests.evaluators.slurm.pilot.scene import (
     requests,
     stay,
 )
-from tests.evaluators.slurm.trials import finish, run, wait
+from tests.evaluators.slurm.trials import finish, run
+from tests.patience import until
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
 
@@ -51,7 +52,7 @@ def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> No
     widths = [4, 2, 1, 4, 8]
     trials = requests(tmp_path, *widths)
     with service(tmp_path, SLOW, *widths):
-        wait(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:3]))
+        until(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:3]))
     with pilot(SLOW) as backend:
         # The one that still runs is not asked about at first: its nodes are not free all the same.
         backend.submit(trials[4])
@@ -83,8 +84,8 @@ def test_what_another_living_service_holds_is_left_to_it(tmp_path: Path) -> None
 def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
     (trial,) = requests(tmp_path, 2)
     with service(tmp_path, SECOND, 2):
-        wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
-    wait(lambda: (trial.directory / "attempt-1" / "ended").exists())
+        until(lambda: (trial.directory / "attempt-1" / "ran").exists())
+    until(lambda: (trial.directory / "attempt-1" / "ended").exists())
     with pilot() as backend:
         (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
@@ -96,7 +97,7 @@ def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path)
     (trial,) = requests(tmp_path, 8)
     text = SECOND.replace("sleep 1", "if [[ $PWD == */attempt-1 ]]; then sleep 99; fi")
     with service(tmp_path, text, 8):
-        wait(lambda: (trial.directory / "attempt-1" / "ran").exists())
+        until(lambda: (trial.directory / "attempt-1" / "ran").exists())
     kill_commands_of(trial)
     with pilot(text) as backend:
         (outcome,) = finish(backend, trial)
@@ -107,14 +108,14 @@ def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path)
 def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
     (trial,) = requests(tmp_path, 2)
     with service(tmp_path, "{srun} sleep 99", 2):
-        wait(lambda: (trial.directory / "attempt-1" / "claim" / "job").exists())
+        until(lambda: (trial.directory / "attempt-1" / "claim" / "job").exists())
     with pilot("{srun} sleep 99") as backend:
 
         def runs() -> bool:
             answer = backend.poll([trial])[trial.token]
             return isinstance(answer, TrialProgress) and answer.phase == "running"
 
-        wait(runs)
+        until(runs)
         backend.cancel(trial.token)
         (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.CANCELLED
@@ -129,7 +130,7 @@ def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) 
         *("--time=10", "--job-name=mine", f"--chdir={ROOT}", f"--output={output}"),
         f"--wrap={command}",
     )
-    wait(lambda: not slurm.jobs())
+    until(lambda: not slurm.jobs())
     lines = output.read_text().splitlines()
     (job,) = {line.split()[1] for line in lines[:3]}
     assert lines[:3] == [f"ok {job} None"] * 3

@@ -17,6 +17,7 @@ from evaluators.slurm.probe_job import ProbeReport, TaskReport
 from server.cli.checks.live import node_results
 from server.cli.checks.result import CheckResult
 from tests.cluster.fixtures import slurm
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 __all__ = ["slurm"]
@@ -121,7 +122,7 @@ def test_a_data_folder_that_nodes_do_not_see(tmp_path: Path) -> None:
         [*mounting, sys.executable, "-c", CHECK, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

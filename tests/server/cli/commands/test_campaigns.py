@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 from html import escape
 from pathlib import Path
 
 import httpx2
 
 from tests.evaluators.adapter.samples import my_script
+from tests.patience import PATIENCE_S, until
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
 
@@ -284,7 +286,7 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
     with watching:
         _until_it_watches(service)
         os.kill(watching.pid, signal.SIGINT)
-        out, err = watching.communicate(timeout=30)
+        out, err = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 130
     assert f"campaign {number} goes on without being watched" in err
     assert "Traceback" not in err
@@ -301,22 +303,18 @@ def _take_ctrl_c() -> None:
 def _until_it_watches(service: Served) -> None:
     """The service says that a stream of events is open."""
     url = f"{service.url}/metrics"
-    for _ in range(600):
-        page = httpx2.get(url, headers=service.headers, trust_env=False).text
-        if "autotune_event_streams_open 1.0" in page:
-            time.sleep(0.3)
-            return
-        time.sleep(0.1)
-    raise AssertionError("it does not connect")
+
+    def open_streams() -> str:
+        return httpx2.get(url, headers=service.headers, trust_env=False).text
+
+    until(lambda: "autotune_event_streams_open 1.0" in open_streams(), "it connects")
+    time.sleep(0.3)  # it is told of it a moment later
 
 
 def _until_at_rest(autotune: Autotune, number: str) -> None:
     """Its trials have been ended, too."""
-    for _ in range(200):
-        if not autotune("show", number, "--json").json()["campaign"]["pending"]:
-            return
-        time.sleep(0.05)
-    raise AssertionError("its trials do not end")
+    shown = partial(autotune, "show", number, "--json")
+    until(lambda: not shown().json()["campaign"]["pending"], "its trials end")
 
 
 def test_top_tells_a_script_what_runs(autotune: Autotune) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import signal
 import subprocess
-import time
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -13,11 +13,9 @@ import psutil
 
 from server.service import address
 from server.settings import Settings
+from tests.patience import PATIENCE_S, until
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, environment, serving
-
-PROMPTLY_S = 15.0
-"""How long an end may take on a machine that tests load; two seconds on an idle one."""
 
 
 def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
@@ -32,9 +30,9 @@ def test_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
         ):
             assert stream.is_success
             served.process.send_signal(signal.SIGINT)
-            served.process.wait(PROMPTLY_S)
+            served.process.wait(PATIENCE_S)
         assert served.process.returncode == 0
-        _, alive = psutil.wait_procs(below, timeout=PROMPTLY_S)
+        _, alive = psutil.wait_procs(below, timeout=PATIENCE_S)
         assert not alive
         assert served.process.stderr is not None
         assert "Traceback" not in served.process.stderr.read()
@@ -44,7 +42,7 @@ def test_its_runner_dies_with_it(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         below = psutil.Process(served.process.pid).children(recursive=True)
         served.process.kill()
-        _, alive = psutil.wait_procs(below, timeout=PROMPTLY_S)
+        _, alive = psutil.wait_procs(below, timeout=PATIENCE_S)
         assert not alive
 
 
@@ -69,31 +67,29 @@ def test_without_a_runner_and_a_runner_of_its_own(alone: Autotune, tmp_path: Pat
         assert second.code == 1
         assert "already works on the database" in second.err
         runner.terminate()
-        _, log = runner.communicate(timeout=PROMPTLY_S)
+        _, log = runner.communicate(timeout=PATIENCE_S)
         assert runner.returncode == 0, log
 
 
 def _once_there(alone: Autotune, data_dir: Path) -> Ran:
     """Look for a runner until it has told of itself."""
-    for _ in range(300):
-        looked = alone("runner", "--check", "--data-dir", str(data_dir))
-        if looked.code == 0:
-            return looked
-        time.sleep(0.1)
-    raise AssertionError(looked.err)
+    looked = partial(alone, "runner", "--check", "--data-dir", str(data_dir))
+    until(lambda: looked().code == 0, "the runner tells of itself")
+    return looked()
 
 
 def _until_locked(path: Path) -> None:
-    for _ in range(300):
-        time.sleep(0.1)
+    def locked() -> bool:
         if not path.exists():
-            continue
+            return False
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return
-    raise AssertionError("the runner does not take its lock")
+                return True
+        return False
+
+    until(locked, "the runner takes its lock")
 
 
 def test_addresses(tmp_path: Path) -> None:
