@@ -123,7 +123,7 @@ def test_running_trials_change_the_next_proposal_and_ended_ones_too() -> None:
     assert together == alone + beside  # a batch is what one after the other would be
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(count=st.integers(0, 25), seed=st.integers(0, 2**32 - 1), shuffle=st.randoms())
 def test_proposals_depend_on_seed_and_rows_alone(
     count: int, seed: int, shuffle: random.Random
@@ -395,7 +395,7 @@ def test_what_leaves_too_little_memory_is_no_best_and_hardly_tried() -> None:
     peaks = {}
     for name, subject in (("free", proposer(space)), ("bounded", bounded)):
         seen: list[SearchTrial] = []
-        for _ in range(4):
+        for _ in range(2):
             seen.append(ok(space, proposed(subject, seen)[0]))
         peaks[name] = [trial.peak_memory_gib or 0.0 for trial in seen]
     assert max(peaks["bounded"]) < 1.15 * half

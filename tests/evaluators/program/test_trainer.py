@@ -101,16 +101,6 @@ def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, node
 
 
 @pytest.mark.xdist_group("slurm")
-def test_a_node_that_loses_its_first_task_ends_the_trial(tmp_path: Path, nodes: Cluster) -> None:
-    job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, measured_iterations=FOREVER))
-    training(job)
-    last = psutil.Process(ranks(nodes, "n02")[-1])
-    os.kill(last.ppid(), signal.SIGKILL)
-    outcome = job.outcome()
-    assert outcome.status is TrialState.CRASHED, job.log
-
-
-@pytest.mark.xdist_group("slurm")
 def test_a_time_limit_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
     limited = trial(tmp_path, ONE_NODE, measured_iterations=FOREVER, time_limit_s=5.0)
     job = Job.submit(PROGRAM, PROFILE, limited)

@@ -25,7 +25,7 @@ from tests.patience import PATIENCE_S, until
 PROFILE = ClusterProfile(
     name="test",
     slurm=Scheduling(exclusive=False, partition="batch"),
-    polling=Polling(interval_s=0.5, command_limit_s=3.0, settle_s=1.5, full_queue_pause_s=0.5),
+    polling=Polling(interval_s=0.2, command_limit_s=3.0, settle_s=1.5, full_queue_pause_s=0.2),
 )
 """Nodes are shared, so that many small trials run side by side."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # otherwise where it is used: every process of tests would im
 
 CASES = int(os.environ.get("AUTOTUNE_API_CASES", "0"))
 """So many requests; otherwise a few of each operation, one by one, on SQLite alone."""
-EXAMPLES = 4
+EXAMPLES = 2
 SEQUENCES, STEPS = 20, 20
 """Sequences of a run, requests of a sequence."""
 
@@ -102,7 +102,7 @@ def described(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(24 * 3600 if CASES else 300)
+@pytest.mark.timeout(24 * 3600 if CASES else 600)
 def test_answers_are_as_described(described: Described) -> None:
     """Generated requests, good and bad, of every operation."""
     from schemathesis.generation import GenerationMode

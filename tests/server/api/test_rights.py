@@ -144,18 +144,21 @@ def test_no_spelling_opens_a_private_campaign(closed: Group) -> None:
     before = everything(closed.store)
     asked = 0
     for operation in found:
-        names = sorted(operation.integers)
-        addresses = [operation.at(), *_misspelled(operation)] if names else []
-        for user in ("rob", "sam", "sue"):
-            for address in addresses[user == "sue" :]:  # sue may come by the right one
-                answer = closed.ask(user, operation.method, f"/~{address}", json={"name": "seized"})
-                allowed = {404, 405}
-                if user == "rob" and operation.method not in SAFE_METHODS:
-                    allowed = {403, 404, 405}
-                assert answer.status_code in allowed, (user, operation.method, address)
-                assert SECRET not in answer.text
-                asked += 1
-    assert asked > 2000
+        if not operation.integers:
+            continue
+        # Not even its owner comes in by another spelling, and others by none.
+        for user, address in [
+            *(("sue", address) for address in _misspelled(operation)),
+            *((user, operation.at()) for user in ("rob", "sam")),
+        ]:
+            answer = closed.ask(user, operation.method, f"/~{address}", json={"name": "seized"})
+            allowed = {404, 405}
+            if user == "rob" and operation.method not in SAFE_METHODS:
+                allowed = {403, 404, 405}
+            assert answer.status_code in allowed, (user, operation.method, address)
+            assert SECRET not in answer.text
+            asked += 1
+    assert asked > 700
     assert everything(closed.store) == before
 
 

@@ -39,7 +39,7 @@ from tests.requirement import require
 from tests.server.asking import body
 
 KILLS = int(os.environ.get("AUTOTUNE_KILLS", "0"))
-"""So many at random; otherwise two."""
+"""So many at random; otherwise one, of both."""
 EACH = ["sqlite", "postgresql"]
 MARK = "AUTOTUNE_KILL_TEST"
 LONGEST_S = PATIENCE_S + 30.0 * KILLS
@@ -250,7 +250,7 @@ def check_end(settings: Settings, trials: list[Trial]) -> None:
 @pytest.mark.parametrize("database_url", EACH if KILLS else EACH[:1], indirect=True)
 def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
-    trials, kills = kill_at_random(settings, REAL, TARGETS if KILLS else ("both", "runner"))
+    trials, kills = kill_at_random(settings, REAL, TARGETS if KILLS else ("both",))
     check_end(settings, trials)
     assert {trial.state for trial in trials} == {TrialState.OK}
     purposes = Counter(trial.purpose for trial in trials)

@@ -1,6 +1,7 @@
-"""Four runners on one PostgreSQL, any of which is killed at random, share what there is to do.
+"""Runners on one PostgreSQL, any of which is killed at random, share what there is to do.
 
-With `AUTOTUNE_RUNNER_KILLS=40` in the environment it is as many kills over 200 campaigns.
+With `AUTOTUNE_RUNNER_KILLS=40` in the environment it is as many kills of four runners over 200
+campaigns.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tests.server.asking import created
 from tests.server.slurm.scene import RunnerProcess
 
 FULL_KILLS = int(os.environ.get("AUTOTUNE_RUNNER_KILLS", "0"))
-KILLS = FULL_KILLS or 2
-CAMPAIGNS = 200 if FULL_KILLS else 8
-RUNNERS = 4
+KILLS = FULL_KILLS or 1
+CAMPAIGNS = 200 if FULL_KILLS else 9
+RUNNERS = 4 if FULL_KILLS else 3
 SEED = 12
 LONGEST_S = 480.0 + 5.0 * CAMPAIGNS
 TRIALS = 2

@@ -33,7 +33,6 @@ def scene(slurm: Cluster, tmp_path: Path) -> Iterator[Scene]:  # noqa: ARG001
     scene.store.close()
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["sbatch", "pilot"])
 def test_campaigns_share_the_nodes_fairly(
     scene: Scene,

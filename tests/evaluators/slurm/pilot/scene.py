@@ -21,7 +21,7 @@ from tests.evaluators.slurm.trials import Lines, request
 PROFILE = ClusterProfile(
     name="pilot test",
     slurm=Scheduling(partition="batch"),
-    polling=Polling(interval_s=0.5, command_limit_s=5.0, settle_s=1.5),
+    polling=Polling(interval_s=0.2, command_limit_s=5.0, settle_s=1.5),
     retries=Retries(attempts=3, node_failures=1),
     pilot=Pilot(nodes=8, time_limit_h=0.5, idle_release_s=60.0),
 )
