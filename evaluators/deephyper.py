@@ -1,4 +1,4 @@
-"""Any backend as a DeepHyper evaluator, so that DeepHyper searches with no service at all.
+"""Any backend as a DeepHyper evaluator: DeepHyper searches without a service.
 
 evaluator = BackendEvaluator(SimulatedBackend(), space=space, directory=Path("trials"))
 CBO(space.problem(seed=1), random_state=1).search(evaluator, max_evals=30)
@@ -30,24 +30,23 @@ ATTEMPTS = 3
 
 
 class BackendEvaluator(Evaluator):  # type: ignore[misc]
-    """Runs DeepHyper's jobs as trials of a backend, `num_workers` of them at a time.
+    """Runs DeepHyper's jobs as trials of a backend, `num_workers` at a time.
 
     The objective is the plain rate (a name of `autotune.schemas.Objective`), always above zero;
-    DeepHyper scales it by itself. A trial that fails yields `"F_<status>"`, and a strategy that a
-    rule refuses yields `"F_refused"` and is not run. Metadata hold the status, the error, the
-    figures and the paths of the trial.
+    DeepHyper scales it. A failed trial yields `"F_<status>"`; a strategy that a rule refuses yields
+    `"F_refused"` without running. Metadata have the trial's status, error, figures and paths.
 
-    A trial is named after what it measures. In the same `directory` a strategy is therefore run
-    once, however often it is proposed, and a search that is started again finds its results.
+    A trial's name follows from what it measures. In one `directory`, a strategy therefore runs
+    once, however often it is proposed, and a restarted search finds its results.
 
     Args:
-        directory: gets one folder for each trial.
+        directory: gets one folder per trial.
         warmup_iterations, measured_iterations, time_limit_s: see `evaluators.trial.TrialProtocol`.
         seed: of weights and data, and of a simulated trial's machine.
-        poll_interval_s: between two looks at the running trials, which are looked at all at once.
+        poll_interval_s: between two polls of all running trials.
 
     Raises:
-        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
+        InvalidInput: field `objective`: it is about energy, and the machine's power is unknown.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Attempts at a trial: what all machines that trials run on share of them."""
+"""Attempts at a trial, common to all places where trials run."""

@@ -1,4 +1,4 @@
-"""What is written of an attempt that ended through no fault of the trial: another one follows."""
+"""The record of an attempt that ended through no fault of the trial: another one follows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ ABANDONED = "abandoned.json"
 
 
 def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float) -> None:
-    """Write down that the attempt is abandoned, and why; raises OSError."""
+    """Record that the attempt is abandoned, and why. Raises OSError."""
     content = {"status": status, "reason": reason, "duration_s": duration_s}
     write_whole(folder / ABANDONED, json.dumps(content))
 
 
 def abandoned_duration_s(folder: Path) -> float:
-    """Return the seconds that an attempt which was abandoned held its nodes."""
+    """Return the seconds for which an abandoned attempt held its nodes."""
     try:
         content = json.loads((folder / ABANDONED).read_text(encoding="utf-8"))
         return float(content["duration_s"])
@@ -26,9 +26,9 @@ def abandoned_duration_s(folder: Path) -> float:
 
 
 def abandoned_status(folder: Path) -> str | None:
-    """Return the status that an abandoned attempt ended with, `unknown` where it is unreadable.
+    """Return the final status of an abandoned attempt, `unknown` if it is unreadable.
 
-    It is None where the attempt was not abandoned.
+    None if the attempt was not abandoned.
     """
     try:
         return str(json.loads((folder / ABANDONED).read_text(encoding="utf-8"))["status"])

@@ -2,12 +2,12 @@
 
     <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
     <trials>/<token>/result.json   the trial's outcome, once it is known
-    <trials>/<token>/cancelled     it is to be ended
+    <trials>/<token>/cancelled     it must end
     <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure
 
-What lies in an attempt's folder is told by each kind of machine; on all of them:
+Each kind of backend documents its files in an attempt's folder; all have:
 
-    trial.log                       all that it printed
+    trial.log                       the output
     abandoned.json                  abandoned, and why (`abandonment`)
 """
 
@@ -35,9 +35,9 @@ class Attempt:
 
     @cached_property
     def name(self) -> str:
-        """Return the name of its job or step: unique, so that it is found again by it.
+        """Return the unique name of its job or step, by which it is found again.
 
-        A token may be chosen again in another folder, by a search for the same model.
+        A search for the same model may use the same token in another folder.
         """
         place = sha256(os.fsencode(self.request.directory.absolute())).hexdigest()
         return f"{self.request.token}.{self.number}-{place[:6]}"
@@ -48,12 +48,13 @@ class Attempt:
 
     @property
     def ended_folder(self) -> Path:
-        """Return where each attempt of these trials leaves an empty file of its name in the end."""
+        """Return the folder in which each ended attempt of these trials leaves an empty file of its
+        name."""
         return self.request.directory.parent / ENDED
 
     @property
     def end_notice(self) -> Path:
-        """Return the empty file that says that this attempt has ended."""
+        """Return the empty file that marks this attempt as ended."""
         return self.ended_folder / self.name
 
     @property

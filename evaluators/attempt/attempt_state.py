@@ -1,12 +1,11 @@
-"""How an attempt at a trial stands, and what it may become: the one state machine. Pure.
+"""States of an attempt and their transitions: the one state machine. Pure.
 
-A trial that is a job of its own, a trial of pilot mode, the allocation that pilot mode holds and a
-trial on Ray all stand in these states, and change them by `transition` alone; docs/slurm.md draws
-them.
+A trial that is a job, a trial of pilot mode, the allocation of pilot mode and a trial on Ray all
+have these states, and change them only by `transition`; docs/slurm.md draws them.
 
 A trial itself is `pending` (`TrialState`) until its last attempt has ENDED. After RUNNING it may
-then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. Where the cluster or a node is to blame,
-the attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
+then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. If the cluster or a node is to blame, the
+attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
 `preempted` or `lost`. One that never ran may be `refused`.
 """
 
@@ -17,7 +16,7 @@ from enum import StrEnum
 
 
 class AttemptState(StrEnum):
-    """How far an attempt has come."""
+    """State of an attempt."""
 
     NEW = "new"
     """Nothing was submitted yet, or its folder has not been read."""

@@ -1,8 +1,8 @@
 """The part of a backend that does not depend on where trials run.
 
-`TrialBackend` has submit, poll and cancel; `ActiveTrial` is a trial under way, `AttemptedTrial` one
-that is attempted again where the cluster or a node is to blame. A backend subclasses the first and
-one of the others, and adds only how it starts an attempt and learns of its end.
+`TrialBackend` has submit, poll and cancel; `ActiveTrial` is a submitted trial, `AttemptedTrial` one
+that is repeated if the cluster or a node is to blame. A backend subclasses the first and one of the
+others, and adds only how it starts an attempt and detects its end.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class TrialContext:
 
 @dataclass(kw_only=True, eq=False)
 class ActiveTrial:
-    """A trial under way.
+    """A submitted trial.
 
     Attributes:
-        answer: what `poll` returns of it.
-        cancelled: whether it is to be ended.
+        answer: what `poll` returns.
+        cancelled: whether it must end.
     """
 
     request: TrialRequest
@@ -58,12 +58,12 @@ class ActiveTrial:
 
 @dataclass(kw_only=True, eq=False)
 class AttemptedTrial(ActiveTrial):
-    """A trial whose attempts each have a folder, and are repeated through no fault of its own.
+    """A trial with a folder per attempt, repeated if a failure is not its fault.
 
     Attributes:
         attempt: the newest.
         state: of the attempt.
-        reading: the outcome, once it is known how the last attempt ended.
+        reading: the outcome being read, once the last attempt has ended.
     """
 
     context: TrialContext
@@ -74,7 +74,7 @@ class AttemptedTrial(ActiveTrial):
 
     @classmethod
     def of(cls, request: TrialRequest, context: TrialContext) -> Self:
-        """Return the trial at the newest attempt that its folder has."""
+        """Return the trial at the newest attempt in its folder."""
         attempts = attempts_of(request)
         return cls(
             request=request,
@@ -85,14 +85,14 @@ class AttemptedTrial(ActiveTrial):
 
     @property
     def failures(self) -> int:
-        """The earlier attempts that count against the profile's limit."""
+        """Return the number of earlier attempts that count against the profile's limit."""
         return self.attempt.number - 1
 
     def become(self, state: AttemptState) -> None:
         self.state = transition(self.state, state)
 
     def cancel(self) -> None:
-        """Mark the folder first: whatever happens from here on, the trial is to be ended."""
+        """Mark the folder first, so that the trial ends whatever happens next."""
         mark_cancelled(self.request)
         super().cancel()
 
@@ -102,17 +102,17 @@ class AttemptedTrial(ActiveTrial):
         return self.answer
 
     def settle(self, status: TrialState, error: str) -> None:
-        """End a trial that does not run with this outcome."""
+        """End a trial that does not run, with this outcome."""
         folder = self.attempt.folder
         self._read(lambda: without_run(folder, status, error))
 
     def close(self, end: AttemptEnd) -> None:
-        """End the trial; its program reads the outcome from what the attempt left."""
+        """End the trial; its program reads the outcome from the attempt's files."""
         request, folder, program = self.request, self.attempt.folder, self.context.program
         self._read(lambda: program.outcome(request, folder, end))
 
     def try_again(self, end: AttemptEnd) -> None:
-        """Begin another attempt, unless the trial was cancelled or has had its number of them."""
+        """Begin another attempt, unless the trial was cancelled or has used up its attempts."""
         most = self.context.profile.retries.attempts
         if self.cancelled:
             self.close(replace(end, status=TrialState.CANCELLED, reason="cancelled"))
@@ -122,12 +122,12 @@ class AttemptedTrial(ActiveTrial):
             self.abandon(end, status=str(end.status))
 
     def abandon(self, end: AttemptEnd, *, status: str) -> None:
-        """Begin another attempt, and write down why."""
+        """Begin another attempt, and record why."""
         abandon(self.attempt, end, status=status)
         self.begin_next_attempt(f"to be started again: {end.reason}")
 
     def begin_next_attempt(self, reason: str) -> None:
-        """Let another attempt wait, the last one being abandoned."""
+        """Abandon the current attempt and queue another one."""
         self.become(AttemptState.ABANDONED)
         self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)
         self.state = AttemptState.NEW
@@ -147,7 +147,7 @@ T = TypeVar("T", bound=ActiveTrial)
 
 
 class TrialBackend(ABC, Generic[T]):
-    """Submits, polls and cancels trials by token; safe to use from several threads."""
+    """Submits, polls and cancels trials by token. Thread-safe."""
 
     simulated = False
 
@@ -156,19 +156,19 @@ class TrialBackend(ABC, Generic[T]):
         self._lock = threading.RLock()
 
     def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is known or has a result: then do nothing.
+        """Start the trial, unless its token is known or has a result.
 
         Raises:
-            OSError: the disk has no room for it; it may come later.
+            OSError: the disk is full; submit it again later.
         """
         with self._lock:
             if self._find(request) is None:
                 self._trials[request.token] = self._begin(request)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return by token the outcome of each trial that has ended, and how each other one stands.
+        """Return the outcome of each ended trial and the progress of each other one, by token.
 
-        A trial that was never submitted is left out.
+        Trials that were never submitted are left out.
         """
         with self._lock:
             answers = {request.token: self._answer(request) for request in requests}
@@ -186,18 +186,18 @@ class TrialBackend(ABC, Generic[T]):
         """Start the trial for the first time."""
 
     def _resume(self, request: TrialRequest) -> T | None:  # noqa: ARG002
-        """Return a trial that was submitted before this object was made, None if there is none."""
+        """Return a trial that was submitted before this object existed, or None."""
         return None
 
     def _advance(self, trial: T) -> TrialOutcome | TrialProgress:
-        """Return how the trial stands."""
+        """Return the trial's progress or outcome."""
         return trial.current()
 
     def _forget(self, trial: T) -> None:
-        """Take note that the trial's result is written."""
+        """Drop a trial whose result is written."""
 
     def _find(self, request: TrialRequest) -> T | TrialOutcome | None:
-        """Return the trial where it is under way, or else its result."""
+        """Return the active trial, or else its result."""
         if trial := self._trials.get(request.token):
             return trial
         if outcome := read_result(request.directory):
@@ -218,5 +218,5 @@ class TrialBackend(ABC, Generic[T]):
 
 
 def result_readers(name: str) -> ThreadPoolExecutor:
-    """Return the threads that read what a backend's trials left."""
+    """Return the threads that read the results of a backend's trials."""
     return ThreadPoolExecutor(READERS, thread_name_prefix=f"{name}-results")

@@ -1,4 +1,4 @@
-"""An attempt that nothing was submitted of, and why."""
+"""An attempt that was never submitted, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from search_spaces.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class NeverSubmitted:
-    """There is no job, and there will be none: `status` is the trial's."""
+    """There is no job and never will be; `status` is the trial's."""
 
     status: TrialState
     error: str
@@ -20,7 +20,7 @@ class NeverSubmitted:
 
 
 def never_prepared(error: Exception | None) -> NeverSubmitted:
-    """Return what becomes of an attempt whose files could not be written."""
+    """Return the decision about an attempt whose files could not be written."""
     if isinstance(error, OSError):
         reason = f"no folder for it: {error.strerror or error}"
         return NeverSubmitted(status=TrialState.CRASHED, error=reason)

@@ -1,4 +1,4 @@
-"""What is written when an attempt or a trial has ended, whether its job was its own or shared."""
+"""Files written at the end of an attempt or a trial, on its own job or a shared one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def mark_cancelled(request: TrialRequest) -> None:
-    """Write down that the trial is to be ended, whatever happens from here on."""
+    """Record that the trial must end, whatever happens next."""
     try:
         request.directory.mkdir(parents=True, exist_ok=True)
         (request.directory / CANCELLED).touch()
@@ -32,7 +32,7 @@ def mark_cancelled(request: TrialRequest) -> None:
 
 
 def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
-    """Write down that another attempt follows; nobody waits for the notice of this one's end."""
+    """Record that another attempt follows, and remove the notice of this one's end."""
     log.warning("%s: %s; it is started again", attempt.name, ended.reason)
     try:
         write_abandoned(
@@ -44,11 +44,11 @@ def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
 
 
 def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
-    """Return the trial's outcome, and write it; only then is the notice of its end removed.
+    """Return the trial's outcome and write it, then remove the notice of its end.
 
     Args:
-        attempt: the last one. What those before it held of nodes counts, too.
-        read: what the attempt left; this may take long.
+        attempt: the last one. Node time of earlier ones counts, too.
+        read: reads the attempt's files, which may take long.
     """
     outcome = _read_patiently(attempt, read)
     earlier_s = sum(
@@ -67,7 +67,7 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
 
 
 def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
-    """Return what an attempt left; while its file system fails, wait up to PATIENCE_S."""
+    """Read an attempt's files; while its file system fails, retry for up to PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:

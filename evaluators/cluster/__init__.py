@@ -1,6 +1,6 @@
-"""Clusters: how jobs are asked for and what they need there, as TOML that a site's users share.
+"""Clusters: how to request jobs and what they need there, as TOML that a site's users share.
 
-To add a ready one, add a file to `profiles/`: its name without `.toml` is what it is chosen by.
+To add a built-in one, add a file to `profiles/`; its name without `.toml` is the profile's.
 """
 
 from evaluators.cluster.catalog import (

@@ -1,4 +1,4 @@
-"""Profiles by name: a user's own folder of TOML files first, then the ready ones."""
+"""Profiles by name: a user's folder of TOML files first, then the built-in ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECK_LIMIT_S = 10.0
 
 
 def profile_names(folder: Path | None = None) -> list[str]:
-    """Return the names of the ready profiles and of the files in `folder`, sorted."""
+    """Return the names of built-in profiles and of files in `folder`, sorted."""
     return sorted({*_names(READY), *_names(folder)})
 
 
@@ -32,10 +32,10 @@ def _names(folder: Path | None) -> list[str]:
 def load_profile(choice: str | Path, *, folder: Path | None = None) -> ClusterProfile:
     """Return the profile of this name, or in this file if it is a `Path`.
 
-    Text is only ever a name, so that what comes over a network cannot point at a file.
+    Text is only ever a name, so that a network request cannot name a file.
 
     Raises:
-        InvalidInput, InvalidInputs: no such name, with the closest ones; or the file is refused.
+        InvalidInput, InvalidInputs: an unknown name, with the closest ones; or an invalid file.
     """
     if isinstance(choice, Path):
         return read_profile(choice)
@@ -43,7 +43,7 @@ def load_profile(choice: str | Path, *, folder: Path | None = None) -> ClusterPr
 
 
 def profile_file(name: str, *, folder: Path | None = None) -> Path:
-    """Return the file of the profile of this name; raises InvalidInput for an unknown one."""
+    """Return the file of the profile of this name. Raises InvalidInput for an unknown one."""
     for profiles in (folder, READY):
         if profiles is not None and name in _names(profiles):
             return profiles / f"{name}.toml"
@@ -51,13 +51,13 @@ def profile_file(name: str, *, folder: Path | None = None) -> Path:
 
 
 def read_profile(path: Path) -> ClusterProfile:
-    """Return the profile in a TOML file; ~ and $NAME are looked up in this process's environment.
+    """Return the profile in a TOML file; ~ and $NAME are expanded from this process's environment.
 
-    A profile without a name has its file's. Its prologue is checked where bash is installed: a
+    A profile without a name takes its file's. Its prologue is checked if bash is installed: a
     broken one would end every trial.
 
     Raises:
-        InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
+        InvalidInput, InvalidInputs: the file cannot be read, or is invalid.
     """
     table: dict[str, Any] = {"name": path.stem} | read_toml(path, field="profile")
     profile = profile_from_dict(table, source=str(path), environ=os.environ)
@@ -79,6 +79,6 @@ def read_profile(path: Path) -> ClusterProfile:
 
 
 def profile_for_machine(name: str) -> ClusterProfile | None:
-    """Return the ready profile of a machine of the catalog, or None."""
+    """Return the built-in profile of a machine of the catalog, or None."""
     profiles = map(load_profile, profile_names())
     return next((profile for profile in profiles if name and profile.machine == name), None)

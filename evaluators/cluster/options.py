@@ -1,4 +1,4 @@
-"""Options of sbatch and srun that a profile may add, and those that are not its to set."""
+"""Options of sbatch and srun that a profile may add, and those that it may not."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ SRUN_RESERVED: Mapping[str, str] = {
 def option_fault(word: str, reserved: Mapping[str, str]) -> str | None:
     """Return why `word` cannot be added to the command, or None.
 
-    Slurm takes an option's name cut short, so a name that a reserved one begins with is refused
-    too; one-letter options are, because what they set cannot be seen.
+    Slurm accepts abbreviated option names, so an abbreviation of a reserved one is refused, too. So
+    are one-letter options, because their meaning cannot be checked.
     """
     if re.match(r"-[^-]", word):
         return "write the option's long form, in one word (--mail-type=NONE)"

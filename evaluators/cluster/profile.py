@@ -1,6 +1,6 @@
-"""What a cluster wants to be told with every job, and what a job finds there.
+"""What a cluster needs to be told with every job, and what a job finds there.
 
-A profile is made as it stands; `profile_from_dict` holds a user's tables against the types here.
+A profile is not validated here; `profile_from_dict` validates a user's tables.
 """
 
 from __future__ import annotations

@@ -38,15 +38,15 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 def profile_from_dict(
     data: Mapping[str, Any], *, source: str, environ: Mapping[str, str] | None = None
 ) -> ClusterProfile:
-    """Return the profile that tables hold.
+    """Return the profile in these tables.
 
     Args:
-        source: where they come from, for refusals.
-        environ: variables in which ~ and $NAME of paths, container options and Megatron's
-            arguments are looked up; None for a profile that has been read before.
+        source: where they come from, for errors.
+        environ: variables for ~ and $NAME in paths, container options and Megatron's arguments;
+            None for a profile that was already expanded.
 
     Raises:
-        InvalidInputs: every key that is unknown or missing, every value that will not do.
+        InvalidInputs: every unknown or missing key, every invalid value.
     """
     try:
         profile = _ADAPTER.validate_python(data, context={"environ": environ})
@@ -66,7 +66,7 @@ def profile_from_dict(
 
 
 def _problem(error: ErrorDetails) -> InvalidInput:
-    """Return one of Pydantic's errors as a refusal; its field is named as the user wrote it."""
+    """Return one of Pydantic's errors as ours, with the field's name as the user wrote it."""
     kind, context = error["type"], error.get("ctx", {})
     keys = [key for key in error["loc"] if key != "[key]"]
     field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:]
@@ -88,9 +88,9 @@ def _problem(error: ErrorDetails) -> InvalidInput:
 
 
 def _unknown(keys: Sequence[str | int]) -> tuple[str, str]:
-    """Return why a key is refused, and which ones may stand in its place.
+    """Return why a key is unknown, and which keys are valid there.
 
-    It is likely meant for the place where this name stands, or else it is the nearest name here.
+    The suggestion is the section that has this key, or else the nearest name here.
     """
     *section, key = map(str, keys)
     table = SECTIONS[section[0]] if section else ClusterProfile
@@ -106,7 +106,7 @@ def _names(table: type[Any]) -> set[str]:
 
 
 def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
-    """Yield what one section refuses because of another; each of them may be refused itself."""
+    """Yield conflicts between sections; each of them may be invalid itself."""
     if data.get("program") == "megatron-deepspeed" and "megatron" not in data:
         reason = "missing; the program megatron-deepspeed needs its checkout"
         yield InvalidInput("megatron", None, reason, valid='[megatron] with path = "…"')
@@ -136,6 +136,7 @@ def _adapters_of_files(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
 
 
 def profile_as_dict(profile: ClusterProfile) -> dict[str, Any]:
-    """Return what `profile_from_dict` reads, as JSON can hold it; what is None is left out."""
+    """Return the profile as JSON-compatible tables, without None values: the inverse of
+    `profile_from_dict`."""
     plain: dict[str, Any] = _ADAPTER.dump_python(profile, mode="json", exclude_none=True)
     return plain

@@ -1,4 +1,4 @@
-"""A profile as bash text: the head of a job, what it sets up, and how its tasks are started.
+"""A profile as bash: a job's header, its environment, and how its tasks start.
 
 Everything is quoted against anything in a path, a name or a value; only a prologue is bash.
 """
@@ -41,9 +41,9 @@ fi"""
 
 
 def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> tuple[str, ...]:
-    """Return what the profile asks of sbatch (or salloc) for `nodes` nodes: words, not yet quoted.
+    """Return the profile's options of sbatch (or salloc) for `nodes` nodes, unquoted.
 
-    A job's name, time limit, files and the like are the caller's.
+    The caller adds the job's name, time limit, files and the like.
     """
     slurm = profile.slurm
     named = {
@@ -70,10 +70,10 @@ def sbatch_directives(profile: ClusterProfile, *, nodes: int, gpus_per_node: int
 
 
 def directive_line(option: str) -> str:
-    """Return an option as a `#SBATCH` line, quoted as sbatch reads it (which is not as bash does).
+    """Return an option as a `#SBATCH` line, quoted as sbatch reads it (which differs from bash).
 
     Raises:
-        ValueError: it holds a line break or a NUL, or is too long: no such line can be written.
+        ValueError: it holds a line break or a NUL, or is too long for such a line.
     """
     if re.search(r"[\0\n\r]", option) or len(option) > LONGEST_DIRECTIVE:
         raise ValueError(f"not to be written as a #SBATCH line: {option[:100]!r}")
@@ -85,10 +85,10 @@ def directive_line(option: str) -> str:
 
 
 def srun_words(profile: ClusterProfile, *, gpus_per_node: int) -> tuple[str, ...]:
-    """Return srun's options for one task on each GPU; its nodes and its name are the caller's.
+    """Return srun's options for one task per GPU; the caller adds nodes and name.
 
-    The job's environment reaches the tasks even where it was submitted with --export=NONE, and
-    ranks that end later than the first are not killed for it, whatever the site's WaitTime is.
+    The job's environment reaches the tasks even with --export=NONE, and ranks that end later than
+    the first are not killed, whatever the site's WaitTime is.
     """
     return (
         f"--ntasks-per-node={gpus_per_node}",
@@ -112,7 +112,7 @@ def _task_shape(profile: ClusterProfile, gpus_per_node: int) -> list[str]:
 
 
 def container_words(profile: ClusterProfile) -> tuple[str, ...]:
-    """Return what starts a task's command inside the profile's container; nothing without one."""
+    """Return the prefix that runs a task inside the profile's container; empty without one."""
     container = profile.container
     if container is None:
         return ()
@@ -130,9 +130,9 @@ def container_words(profile: ClusterProfile) -> tuple[str, ...]:
 def environment_lines(profile: ClusterProfile) -> list[str]:
     """Return the lines of modules, virtual environment, variables, prologue, common variables.
 
-    The profile's variables win over what is set; the common ones yield to it. Where a step fails
-    the script says so and ends with SETUP_FAILED. To be run without `set -e` and `set -u`: the
-    files that are sourced are not written for them.
+    The profile's variables override existing ones; the common ones do not. If a step fails, the
+    script says so and ends with SETUP_FAILED. Run them without `set -e` and `set -u`: the sourced
+    files do not expect these.
     """
     environment = profile.environment
     lines = _MODULES.splitlines() if environment.modules else []
@@ -156,13 +156,13 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
 
 
 def is_reference(value: str) -> bool:
-    """Return whether a variable's value says where it is found, and is not the value itself:
-    `env:NAME`, or `file:` and an absolute path (`file://` is an address as any other)."""
+    """Return whether a variable's value is a reference, not the value itself: `env:NAME`, or
+    `file:` and an absolute path (`file://` is an ordinary address)."""
     return REFERENCE.fullmatch(value) is not None
 
 
 def _secret_lines(name: str, reference: str) -> list[str]:
-    """Return lines that export what a reference stands for, which they find where they run."""
+    """Return lines that export the target of a reference, resolved where they run."""
     kind, _, place = reference.partition(":")
     complaint = f"environment.variables.{name}: {reference} is not there"
     if kind == "env":
@@ -172,7 +172,7 @@ def _secret_lines(name: str, reference: str) -> list[str]:
 
 
 def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[str]:
-    """Return lines that export them; with `keep`, one that is set to something stays as it is."""
+    """Return lines that export variables; with `keep`, a non-empty variable stays as it is."""
     exports = {name: f"export {name}={shlex.quote(value)}" for name, value in variables.items()}
     if not keep:
         return list(exports.values())
@@ -180,6 +180,6 @@ def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[st
 
 
 def _or_end(command: str, complaint: str) -> str:
-    """Return the command with what is said, and the end of the script, where it fails."""
+    """Return the command, followed by a message and the script's end if it fails."""
     message = shlex.quote(f"autotune: the cluster profile's {complaint}")
     return f"{command} || {{ echo {message} >&2; exit {SETUP_FAILED}; }}"

@@ -1,4 +1,4 @@
-"""The types of a profile's values, with what Pydantic holds each of them against."""
+"""The types of a profile's values, with their Pydantic validators."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ READ_ONLY_IN_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHE
 
 
 def refusal(reason: str, *, valid: str = "") -> PydanticCustomError:
-    """Return the error of a value that will not do; `valid` says what would."""
+    """Return the error of an invalid value; `valid` says what would be valid."""
     return PydanticCustomError("refused", "{reason}", {"reason": reason, "valid": valid})
 
 
 def environ_of(info: ValidationInfo) -> Mapping[str, str] | None:
-    """Return the variables in which ~ and $NAME are looked up; None leaves them as they are."""
+    """Return the variables for ~ and $NAME; None leaves them unexpanded."""
     environ: Mapping[str, str] | None = (info.context or {}).get("environ")
     return environ
 

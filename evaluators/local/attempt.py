@@ -1,7 +1,7 @@
 """Runs one trial of a program on this machine: `python -m evaluators.local.attempt FOLDER`.
 
-The folder has the request and the profile, in ATTEMPT. The trial is cancelled by SIGTERM, and given
-up without a result when standard input is closed, as it is when the process that asked for it ends.
+The folder has the request and the profile, in ATTEMPT. SIGTERM cancels the trial. Closing standard
+input, as when the submitting process ends, stops it without a result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ END_LIMIT_S = 3.0
 
 
 def write_attempt(request: TrialRequest, profile: ClusterProfile) -> None:
-    """Leave in the request's folder what `main` reads there; raises OSError."""
+    """Write the file that `main` reads to the request's folder. Raises OSError."""
     content = {"request": request_as_dict(request), "profile": profile_as_dict(profile)}
     write_whole(request.directory / ATTEMPT, json.dumps(content))
 
@@ -58,7 +58,7 @@ class LocalAttempt:
         self._cancelled = False
 
     def run(self) -> TrialOutcome | None:
-        """Return what came of it, with no process of it left; None where nobody waits for it."""
+        """Return the outcome after all processes have ended; None if nobody waits for it."""
         signal.signal(signal.SIGTERM, self._cancel)
         try:
             self._prepare()
@@ -85,7 +85,7 @@ class LocalAttempt:
         self._cancelled = True
 
     def _prepare(self) -> None:
-        """Write what is run; raises InvalidInput where the program cannot run the strategy."""
+        """Write the files to run. Raises InvalidInput if the program cannot run the strategy."""
         request, folder = self._request, self._folder
         launcher = Launcher(
             srun=("bash", str(folder / AS_RANKS)), container=container_words(self._profile)
@@ -108,12 +108,12 @@ class LocalAttempt:
 
     @property
     def _variables(self) -> Mapping[str, str]:
-        """This process's variables but for those by which a job that it is in speaks to it."""
+        """Return this process's environment without the variables of a surrounding job."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
         return own | {"MASTER_ADDR": "127.0.0.1"}
 
     def _watch(self, script: subprocess.Popen[bytes]) -> AttemptEnd | None:
-        """Return how the script has ended, or is to be ended; None where nobody waits for it."""
+        """Return how the script ended, or must end; None if nobody waits for it."""
         limit_s = self._request.protocol.time_limit_s
         while (code := script.poll()) is None:
             if self._cancelled:
@@ -145,10 +145,9 @@ def _await_end(script: subprocess.Popen[bytes]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the trial in a folder and leave its result there; return 0.
+    """Run the trial in a folder and write its result; return 0.
 
-    Where the disk has no room for that, nothing else that is written may have any: the errno is
-    returned.
+    If the disk is full, other files may fail, too: the errno is returned.
     """
     folder = Path(arguments[0])
     content = json.loads((folder / ATTEMPT).read_text(encoding="utf-8"))

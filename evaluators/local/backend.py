@@ -34,11 +34,11 @@ CLOSE_LIMIT_S = 10.0
 
 
 class LocalBackend(OwnTrials):
-    """Real trials on this machine by the bundled trainer.
+    """Runs real trials on this machine with the bundled trainer.
 
     Attributes:
-        hang_limit_s: a trial has hung when none of its ranks has worked for so long; it holds for
-            trials that are submitted from now on.
+        hang_limit_s: a trial hangs if none of its ranks has worked for this long; applies to trials
+            submitted from now on.
     """
 
     def __init__(self, *, hang_limit_s: float = HANG_LIMIT_S) -> None:
@@ -47,7 +47,7 @@ class LocalBackend(OwnTrials):
         self._warm: _WarmClient | None = None
 
     def close(self) -> None:
-        """End everything this backend started; unfinished trials leave no result."""
+        """End all processes of this backend; unfinished trials leave no result."""
         with self._lock:
             if self._warm:
                 self._warm.close()
@@ -79,7 +79,8 @@ class LocalBackend(OwnTrials):
 
 
 def _without_result(request: TrialRequest, code: int) -> TrialOutcome | None:
-    """Return the outcome where it left none; `code`: of its supervisor, as `warm` tells it."""
+    """Return the outcome of a trial that left none; `code`: of its supervisor, as `warm` reports
+    it."""
     if code > 0:
         return unwritten(request, code)
     if code < 0:
@@ -128,12 +129,12 @@ class _WarmClient:
         self._process.wait()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send it one message; one that is gone is found out by `received`."""
+        """Send one message. `received` detects a process that is gone."""
         with contextlib.suppress(OSError):
             self._socket.sendall((json.dumps(message) + "\n").encode())
 
     def received(self) -> list[dict[str, Any]]:
-        """Return what it has said since the last call; sets `alive`."""
+        """Return its messages since the last call, and update `alive`."""
         try:
             while part := self._socket.recv(65536, socket.MSG_DONTWAIT):
                 self._unread += part
@@ -146,7 +147,7 @@ class _WarmClient:
         return [json.loads(line) for line in lines]
 
     def close(self) -> None:
-        """End it; the kernel ends all that it started."""
+        """End it; the kernel ends everything that it started."""
         self._socket.close()
         if self._process:
             self._process.kill()

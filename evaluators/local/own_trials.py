@@ -1,4 +1,4 @@
-"""Trials whose processes belong to the process that asked for them."""
+"""Trials whose processes belong to the process that submitted them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class OwnTrial(ActiveTrial):
 
 
 class OwnTrials(TrialBackend[OwnTrial]):
-    """Trials that end when this object's process does, in whatever way.
+    """Trials that end when this object's process does.
 
-    What has finished lies in the trials' directories. A trial that left no result there is
-    `crashed`, or `lost` where the disk was full, as long as this object lives.
+    Results are in the trials' directories. A trial that left none is `crashed`, or `lost` if the
+    disk was full, as long as this object lives.
     """
 
     name = "local"
@@ -52,11 +52,11 @@ class OwnTrials(TrialBackend[OwnTrial]):
 
     @abstractmethod
     def _start(self, request: TrialRequest) -> OwnTrial:
-        """Start the trial's processes; raises OSError."""
+        """Start the trial's processes. Raises OSError."""
 
     @abstractmethod
     def _look(self) -> None:
-        """Take in which trials have ended."""
+        """Record which trials have ended."""
 
     def _begin(self, request: TrialRequest) -> OwnTrial:
         try:
@@ -73,8 +73,8 @@ class OwnTrials(TrialBackend[OwnTrial]):
         return [trial for trial in self._trials.values() if trial.answer is RUNNING]
 
     def _ended(self, trial: OwnTrial, otherwise: TrialOutcome | None) -> None:
-        """Take in that it has ended, and is to be started again where it left no result and there
-        is none `otherwise`."""
+        """Record that it has ended. It is started again if it left no result and there is none
+        `otherwise`."""
         if otherwise is None or read_result(trial.request.directory):
             del self._trials[trial.request.token]
         else:
@@ -84,14 +84,14 @@ class OwnTrials(TrialBackend[OwnTrial]):
 def without_result(
     request: TrialRequest, error: str, *, status: TrialState = TrialState.CRASHED
 ) -> TrialOutcome:
-    """Return the outcome of a trial of which nobody but its owner can tell."""
+    """Return the outcome of a trial that left no result, which only its owner knows."""
     return without_run(request.directory, status, error, host=socket.gethostname())
 
 
 def unwritten(request: TrialRequest, code: int) -> TrialOutcome:
     """Return the outcome of a trial whose files could not be written; `code` is the errno.
 
-    A full disk says nothing about the strategy, and the trial is lost rather than crashed.
+    A full disk says nothing about the strategy: the trial is lost, not crashed.
     """
     if code in FAILING:
         return without_result(request, unwritable(request.directory, code), status=TrialState.LOST)

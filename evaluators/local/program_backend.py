@@ -1,4 +1,4 @@
-"""Trials on this machine of a program that an adapter describes."""
+"""Trials on this machine of a trainer that an adapter describes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSE_LIMIT_S = 10.0
 
 
 class LocalProgramBackend(OwnTrials):
-    """Each trial has a process that runs it."""
+    """Runs each trial in a process of its own."""
 
     def __init__(self, profile: ClusterProfile) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class LocalProgramBackend(OwnTrials):
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def close(self) -> None:
-        """End everything this backend started; unfinished trials leave no result."""
+        """End all processes of this backend; unfinished trials leave no result."""
         with self._lock:
             for process in self._processes.values():
                 _close_input(process)
@@ -80,7 +80,7 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_result(trial: OwnTrial, code: int) -> TrialOutcome:
-    """Return the outcome where it left none; `code`: of the process that ran it."""
+    """Return the outcome of a trial that left none; `code`: of its process."""
     if trial.cancelled:  # before it could write one
         return without_result(trial.request, "cancelled", status=TrialState.CANCELLED)
     if code in FAILING:

@@ -2,7 +2,7 @@
 
 `python -m evaluators.local.warm SOCKET PARENT`: it reads one JSON object a line from its owner,
 {"run": request, "hang_limit_s": seconds} or {"cancel": token}, and answers {"ended": token,
-"exit_code": int} (`WarmProcess._run`). It ends, and every trial with it, when its owner does.
+"exit_code": int} (`WarmProcess._run`). It ends, with every trial, when its owner does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CANCEL_LIMIT_S = 5.0
 
 @dataclass
 class SupervisorProcess:
-    """A trial's supervisor, and when to kill it, seconds of the monotonic clock."""
+    """A trial's supervisor, and when to kill it, in seconds of the monotonic clock."""
 
     pid: int
     kill_at: float | None = None
@@ -46,12 +46,12 @@ class WarmProcess:
     unread: bytes = b""
 
     def serve(self) -> None:
-        """Serve the owner until it closes its end."""
+        """Serve the owner until it closes the socket."""
         while self._receive():
             self._reap()
 
     def _receive(self) -> bool:
-        """Start and cancel trials as the owner wants; return whether it is still there."""
+        """Start and cancel trials as requested; return whether the owner is still there."""
         timeout = POLL_INTERVAL_S if self.trials else None
         readable, _, _ = select.select([self.owner], [], [], timeout)
         if not readable:
@@ -71,7 +71,7 @@ class WarmProcess:
         return bool(received)
 
     def _run(self, request: TrialRequest, hang_limit_s: float) -> int:
-        """Be the supervisor; return 0, or the errno that kept the result from being written."""
+        """Supervise the trial; return 0, or the errno that kept the result from being written."""
         os.setpgid(0, 0)
         self.owner.close()
         try:
@@ -83,7 +83,7 @@ class WarmProcess:
         return 0
 
     def _reap(self) -> None:
-        """Tell the owner which trials have ended; kill those that were to be cancelled long ago."""
+        """Report ended trials to the owner; kill those that were cancelled long ago."""
         now = time.monotonic()
         for token, trial in list(self.trials.items()):
             if trial.kill_at is not None and now > trial.kill_at:
@@ -95,7 +95,7 @@ class WarmProcess:
 
 
 def main() -> None:
-    """Be the warm process, as the process's arguments say."""
+    """Run the warm process for the command line's arguments."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     processes.die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches it too

@@ -1,1 +1,1 @@
-"""Trials on a Ray cluster that is there already."""
+"""Trials on an existing Ray cluster."""

@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 
 
 class RayBackend(TrialBackend[RayTrial]):
-    """Trials on the Ray cluster of a profile; an object made later finds them again.
+    """Runs trials on the Ray cluster of a profile. A later object finds them again.
 
-    Each is kept by an actor of the cluster (`evaluators.ray.keeper`), which needs nothing of this
-    process while it runs. One thread speaks with it.
+    An actor of the cluster (`evaluators.ray.keeper`) keeps each trial, independent of this process.
+    One thread talks to it.
 
     Args:
-        program: what trains; the profile's otherwise.
+        program: the trainer. Default: the profile's.
     """
 
     name = "ray"
@@ -66,7 +66,7 @@ class RayBackend(TrialBackend[RayTrial]):
         self._wake.set()
 
     def close(self) -> None:
-        """Let go: trials run on, and are found by their folders and names, by this object too."""
+        """Detach: trials keep running and can be found again by their folders and names."""
         self._closing.set()
         self._wake.set()
         if self._thread:
@@ -81,7 +81,7 @@ class RayBackend(TrialBackend[RayTrial]):
         self._closing.clear()
 
     def _begin(self, request: TrialRequest) -> RayTrial:
-        """Hand the trial to the thread, which the first one starts."""
+        """Hand the trial to the thread, which the first trial starts."""
         trial = RayTrial.of(request, self._context)
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ray-trials", daemon=True)
@@ -103,7 +103,7 @@ class RayBackend(TrialBackend[RayTrial]):
         self._wake.set()
 
     def _follow(self) -> None:
-        """Bring all trials forward until this object is closed."""
+        """Advance all trials until this object is closed."""
         pause_s = INTERVAL_S
         while not self._closing.is_set():
             self._wake.clear()
@@ -128,7 +128,7 @@ class RayBackend(TrialBackend[RayTrial]):
         self._connection.close()
 
     def _speak(self, going: Sequence[RayTrial]) -> None:
-        """Tell each keeper what is new, and take in how its trials stand."""
+        """Send each keeper the changes, and process its trials' reports."""
         by_keeper: dict[str, list[RayTrial]] = defaultdict(list)
         works: dict[str, dict[str, Any]] = {}
         for trial in going:
@@ -152,7 +152,7 @@ class RayBackend(TrialBackend[RayTrial]):
                     self._forgotten[keeper].add(name)
 
     def _prepare(self, trial: RayTrial, works: dict[str, dict[str, Any]]) -> bool:
-        """Write what is to be run, and down that it is; return whether it can be."""
+        """Write the files to run, and record the submission; return whether that succeeded."""
         if trial.cancelled:
             trial.settle(TrialState.CANCELLED, "cancelled before it ran")
             return False

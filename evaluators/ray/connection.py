@@ -1,4 +1,4 @@
-"""A Ray cluster, asked by a process of its own that may be lost and replaced."""
+"""A connection to a Ray cluster through a separate process, which may be lost and replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_INSTALLED = f"the Python package ray is not installed here: {INSTALL}"
 
 
 class RayUnavailable(Exception):
-    """The cluster does not answer; later it may."""
+    """The cluster does not answer now."""
 
 
 class RayRefused(Exception):
@@ -37,17 +37,17 @@ class RayRefused(Exception):
 
 
 def installed() -> bool:
-    """Whether ray can be imported; it is not imported for that."""
+    """Return whether ray can be imported, without importing it."""
     return importlib.util.find_spec("ray") is not None
 
 
 class RayConnection:
-    """Asks one cluster, one question after the other.
+    """Sends questions to one cluster, one after the other.
 
-    Its process ends with the thread that asks first, which is to live as long as this object.
+    Its process ends with the thread that asks first, which must live as long as this object.
 
     Args:
-        limit_s: after which an answer is no longer waited for.
+        limit_s: timeout of an answer.
     """
 
     def __init__(self, address: str, *, limit_s: float) -> None:
@@ -62,8 +62,8 @@ class RayConnection:
         """Return the answer to a question of `evaluators.ray.driver`.
 
         Raises:
-            RayUnavailable: nobody answers, or the answer does not come in time.
-            RayRefused: ray is not installed, or the cluster is of another version.
+            RayUnavailable: nobody answers, or not in time.
+            RayRefused: ray is not installed, or the cluster has another version.
         """
         with self._lock:
             if not installed():
@@ -87,7 +87,7 @@ class RayConnection:
 
     @property
     def silence(self) -> str:
-        """Since when an answer has been waited for, where that is long; else an empty text."""
+        """Return since when an answer has been outstanding, if that is long; else ""."""
         asked = self._asked
         silent_s = time.monotonic() - asked if asked else 0.0
         if silent_s <= SILENT_S:
@@ -96,13 +96,13 @@ class RayConnection:
         return f"{self.address}: no answer since {since}"
 
     def interrupt(self) -> None:
-        """Let a question that is being asked go unanswered."""
+        """Abort the current question."""
         process = self._process
         if process:
             process.kill()
 
     def close(self) -> None:
-        """End the process; what runs in the cluster runs on."""
+        """End the process; work in the cluster continues."""
         with self._lock:
             self._end()
 
@@ -145,7 +145,7 @@ class RayConnection:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would wait long, and not say so."""
+    """Raise OSError if nobody listens: Ray itself would wait long without a message."""
     host, _, port = address.removeprefix(CLIENT_SCHEME).rpartition(":")
     if not (host and port.isdigit()):
         raise RayRefused(f"{address}: not the address of a Ray cluster, which is HOST:PORT")

@@ -24,14 +24,14 @@ from search_spaces.space import SearchSpace
 class RayEvaluator(BackendEvaluator):
     """Runs DeepHyper's jobs on a Ray cluster; see `evaluators.deephyper.BackendEvaluator`.
 
-    A search that was ended is started again in the same `directory`: trials that ran on meanwhile
-    are found by their names, and results are not measured again.
+    A search can be restarted in the same `directory`: trials that kept running are found by name,
+    and results are not measured again.
 
     Args:
-        address: of the cluster's head, or `ray://HOST:PORT`; that of the profile otherwise.
-        profile: what trials train with; the bundled trainer with Ray's own Python otherwise.
-        num_workers: trials in Ray's hands at once. It runs as many of them as its nodes hold.
-        program: what trains; the profile's otherwise.
+        address: of the cluster's head, or `ray://HOST:PORT`. Default: the profile's.
+        profile: environment and trainer. Default: the bundled trainer with Ray's own Python.
+        num_workers: trials submitted at once. The cluster runs as many of them as its nodes hold.
+        program: the trainer. Default: the profile's.
 
     Raises:
         InvalidInput: field `address`: there is none.
@@ -70,7 +70,7 @@ class RayEvaluator(BackendEvaluator):
         )
 
     def close(self) -> list[Job]:
-        """Let go of Ray; a search calls it at its end, and takes the jobs that it returns as its
+        """Detach from Ray. A search calls it at its end, and takes the jobs that it returns as its
         last ones."""
         cancelled: list[Job] = super().close()
         self._backend.close()

@@ -1,8 +1,8 @@
-"""The process that speaks with one Ray cluster: `python -m evaluators.ray.driver SOCKET PARENT`.
+"""The process that talks to one Ray cluster: `python -m evaluators.ray.driver SOCKET PARENT`.
 
-Ray ends a process whose head has died, and a process can know one cluster only; so it is none of
-the service's own. It reads one JSON object a line, {"address", "ask", …}, and answers each
-with {"answer": …} or {"fault": "unreachable" | "refused", "reason": …}.
+Ray ends a process whose head has died, and a process can connect to only one cluster, so the
+service has a separate process for each. It reads one JSON object a line, {"address", "ask", …}, and
+answers each with {"answer": …} or {"fault": "unreachable" | "refused", "reason": …}.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ NEEDED = ("torch", "deepspeed", "evaluators")
 
 
 class Refused(Exception):
-    """Ray answers, and will not do: a reason that asking again does not change."""
+    """Ray refuses for a permanent reason."""
 
 
 def connect(address: str) -> None:
-    """Be a driver of this cluster.
+    """Connect to this cluster.
 
     Raises:
-        Refused: its version of Ray or Python is another one.
-        Exception: whatever Ray raises where nobody answers.
+        Refused: its version of Ray or Python differs.
+        Exception: whatever Ray raises if nobody answers.
     """
     import ray
 
@@ -59,9 +59,9 @@ def connect(address: str) -> None:
 
 
 def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str, Any] | None:
-    """Return what the keeper of this name answers; None where it is not there, and need not be.
+    """Return the answer of the keeper of this name; None if there is none and none is needed.
 
-    It is made where something is to be submitted. One that has died is not there.
+    The keeper is created if something is to be submitted. A dead one counts as missing.
     """
     import ray
     from ray.exceptions import ActorDiedError
@@ -93,7 +93,8 @@ def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str
 
 
 def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
-    """Return what the cluster is, how many nodes have such a bundle, and what a node lacks."""
+    """Return the cluster's version and nodes, how many of them have such a bundle, and the packages
+    that a node lacks."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -115,7 +116,7 @@ def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
 
 
 def lacking(packages: tuple[str, ...]) -> list[str]:
-    """Return those that the Python of a node does not have."""
+    """Return the packages that a node's Python lacks."""
     return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
@@ -133,7 +134,7 @@ def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _plain(answer: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer with bytes as text, a character each."""
+    """Return the answer with bytes as text, one character per byte."""
     for report in answer.values():
         report["log"] = report["log"].decode("latin-1")
         files = report.get("files", {})
@@ -142,7 +143,7 @@ def _plain(answer: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to one question, or the fault that kept it from being answered."""
+    """Return the answer to one question, or the fault that prevented it."""
     import ray
 
     limit_s = question["limit_s"]
@@ -160,7 +161,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer questions until the socket is closed."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     processes.die_with(parent)
     owner = socket.socket(fileno=descriptor)

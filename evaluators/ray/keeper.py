@@ -1,8 +1,8 @@
-"""The actor that keeps trials on a Ray cluster, whether or not somebody asks about them.
+"""The actor that keeps trials on a Ray cluster, whether or not somebody polls them.
 
-It is detached, found by its name, and lives on the head. It asks Ray for a placement group for each
-trial, has the trial run there, and keeps what came of it until that was fetched. What it has made
-ends with it. As `evaluators.ray.node` it is sent to the cluster by value.
+It is detached, found by name, and lives on the head. It requests a placement group for each trial,
+runs the trial there, and stores the result until it is fetched. Everything that it created ends
+with it. Like `evaluators.ray.node`, it is sent to the cluster by value.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LOW_ON_MEMORY = "low on memory"
 
 @dataclass(kw_only=True, eq=False)
 class PlacedNodes:
-    """A placement group, and the actor that has each of its bundles."""
+    """A placement group with one actor per bundle."""
 
     group: PlacementGroup
     shape: tuple[Any, ...]
@@ -65,12 +65,12 @@ class PlacedNodes:
 
     @property
     def master(self) -> str:
-        """The address at which its ranks meet."""
+        """Return the address at which its ranks meet."""
         addresses = {node["address"] for node in self.nodes}
         return self.nodes[0]["address"] if len(addresses) > 1 else "127.0.0.1"
 
     async def end_all(self) -> None:
-        """End what runs on those of the nodes that still are there."""
+        """End the processes on the nodes that are still alive."""
         ends = asyncio.gather(
             *[_answer(actor.end_all.remote()) for actor in self.actors], return_exceptions=True
         )
@@ -78,25 +78,24 @@ class PlacedNodes:
             await asyncio.wait_for(ends, ENDING_S)
 
     def remove(self) -> None:
-        """Give the nodes back; this kills the actors."""
+        """Release the nodes, which kills the actors."""
         remove_placement_group(self.group)
 
 
 @dataclass(kw_only=True, eq=False)
 class KeptTrial:
-    """One attempt at a trial, and how it stands.
+    """One attempt at a trial, and its state.
 
     Attributes:
-        work: what `evaluators.ray.work.work_of` returns.
-        task: has it placed and run; cancelled where the trial is.
-        keeping: brings it to its end, whatever comes of that.
-        log: a file without a name, gone with the process; what was fetched takes no room, but for
-            the last of it.
-        began_at: when it had its nodes (epoch), by the clock that is set, which tells when, and
-            `began` by the one that is not, which tells how long; 0 until then.
+        work: the result of `evaluators.ray.work.work_of`.
+        task: places and runs it; cancelled with the trial.
+        keeping: brings it to its end, whatever happens to `task`.
+        log: an unnamed file, gone with the process; fetched parts are freed, except for the last.
+        began_at: when it got its nodes (epoch); `began` is the same by the monotonic clock, for
+            durations; 0 until then.
         reason: why it waits.
         end: how it ended: `kind` (`script`, `node`, `lost`, `memory`, `cancelled`), `reason`, and
-            what `TrialNode.run` returned.
+            the result of `TrialNode.run`.
     """
 
     name: str
@@ -121,8 +120,8 @@ class KeptTrial:
         return (*sorted(bundle.items()), self.work["nodes"])
 
     def report(self, offset: int) -> dict[str, Any]:
-        """Return how it stands, with its log from there on, or from where there still is one; its
-        end is told behind the log's."""
+        """Return its state, with its log from `offset` on, or from the first byte that is still
+        stored; the end is reported after the whole log."""
         self.gone = give_back_handed_on(self.log.fileno(), offset, gone=self.gone)
         offset = max(offset, self.gone)
         self.log.seek(offset)
@@ -136,7 +135,7 @@ class KeptTrial:
 
 
 class TrialKeeper:
-    """Keeps trials by their names; asynchronous, so that all of it is one thread's."""
+    """Keeps trials by name; asynchronous, in a single thread."""
 
     def __init__(self) -> None:
         self._trials: dict[str, KeptTrial] = {}
@@ -153,11 +152,11 @@ class TrialKeeper:
         forget: Sequence[str],
         follow: Mapping[str, int],
     ) -> dict[str, dict[str, Any]]:
-        """Do what is asked, and return how the trials in `follow` stand that are known.
+        """Carry out the requests, and return the state of the known trials in `follow`.
 
         Args:
-            submit: name and work of trials; one that is known runs on.
-            follow: by name, how much of the log is known.
+            submit: name and work of trials; a known one continues.
+            follow: by name, the number of log bytes already fetched.
         """
         self._called = time.monotonic()
         self._upkeep = self._upkeep or asyncio.ensure_future(self._keep_up())
@@ -183,13 +182,13 @@ class TrialKeeper:
         trial.keeping = asyncio.ensure_future(self._keep(trial, trial.task))
 
     async def _place_and_run(self, trial: KeptTrial) -> dict[str, Any]:
-        """Return how its script ended; raises RayError where Ray kept it from ending."""
+        """Return how its script ended. Raises RayError if Ray prevented that."""
         trial.placed = await self._place(trial)
         trial.began_at, trial.began = time.time(), time.monotonic()
         return await self._run(trial, trial.placed)
 
     async def _keep(self, trial: KeptTrial, task: asyncio.Task[dict[str, Any]]) -> None:
-        """Bring the trial to its end, of which nobody is told while a process of it runs."""
+        """Bring the trial to its end, which is reported only after all its processes have ended."""
         await asyncio.wait({task})
         end = await _end_of(task, trial.placed)
         if trial.placed:
@@ -202,7 +201,7 @@ class TrialKeeper:
         trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | end
 
     async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
-        """Run it on its nodes; raises RayError where one of them, or its actor, dies."""
+        """Run it on its nodes. Raises RayError if a node or its actor dies."""
         work, first = trial.work, placed.actors[0]
         folder, limit_s = work["folder"], work["time_limit_s"]
         prepared = [
@@ -234,7 +233,7 @@ class TrialKeeper:
         return {"kind": "script", "reason": "", **end}
 
     async def _take_log(self, trial: KeptTrial, first: Any) -> int:
-        """Add what the trial has logged since; return how many bytes that was."""
+        """Append new output of the trial; return its number of bytes."""
         part = await first.log.remote(trial.work["folder"], trial.logged)
         if part:
             trial.log.seek(0, os.SEEK_END)
@@ -245,7 +244,7 @@ class TrialKeeper:
     # Where trials run.
 
     async def _place(self, trial: KeptTrial) -> PlacedNodes:
-        """Return nodes that have come free, or others, once Ray has some."""
+        """Return nodes that became free, or new ones once Ray has some."""
         self._waiting.append(trial)
         try:
             if free := self._free.get(trial.shape):
@@ -286,7 +285,7 @@ class TrialKeeper:
             ready.cancel()
 
     def _release(self, placed: PlacedNodes, *, healthy: bool) -> None:
-        """Offer nodes to the first trial that waits; where none does, keep them for a moment."""
+        """Offer nodes to the first waiting trial; without one, hold them for a moment."""
         first = self._waiting[0] if self._waiting else None
         offered = first.offered if first and first.shape == placed.shape else None
         if healthy and offered and not offered.done():
@@ -298,7 +297,7 @@ class TrialKeeper:
             placed.remove()
 
     def _give_back(self, only: PlacedNodes | None = None) -> None:
-        """Give back all nodes that no trial has, or these if none has them."""
+        """Release all unused nodes, or only these if they are unused."""
         for free in self._free.values():
             for placed in list(free):
                 if only is None or placed is only:
@@ -306,7 +305,7 @@ class TrialKeeper:
                     placed.remove()
 
     async def _keep_up(self) -> None:
-        """Drop what nobody fetches; end when there is nothing to do any more."""
+        """Drop results that nobody fetches; end when there is nothing left to do."""
         while True:
             await asyncio.sleep(10)
             now = time.time()
@@ -323,7 +322,7 @@ async def _answer(reference: Any) -> Any:
 
 
 async def _occupied(group: PlacementGroup, trial: KeptTrial) -> PlacedNodes:
-    """Start an actor in each bundle, which has all of it."""
+    """Start an actor in each bundle, which takes all of it."""
     work = trial.work
     bundle = dict(work["bundle"])
     given = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0)}
@@ -346,7 +345,7 @@ async def _occupied(group: PlacementGroup, trial: KeptTrial) -> PlacedNodes:
 
 
 def fitting_nodes(bundle: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return the living nodes that have as much, whoever uses it now."""
+    """Return the living nodes with these resources, in use or not."""
     return [
         node
         for node in ray.nodes()
@@ -377,7 +376,7 @@ async def _end_of(task: asyncio.Task[dict[str, Any]], placed: PlacedNodes | None
 
 
 async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:
-    """Return the end of a trial that an error of Ray ended: whether a node of it has died."""
+    """Return the end of a trial that a Ray error ended, after checking whether a node died."""
     said = next(iter(str(error).strip().splitlines()[-1:]), "") or type(error).__name__
     if placed is None:
         return {"kind": "lost", "reason": f"Ray gave it no nodes: {said}"}

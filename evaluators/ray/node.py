@@ -1,7 +1,7 @@
 """One node of a trial, as an actor: it runs the node's ranks, and on the first node the script.
 
-It is sent to the cluster by value, so the nodes need no package of ours for it: the standard
-library and Ray.
+It is sent to the cluster by value, so nodes need only the standard library and Ray, no package of
+ours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MOST_OF_A_FILE = 16 << 20
 
 
 def own_folder(folder: Path) -> None:
-    """Make a folder that is this user's alone; raises OSError, also where it is somebody else's."""
+    """Create a folder for this user alone. Raises OSError, also if it belongs to another user."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
         raise PermissionError(f"{folder} is somebody else's")
@@ -64,7 +64,7 @@ class NodeRanks:
     gone: int = 0
 
     def exit_code(self) -> int | None:
-        """Return the first failure's code, 0 once all have ended well, None while they run."""
+        """Return the first failure's code, 0 once all have succeeded, None while they run."""
         codes = [process.poll() for process in self.processes]
         if failed := [code for code in codes if code]:
             return failed[0] if failed[0] > 0 else 128 - failed[0]
@@ -88,9 +88,9 @@ class TrialNode:
         }
 
     def prepare(self, folder: str, files: Mapping[str, bytes], shared: Mapping[str, bytes]) -> None:
-        """Write the attempt's files, and what is shared where it is not there yet, by its path.
+        """Write the attempt's files, and shared files that are missing, by path.
 
-        Other nodes of the trial may have the very same folder.
+        Other nodes of the trial may share the folder.
         """
         place = Path(folder)
         own_folder(place.parents[1])
@@ -105,7 +105,7 @@ class TrialNode:
                 partial.replace(path)
 
     def clear(self, folder: str) -> None:
-        """Remove the attempt's folder; no process of it runs any more."""
+        """Remove the attempt's folder, after all its processes have ended."""
         for number in list(self._ranks):
             self.end_ranks(number)
         self._gone.pop(folder, None)
@@ -126,9 +126,9 @@ class TrialNode:
         nodes: int,
         ranks: int,
     ) -> None:
-        """Start step `number` on this node, which is the `node`th of so many with so many ranks.
+        """Start step `number` on this node, the `node`th of `nodes` with `ranks` ranks each.
 
-        Each rank is told its place in Slurm's words, which is how programs read it.
+        Each rank gets its place in Slurm's variables, which programs read.
         """
         group, output = ProcessGroup(), Path(folder) / f"ranks-{number}-{node}.log"
         output.touch()
@@ -150,7 +150,7 @@ class TrialNode:
             )
 
     def output_of_ranks(self, number: int) -> tuple[bytes, int | None]:
-        """Return what they have printed since the last call, and their exit code at the end."""
+        """Return their output since the last call, and their exit code at the end."""
         step = self._ranks[number]
         until = time.monotonic() + LONGEST_WAIT_S
         while True:
@@ -165,7 +165,7 @@ class TrialNode:
             time.sleep(LOOK_S)
 
     def end_ranks(self, number: int) -> None:
-        """End them: they have a moment to do it themselves."""
+        """Terminate them, and kill those that do not end in time."""
         step = self._ranks[number]
         if step.exit_code() is None:
             step.group.ask_to_end()
@@ -175,7 +175,7 @@ class TrialNode:
         step.group.end()
 
     def end_all(self) -> None:
-        """End at once whatever runs here."""
+        """Kill all processes here."""
         groups = [step.group for step in self._ranks.values()]
         for group in (self._script, *groups):
             if group:
@@ -192,7 +192,7 @@ class TrialNode:
         variables: Mapping[str, str],
         time_limit_s: float,
     ) -> dict[str, Any]:
-        """Run the script to its end, and its steps on all nodes; return how it ended."""
+        """Run the script and its steps on all nodes; return how it ended."""
         group = self._script = ProcessGroup()
         try:
             return self._run(group, Path(folder), nodes, ranks, variables, time_limit_s)
@@ -244,8 +244,8 @@ class TrialNode:
         }
 
     def log(self, folder: str, offset: int) -> bytes:
-        """Return the script's log from there on; while it runs, it waits a while for some. What
-        lies before has been kept elsewhere, and takes no room here any more."""
+        """Return the script's log from `offset` on; while it runs, wait a moment for output.
+        Earlier parts were fetched and are freed."""
         gone = self._gone.get(folder, 0)
         self._gone[folder] = _handed_on(Path(folder) / LOG, offset, gone=gone)
         until = time.monotonic() + LONGEST_WAIT_S
@@ -256,7 +256,7 @@ class TrialNode:
             time.sleep(LOOK_S)
 
     def left(self, folder: str) -> dict[str, bytes]:
-        """Return by name the files that lie in the folder, but for logs and large ones."""
+        """Return the files in the folder by name, without logs and large files."""
         found = {}
         for path in Path(folder).iterdir():
             small = path.is_file() and path.stat().st_size <= MOST_OF_A_FILE
@@ -275,7 +275,7 @@ def _part_of(path: Path, offset: int) -> bytes:
 
 
 def _handed_on(path: Path, offset: int, *, gone: int) -> int:
-    """Give back what a log has before a byte, as `give_back_handed_on` does."""
+    """Free the part of a log before an offset, as `give_back_handed_on` does."""
     try:
         with path.open("r+b", buffering=0) as file:
             return give_back_handed_on(file.fileno(), offset, gone=gone)

@@ -1,6 +1,6 @@
-"""The variables with which processes of a trial are started on a node.
+"""The environment of a trial's processes on a node.
 
-It is sent to the cluster by value, as `evaluators.ray.node` is.
+It is sent to the cluster by value, like `evaluators.ray.node`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ OWN_VARIABLES = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "PWD", "OLDPWD
 
 
 def plain_environment() -> dict[str, str]:
-    """Return this process's variables but for those by which Ray, or a job that it is in, speaks
-    to it; Ray's own Python comes first on the PATH."""
+    """Return this process's environment without the variables of Ray or of a surrounding job; Ray's
+    own Python comes first on the PATH."""
     plain = {
         name: value
         for name, value in os.environ.items()

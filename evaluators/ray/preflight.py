@@ -1,4 +1,4 @@
-"""What would keep every trial on a Ray cluster from running, found before one is submitted."""
+"""Checks of a Ray cluster before a trial is submitted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ADDRESSES = "HOST:PORT, ray://HOST:PORT, or a profile that says it under [ray]"
 
 @dataclass(frozen=True, kw_only=True)
 class RayClusterFacts:
-    """What a cluster has told of itself.
+    """What a cluster reports about itself.
 
     Attributes:
         version: of Ray.
-        nodes: what each living node has, by Ray's names.
+        nodes: resources of each living node, by Ray's names.
         fitting: how many of them have what a trial needs of a node.
-        lacks: packages of the trials' program that Ray's Python on one of these does not have.
+        lacks: packages of the trials' program that Ray's Python on one of these lacks.
     """
 
     version: str
@@ -34,11 +34,11 @@ class RayClusterFacts:
 
 
 class NodesLacking(InvalidInput):
-    """The cluster has too few nodes now. They come and go: it may have enough later."""
+    """The cluster has too few nodes now; it may have enough later."""
 
 
 def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
-    """Ask the cluster of the profile for what trials on this machine need.
+    """Query the profile's cluster for what trials on this machine need.
 
     Raises:
         RayUnavailable: it does not answer.
@@ -60,11 +60,11 @@ def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
 
 
 def check(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[InvalidInput]:
-    """Return all that can be known from here; empty where nothing stands in the way.
+    """Return all problems that can be known from here.
 
     Args:
         nodes: of the widest trial.
-        machine: that the trials are for.
+        machine: of the trials.
 
     Raises:
         RayUnavailable: the cluster does not answer, so that nothing is known.
@@ -82,7 +82,7 @@ def check(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[Inva
 def check_facts(
     profile: ClusterProfile, facts: RayClusterFacts, *, nodes: int, machine: Machine | None
 ) -> list[InvalidInput]:
-    """Return what of it keeps such trials from running."""
+    """Return the problems that prevent such trials from running."""
     problems = _check_nodes(profile, facts, nodes, machine) if machine else []
     return [*problems, *_check_python(profile, facts)]
 

@@ -1,6 +1,6 @@
-"""A step of a trial: how its script has words run as every rank, on all nodes of it.
+"""A step of a trial: its script runs a command as every rank, on all nodes.
 
-It is sent to the cluster by value, as `evaluators.ray.node` is.
+It is sent to the cluster by value, like `evaluators.ray.node`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ END
 
 @dataclass(kw_only=True)
 class RankStep:
-    """What the script runs as every rank, and the connection of the one that waits for it."""
+    """A command that runs as every rank, and the connection to the script that waits for it."""
 
     connection: socket.socket
     number: int
@@ -73,8 +73,8 @@ class RankStep:
         *,
         shape: Mapping[str, Any],
     ) -> RankStep | None:
-        """Start it on all nodes, with the variables that the script has set; None where whoever
-        asked for it has ended before it did."""
+        """Start it on all nodes, with the variables that the script has set; None if the script has
+        already ended."""
         with connection.makefile("rb") as file:
             line = file.readline()
         if not line:
@@ -95,7 +95,7 @@ class RankStep:
         return step
 
     def goes_on(self) -> bool:
-        """Hand on what the ranks have printed; return whether any of them runs."""
+        """Forward the ranks' output; return whether any rank still runs."""
         if _is_closed(self.connection):
             self.end()
         done, _ = ray.wait(list(self.reading), num_returns=1, timeout=LOOK_S)
@@ -115,7 +115,7 @@ class RankStep:
         return False
 
     def end(self) -> None:
-        """Have all ranks ended, once."""
+        """End all ranks, once."""
         if not self.ending:
             self.ending = True
             for node in self.nodes:
@@ -128,7 +128,7 @@ class RankStep:
 
 @contextlib.contextmanager
 def listener_in(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
-    """A socket in this folder, and its path, which may be longer than an address of a socket."""
+    """Yield a socket in this folder and its path, which may be longer than a socket's address."""
     path = folder / f"ranks-{secrets.token_hex(4)}"
     there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -147,6 +147,6 @@ def accepted(listener: socket.socket) -> socket.socket | None:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Whether the other end says no more; it never says a second word."""
+    """Return whether the other end has closed; it never sends a second message."""
     readable, _, _ = select.select([connection], [], [], 0)
     return bool(readable)

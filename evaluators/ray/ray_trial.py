@@ -1,4 +1,4 @@
-"""One trial on Ray while it is under way, and how it comes to its one outcome."""
+"""A trial on Ray, from submission to outcome."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _ENDS = {"memory": TrialState.OOM, "cancelled": TrialState.CANCELLED}
 
 @dataclass(kw_only=True, eq=False)
 class RayTrial(AttemptedTrial):
-    """Changed by the backend's thread alone, but for `cancelled`.
+    """A trial on Ray. Only the backend's thread changes it, except for `cancelled`.
 
     Attributes:
-        keeper: the actor that has the attempt, or is to.
-        taken: whether it is known to have taken it.
-        asked: whether it was asked for it since this object was made.
-        logged: bytes of the log that are here.
-        began_at: of the attempt, as far as is known here (epoch); `began` is the same by the clock
-            that nobody sets.
+        keeper: the actor that has the attempt, or will.
+        taken: whether it is known to have it.
+        asked: whether it was asked for the attempt since this object was made.
+        logged: number of log bytes fetched.
+        began_at: start of the attempt, as far as is known here (epoch); `began` is the same by the
+            monotonic clock.
     """
 
     answer: TrialOutcome | TrialProgress = SUBMITTING
@@ -60,15 +60,15 @@ class RayTrial(AttemptedTrial):
         return trial
 
     def note(self, *, taken: bool) -> None:
-        """Write down who is given the attempt; raises OSError."""
+        """Record which keeper gets the attempt. Raises OSError."""
         self.attempt.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"keeper": self.keeper, "taken": taken})
         write_whole(self.attempt.folder / KEEPER, text)
         self.taken = taken
 
     def add_log(self, part: bytes, *, at: int) -> None:
-        """Add a part to the log here, at its place, which lies behind all of it where others
-        fetched what is missing between; raises OSError."""
+        """Write a part of the log at its offset, which may leave a gap that others fetched. Raises
+        OSError."""
         if part:
             # At its place, and not at the end: a runner that was taken for dead writes the same.
             self.attempt.log.touch()
@@ -78,7 +78,7 @@ class RayTrial(AttemptedTrial):
             self.logged = at + len(part)
 
     def take(self, report: Mapping[str, Any] | None) -> None:
-        """Take in the keeper's report, None where it has no such trial; raises OSError."""
+        """Process the keeper's report; None: it has no such trial. Raises OSError."""
         if report is None:
             if self.taken:
                 self.try_again(self._lost())
@@ -130,7 +130,7 @@ class RayTrial(AttemptedTrial):
             self.close(ended)
 
     def _lost(self) -> AttemptEnd:
-        """Return the end of an attempt of which nobody can say any more how long it ran."""
+        """Return the end of an attempt whose duration nobody knows any more."""
         log = self.attempt.log
         ended_at = log.stat().st_mtime if log.exists() else self.began_at
         return AttemptEnd(

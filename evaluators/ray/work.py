@@ -1,4 +1,4 @@
-"""What the keeper of trials is given to run: text and numbers, written here and now."""
+"""The work that the keeper of trials is given: text and numbers, written at submission."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
 
 
 def service_of(trials: Path) -> str:
-    """Return what tells the service that keeps its trials in this folder from all others."""
+    """Return an id of the service whose trials are in this folder."""
     place = f"{socket.gethostname()}:{os.getuid()}:{trials.absolute()}"
     return sha256(place.encode()).hexdigest()[:12]
 
 
 def keeper_name(trials: Path) -> str:
-    """Return the name of the actor that keeps these trials; one of other code has another."""
+    """Return the name of the actor that keeps these trials; it depends on the code's version."""
     root = Path(__file__).parents[2]
     sources = (root.joinpath(*name.split(".")).with_suffix(".py") for name in SENT)
     code = b"".join(source.read_bytes() for source in sources)
@@ -36,7 +36,7 @@ def keeper_name(trials: Path) -> str:
 
 
 def bundle_of(machine: Machine, profile: ClusterProfile) -> dict[str, float]:
-    """Return what a trial has of each of its nodes: all GPUs or, where there are none, CPUs."""
+    """Return the resources of a trial on each node: all GPUs or, without GPUs, CPUs."""
     gpus, cpus = machine.gpus_per_node, profile.tasks.cpus_per_task
     if is_cpu(machine):
         return {"CPU": gpus * (cpus or 1)}
@@ -44,11 +44,11 @@ def bundle_of(machine: Machine, profile: ClusterProfile) -> dict[str, float]:
 
 
 def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict[str, Any]:
-    """Return it as JSON can hold it, the content of files as a character for each byte.
+    """Return the work as JSON-compatible values; file contents have one character per byte.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
-        OSError: what trials share, such as a dataset, could not be written.
+        OSError: shared files, such as a dataset, could not be written.
     """
     request = attempt.request
     trials = Path(profile.ray.folder) / f"autotune-{service_of(request.directory.parent)}"
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
 
 
 def _datasets(folder: Path, script: str) -> Mapping[str, str]:
-    """Return by path the synthetic datasets that the script reads, for nodes without them."""
+    """Return the synthetic datasets that the script reads, by path, for nodes without them."""
     return {
         str(path): path.read_bytes().decode("latin-1")
         for path in folder.glob("*.*")
