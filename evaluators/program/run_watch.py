@@ -38,6 +38,11 @@ _NO_STEP = re.compile(
     re.IGNORECASE,
 )
 _OVERFLOW = "OVERFLOW!"
+_MEMORY = re.compile(r"\[Rank (\d{1,7})\] \(after \d+ iterations\) memory")
+
+WAIT_FOR_MEMORY_S = 30.0
+"""A run is not ended before all ranks that log their memory have done so: a busy node's lines may
+come seconds after another node's. But a run that logs none is ended after so long."""
 
 
 class RunWatch:
@@ -45,7 +50,8 @@ class RunWatch:
 
     Args:
         plan: as `plan_of` writes it. Only in the last segment may measuring end early: the batch
-            of one before it lasts as long as it was planned to.
+            of one before it lasts as long as it was planned to. `memory_ranks` ranks log their
+            memory, once.
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
@@ -53,6 +59,8 @@ class RunWatch:
         self._times_s: list[list[float]] = [[] for _ in plan["segments"]]
         self._overflow = False
         self._owed_s = 0.0  # besides the iterations at later GAS values
+        self._memory_of: set[int] = set()
+        self._decided: tuple[Verdict, str, float] | None = None
         self.iteration = 0
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
@@ -61,6 +69,24 @@ class RunWatch:
         Args:
             elapsed_s: seconds since the trial's start.
         """
+        if found := _MEMORY.search(line):
+            self._memory_of.add(int(found[1]))
+        if self._decided is None:
+            decision, why = self._judged_by(line, elapsed_s=elapsed_s)
+            if decision is not Verdict.GO_ON:
+                self._decided = decision, why, elapsed_s
+        return self._once_memory_is_told(elapsed_s)
+
+    def _once_memory_is_told(self, elapsed_s: float) -> tuple[Verdict, str]:
+        """Return what was decided, once nothing needs to be waited for."""
+        if self._decided is None:
+            return Verdict.GO_ON, ""
+        decision, why, since_s = self._decided
+        told = len(self._memory_of) >= self._plan["memory_ranks"]
+        waited = elapsed_s - since_s >= WAIT_FOR_MEMORY_S
+        return (decision, why) if told or waited else (Verdict.GO_ON, "")
+
+    def _judged_by(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
         found = _ITERATION.search(line)
         if not found:
             self._overflow |= _OVERFLOW in line
@@ -76,9 +102,9 @@ class RunWatch:
                 return self._verdict(place, elapsed_s=elapsed_s)
         return Verdict.GO_ON, ""
 
-    def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:  # noqa: ARG002
-        """Look at what else tells of the run, which is nothing; return as `take` does."""
-        return Verdict.GO_ON, ""
+    def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:
+        """Return as `take` does, where the log has no more lines."""
+        return self._once_memory_is_told(elapsed_s)
 
     def keep(self) -> None:
         """Keep what tells of the run besides its log, before it is ended; there is nothing."""

@@ -186,6 +186,8 @@ def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str,
     """Return what `run_watch` is to look for in the log of this run."""
     return {
         **_rule(protocol, number),
+        # Those of the first replica.
+        "memory_ranks": run.strategy.model_parallel,
         "segments": [
             _segment(
                 protocol,

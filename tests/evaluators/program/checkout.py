@@ -122,6 +122,8 @@ for iteration in range(1, count + 1):
             f"{args.seq_length:5d} | number of skipped iterations:   0 | number of nan iterations: "
             f"  {int(loss == 'nan')} | samples per second: {1000 * size / milliseconds:.3f} | "
             "TFLOPs: 1.00 |")
+    if args.misbehave == "late" and iteration == 1 and rank == 0:
+        time.sleep(1)
     if iteration == 1 and replica == 0:
         say(f"[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 1024.0 | max allocated: "
             f"{2048.0 + rank} | reserved: 3072.0 | max reserved: {4096.0 + rank}")

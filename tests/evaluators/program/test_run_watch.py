@@ -27,7 +27,7 @@ def segment(
 def plan(*segments: dict[str, Any]) -> dict[str, Any]:
     rule = {"least": 2, "most": 6, "target_spread": 0.01, "long_s": None}
     times = {"time_for_more_s": 100.0, "time_limit_s": 200.0}
-    return rule | times | {"segments": list(segments)}
+    return rule | times | {"segments": list(segments), "memory_ranks": 0}
 
 
 TWO = plan(segment(4, 2, 3), segment(8, 5, 10))
@@ -51,6 +51,22 @@ def test_the_last_batch_ends_when_its_spread_is_small_and_the_first_does_not() -
     small = [line(number, 0.5) for number in (1, 2, 3, 4)]
     large = [line(5, 1.0), line(6, 1.1), line(7, 1.05), line(8, 1.05), line(9, 1.05)]
     assert watched(TWO, *small, *large) == [GO_ON] * 8 + [ENOUGH]
+
+
+def test_a_run_is_not_ended_before_its_ranks_have_told_their_memory() -> None:
+    """A busy node's lines come late. A run that never tells is ended in the end."""
+
+    def memory(rank: int) -> str:
+        return f"[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 1.0 | max reserved: 2"
+
+    asked = plan(segment(4, 2, 3, 0.3), segment(8, 5, 10)) | {"memory_ranks": 2}
+    late = [line(1, 0.5), memory(2), line(2, 0.5), line(3, 0.5), line(4, 0.5), memory(0)]
+    assert watched(asked, *late) == [GO_ON] * 5 + [GIVE_UP]
+    watch = RunWatch(asked)
+    decisions = [watch.take(each, elapsed_s=1.0)[0] for each in late[:-1]]
+    decisions += [watch.look(elapsed_s=after_s)[0] for after_s in (20.0, 40.0)]
+    assert decisions == [GO_ON] * 6 + [GIVE_UP]
+    assert watch.iteration == 3
 
 
 def test_a_run_that_is_about_to_end_is_left_alone() -> None:
