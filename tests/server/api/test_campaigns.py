@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
+from autotune.resolution import transformer_of
 from autotune.schemas import (
     Campaign,
     CampaignPage,
@@ -18,6 +19,7 @@ from autotune.schemas import (
     EarlierObservation,
     StartWorth,
 )
+from search_spaces.catalog import load_model
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
@@ -37,6 +39,18 @@ def test_a_created_campaign_is_found_at_its_address(client: TestClient) -> None:
     again = client.get(answer.headers["Location"])
     assert again.status_code == 200
     assert Campaign.model_validate(again.json()) == campaign
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "gpt-oss-20b", "nemotron-h-8b", "llama-3-8b"])
+def test_a_model_as_a_shape_keeps_its_kinds_of_layers(client: TestClient, name: str) -> None:
+    shape = client.get(f"/api/v1/models/{name}").json()
+    kinds = {"experts", "latent_attention", "mtp_layers", "window_layers", "mamba"}
+    assert bool(kinds & set(shape)) is (name != "llama-3-8b")
+    campaign = client.post(CAMPAIGNS, json=body(model=shape)).json()
+    assert campaign["model"] == shape
+    [listed] = CampaignPage.model_validate(client.get(CAMPAIGNS).json()).items
+    assert listed.model.model_dump(mode="json") == shape
+    assert transformer_of(listed.model) == load_model(name)
 
 
 def test_a_machine_as_a_shape_keeps_its_fast_domain_and_peaks(client: TestClient) -> None:
@@ -178,6 +192,7 @@ def test_an_extension_names_what_it_cannot_take(client: TestClient, store: Store
 YESTERDAY = (datetime.now(UTC) - timedelta(days=1)).isoformat()
 SLURM = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
 TINY = {"model": "tiny", "evaluator": "local", "machine": "local", "nodes": 1, "pool_nodes": 1}
+SHAPE = {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4}
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown model": ({"model": "gpt-22"}, "model", "gpt-22b"),
     "unknown machine": ({"machine": "fronteer"}, "machine", "frontier"),
@@ -268,6 +283,21 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"model": {"num_layers": -1, "hidden_size": 8, "num_attention_heads": 4}},
         "model.num_layers",
         "more than 0",
+    ),
+    "a shape with fewer experts than a token passes": (
+        {"model": SHAPE | {"experts": {"num_experts": 8, "top_k": 9, "ffn_hidden_size": 8}}},
+        "model.experts.top_k",
+        "there are 8 experts",
+    ),
+    "a shape with an expert of no width": (
+        {"model": SHAPE | {"experts": {"num_experts": 8, "top_k": 2}}},
+        "model.experts.ffn_hidden_size",
+        "required",
+    ),
+    "a model that the trainer cannot train": (
+        TINY | {"model": "nemotron-3-nano-30b-a3b", "space": {"preset": "tiny-local"}},
+        "model",
+        "the bundled trainer cannot train Mamba layers",
     ),
     "half a range": (
         {"space": {"tensor_parallel": {"minimum": 1}}},
