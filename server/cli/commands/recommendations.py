@@ -85,6 +85,12 @@ def _after_best(
     if folder is None:
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
+    if trainer is None and answer.recommendation.launch is None:
+        known = [offer.name for offer in answer.recommendation.trainers if offer.supported]
+        if not known:
+            return "no trainer known here trains this model with this strategy"
+        command = f"autotune best {campaign} --for {known[0]} --out {folder}"
+        return f"next: `{command}` writes a job that trains it"
     script = TRAINER_JOB if trainer else answer.launch_script_name
     if folder.suffix == ".zip":
         return f"next: `unzip {folder}`; `{script}` in it starts the training"

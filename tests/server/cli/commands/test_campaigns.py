@@ -110,6 +110,26 @@ def test_what_comes_next_is_said(autotune: Autotune, finished: str, tmp_path: Pa
     assert "next:" not in autotune("best", finished, "--json").err
 
 
+def test_without_a_script_of_the_trials_a_trainer_is_named(
+    autotune: Autotune, tmp_path: Path
+) -> None:
+    """Megatron-DeepSpeed, whose job is written where nothing else trained, trains no experts."""
+    ran = autotune(
+        *("submit", "--model", "deepseek-v2-lite", "--machine", "dgx-h100", "--nodes", "1"),
+        *("--max-trials", "2", "--confirmations", "0", "--watch", "--json"),
+    )
+    assert ran.code == 0, ran.err
+    campaign = str(ran.json()["campaign"]["id"])
+    folder = tmp_path / "run"
+    told = autotune("best", campaign, "--out", str(folder)).err
+    assert not (folder / "launch.sbatch").exists()
+    trainer = told.split("--for ")[1].split()[0]
+    assert f"next: `autotune best {campaign} --for {trainer} --out {folder}`" in told
+    done = autotune("best", campaign, "--for", trainer, "--out", str(folder))
+    assert done.code == 0, done.err
+    assert (folder / "launch.sbatch").exists()
+
+
 def test_show_says_of_each_trial_why_it_was_chosen(autotune: Autotune, finished: str) -> None:
     told = " ".join(autotune("show", finished).out.split())
     trials = autotune("show", finished, "--json").json()["trials"]
