@@ -24,6 +24,36 @@ Scalar: TypeAlias = int | float | bool | str
 
 LARGEST_WHOLE = 1_000_000
 
+MODULES = ("layernorm", "mla_up_proj", "moe_act", "moe", "mlp")
+"""Parts of a layer that may be recomputed alone, as Megatron Core names them: its norms, the
+up-projections of latent attention, the experts' activation functions, whole experts with their
+router, the dense MLP."""
+
+RECOMPUTED_SETS = (
+    *MODULES,
+    "layernorm+moe_act",
+    "layernorm+moe",
+    "mla_up_proj+mlp",
+    "layernorm+mla_up_proj+mlp+moe_act",
+)
+"""Sets of them that published runs recompute, joined by `+`."""
+
+FP8 = ("fp8", "fp8_current", "fp8_blockwise")
+"""8-bit formats with one scale for a whole tensor, from the steps before (delayed) or the tensor
+itself (current), or one for each block of 128 numbers."""
+
+NARROW = (*FP8, "mxfp8", "nvfp4")
+"""Precisions below 16 bits; the last two have one scale for 32 or 16 numbers."""
+
+GPUS_WITH: Mapping[str, tuple[str, ...]] = {
+    "fp8": ("H100", "H200", "H800", "H20", "GH200", "MI300", "MI325", "MI350", "MI355"),
+    "mxfp8": ("MI350", "MI355"),
+    "nvfp4": (),
+}
+"""Narrow format -> GPUs that compute in it, besides BLACKWELL, which has all."""
+
+BLACKWELL = ("B200", "B300")
+
 WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
 LARGEST_AUTOMATIC_STAGES = 4
@@ -71,6 +101,7 @@ class Dimension:
         noun: that follows a value in a sentence, plural where it is counted: `16 nodes`.
         part: what it decides.
         values: all that it may have; empty: whole numbers from 1 to LARGEST_WHOLE.
+        special: the values that only a trainer which declares them has.
         neutral: the value of a trainer that does without it; None where there is no such value.
         default: where nothing is said of it; None where a strategy has to name it.
         usual: the value that a form starts from.
@@ -84,7 +115,7 @@ class Dimension:
         memory: what a larger value does to it.
         distance: how far apart one doubling of it is for the calibration (a switch's two values);
             None where columns that follow from it count instead.
-        columns: of the cost model, each with the value that it is 1 for; empty where the value is
+        columns: of the cost model, each with the values that it is 1 for; empty where the value is
             a column itself.
         megatron: options of Megatron-LM and Megatron-DeepSpeed, with the value that each of them
             means; None: the option's own. "" is a line without any of them.
@@ -102,6 +133,7 @@ class Dimension:
     noun: str = ""
     part: Part
     values: tuple[Scalar, ...] = ()
+    special: tuple[Scalar, ...] = ()
     neutral: Scalar | None
     default: Scalar | None = None
     usual: Scalar = 1
@@ -112,7 +144,7 @@ class Dimension:
     of_experts: bool = False
     memory: MemoryEffect
     distance: float | None = None
-    columns: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+    columns: Mapping[str, tuple[Scalar, ...]] = field(default_factory=lambda: MappingProxyType({}))
     megatron: Mapping[str, Scalar | None] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -187,10 +219,41 @@ def default_precision(machine: Machine) -> str:
     return "bf16" if offers_bf16(machine) else "fp16"
 
 
+def offers(machine: Machine, precision: str) -> bool:
+    """Return whether a machine's GPU computes in a precision."""
+    if precision == "bf16":
+        return offers_bf16(machine)
+    if precision not in NARROW:
+        return True
+    kind = "fp8" if precision in FP8 else precision
+    named = (*GPUS_WITH[kind], *BLACKWELL)
+    return kind in machine.peaks_tflops or any(gpu in machine.gpu for gpu in named)
+
+
+def has_use(transformer: Transformer, recomputed: str) -> bool:
+    """Return whether a model has all the parts that a named set recomputes."""
+    features, experts = transformer.features, transformer.experts
+    lacked = {
+        "mla_up_proj": "latent_attention" not in features,
+        "moe_act": experts is None,
+        "moe": experts is None,
+        "mlp": experts is not None and experts.dense_layers == 0,
+    }
+    return not any(lacked.get(module, False) for module in recomputed.split("+"))
+
+
+def _recomputed(given: AutomaticFor) -> tuple[Scalar, ...]:
+    sets = given.program.declares("activation_checkpointing")
+    useful = (each for each in sets if has_use(given.transformer, str(each)))
+    return (*given.program.activation_checkpointing, *useful)
+
+
 def _precisions(given: AutomaticFor) -> tuple[Scalar, ...]:
     if given.machine.peak_tflops is None:
         return ("fp32",)
-    return ("bf16", "fp16") if offers_bf16(given.machine) else ("fp16",)
+    wide = ("bf16", "fp16") if offers_bf16(given.machine) else ("fp16",)
+    narrow = given.program.declares("precision")
+    return (*wide, *(each for each in narrow if offers(given.machine, str(each))))
 
 
 def _pipelines(given: AutomaticFor) -> set[int]:
@@ -346,7 +409,7 @@ TABLE: tuple[Dimension, ...] = (
         label="Activation checkpointing",
         sentence=(
             "Activations recomputed in the backward pass: none, the attention scores "
-            "(selective), or each whole layer (full)."
+            "(selective), each whole layer (full), or parts of it such as layernorm+moe_act."
         ),
         option="--checkpointing",
         keys=("checkpointing", "ckpt"),
@@ -354,14 +417,24 @@ TABLE: tuple[Dimension, ...] = (
         words="activation checkpointing",
         noun="checkpointing",
         part="switch",
-        values=("none", "selective", "full"),
+        values=("none", "selective", "full", *RECOMPUTED_SETS),
+        special=RECOMPUTED_SETS,
         neutral="none",
         default="full",
-        automatic=lambda q: q.program.activation_checkpointing,
+        automatic=_recomputed,
         spares_memory=True,
         memory="less",
         distance=2.0,
-        columns={"full_checkpointing": "full", "selective_checkpointing": "selective"},
+        columns={
+            "full_checkpointing": ("full",),
+            "selective_checkpointing": ("selective",),
+            **{
+                f"recompute_{module}": tuple(
+                    each for each in RECOMPUTED_SETS if module in each.split("+")
+                )
+                for module in MODULES
+            },
+        },
         megatron={
             "": "none",
             "--recompute-granularity": None,
@@ -439,17 +512,21 @@ TABLE: tuple[Dimension, ...] = (
         name="precision",
         short="precision",
         label="Precision",
-        sentence="Number format of the matrix products: bf16, fp16 or fp32.",
+        sentence=(
+            "Number format of the matrix products: bf16, fp16, fp32, fp8 (delayed scaling), "
+            "fp8_current, fp8_blockwise, mxfp8 or nvfp4."
+        ),
         option="--precision",
         hint="fp32, bf16, fp16",
         part="numbers",
-        values=("fp32", "bf16", "fp16"),
+        values=("fp32", "bf16", "fp16", *NARROW),
+        special=NARROW,
         neutral=None,
         default="bf16",
         automatic=_precisions,
         memory="either",
         distance=2.0,
-        columns={"fp32": "fp32"},
+        columns={"fp32": ("fp32",), "fp8": FP8, "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
         megatron={"--bf16": "bf16", "--fp16": "fp16"},
     ),
     Dimension(

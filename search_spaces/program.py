@@ -95,11 +95,60 @@ class LackingRefusal:
         return self.meets(strategy)
 
 
-def lacking(program: str, varied: Collection[str]) -> tuple[LackingRefusal, ...]:
-    """Return a refusal for each optional dimension that a trainer does not vary."""
+@dataclass(frozen=True, kw_only=True)
+class UndeclaredRefusal:
+    """Strategies with a value that only trainers have which declare it."""
+
+    program: str
+    dimension: str
+    declared: tuple[Scalar, ...] = ()
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return (self.dimension,)
+
+    @property
+    def because(self) -> str:
+        said = BY_NAME[self.dimension]
+        valid = [str(each) for each in said.values if not self._lacks(each)]
+        words = said.words or said.label.lower()
+        return f"{self.program} has no other {words} than {', '.join(valid)}"
+
+    def _lacks(self, value: Scalar) -> bool:
+        return value in BY_NAME[self.dimension].special and value not in self.declared
+
+    def meets(self, strategy: Strategy) -> bool:
+        return self._lacks(strategy.value(self.dimension))
+
+    def refuses(
+        self,
+        strategy: Strategy,
+        transformer: Transformer,  # noqa: ARG002 (it lacks the value for every model)
+        machine: Machine,  # noqa: ARG002 (and on every machine)
+    ) -> bool:
+        return self.meets(strategy)
+
+
+def undeclared(
+    program: str, declared: Mapping[str, tuple[Scalar, ...]]
+) -> tuple[UndeclaredRefusal, ...]:
+    """Return a refusal for each dimension with values that a trainer has to declare."""
     return tuple(
+        UndeclaredRefusal(program=program, dimension=name, declared=declared.get(name, ()))
+        for name, dimension in BY_NAME.items()
+        if dimension.special
+    )
+
+
+def lacking(
+    program: str, varied: Collection[str]
+) -> tuple[LackingRefusal | UndeclaredRefusal, ...]:
+    """Return a refusal for each optional dimension that a trainer does not vary, and for the values
+    that it would have to declare."""
+    absent = (
         LackingRefusal(program=program, dimension=name) for name in NEUTRAL if name not in varied
     )
+    return (*absent, *undeclared(program, {}))
 
 
 def untrained(
@@ -168,7 +217,9 @@ class ProgramCapabilities:
     Attributes:
         name: as sentences have it.
         uneven_stages: whether a pipeline's stages may have different numbers of layers.
-        activation_checkpointing: the kinds that it has.
+        activation_checkpointing: the kinds that it has, of none, selective and full.
+        special: dimension -> the values that it has beyond those which every trainer may have
+            (`Dimension.special`); automatic values have no others of them.
         repeats_query_groups: whether tensor_parallel may be a multiple of the query groups, each of
             which several GPUs hold then, as in Megatron Core.
         deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
@@ -196,6 +247,7 @@ class ProgramCapabilities:
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
     trains: tuple[LayerFeature, ...] = ()
+    special: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
 
     @cached_property
     def _unvaried(self) -> frozenset[str]:
@@ -214,6 +266,10 @@ class ProgramCapabilities:
     def varies(self, dimension: str) -> bool:
         """Return whether it can have several values of a dimension."""
         return dimension not in self._unvaried
+
+    def declares(self, dimension: str) -> tuple[Scalar, ...]:
+        """Return the values of a dimension that it has and others have not."""
+        return dict(self.special).get(dimension, ())
 
     def untrained(self, transformer: Transformer) -> str | None:
         """Return why it cannot train a model, as a sentence; None where it can."""

@@ -12,7 +12,14 @@ from typing import Any, Literal
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimensions import BY_NAME, DIVIDING, offers_bf16
+from search_spaces.dimensions import (
+    BY_NAME,
+    DIVIDING,
+    NARROW,
+    RECOMPUTED_SETS,
+    has_use,
+    offers,
+)
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -20,6 +27,9 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 Severity = Literal["refuse", "warn"]
+
+PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
+BLOCKS_OF_32 = ("mxfp8", "nvfp4")
 
 PROGRAM_RULE = "program"
 """The rule that stands for all reasons of the program's own (`program_masks`)."""
@@ -108,6 +118,31 @@ def _parts_of_sequence(value: Callable[[str], Any]) -> Any:
     """Return into how many equal parts context parallelism cuts a sequence."""
     over_tensor = np.where(value("sequence_parallel"), value("tensor_parallel"), 1)
     return 2 * value("context_parallel") * over_tensor
+
+
+def _alignment(precision: Any) -> Any:
+    """Return what divides the sides of matrix products: a block's numbers, or Transformer Engine's
+    16 for 8-bit tensors."""
+    return np.where(np.isin(precision, BLOCKS_OF_32), 32, 16)
+
+
+def _widths(value: Callable[[str], Any], transformer: Transformer) -> list[tuple[str, Any]]:
+    """Return the sides of a rank's matrix products, in words and as whole numbers or arrays."""
+    tensor = value("tensor_parallel")
+    over = np.where(value("sequence_parallel"), tensor, 1) * value("context_parallel")
+    tokens = transformer.seq_length * value("micro_batch_size") // over
+    sides = [
+        ("hidden_size", transformer.hidden_size),
+        ("the width of attention on a GPU,", transformer.query_size // tensor),
+        ("the number of tokens on a GPU,", tokens),
+    ]
+    experts = transformer.experts
+    if experts is None or experts.dense_layers:
+        sides.append(("the width of the MLP on a GPU,", transformer.ffn_hidden_size // tensor))
+    if experts is not None:
+        split = value("expert_tensor_parallel")
+        sides.append(("the width of an expert on a GPU,", experts.ffn_hidden_size // split))
+    return sides
 
 
 def _product(strategy: Strategy) -> str:
@@ -428,9 +463,49 @@ _ALL = (
     ),
     Rule(
         name="precision",
-        demand="bf16 needs a GPU that has it",
-        broken=lambda lattice, to: (lattice["precision"] == "bf16") & (not offers_bf16(to.machine)),
-        reason=lambda _, to: f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format",
+        demand="the GPU computes in the precision",
+        broken=lambda lattice, to: np.isin(
+            lattice["precision"], [each for each in PRECISIONS if not offers(to.machine, each)]
+        ),
+        reason=lambda s, to: (
+            f"{to.machine.gpu} has no bf16; fp16 is its 16-bit format"
+            if s.precision == "bf16"
+            else f"{to.machine.gpu} has no {s.precision}, and nothing emulates it"
+        ),
+    ),
+    Rule(
+        name="recomputed_parts",
+        demand="a model has the parts that are recomputed",
+        broken=lambda lattice, to: np.isin(
+            lattice["activation_checkpointing"],
+            [each for each in RECOMPUTED_SETS if not has_use(to.transformer, each)],
+        ),
+        reason=lambda s, to: (
+            f"{to.transformer.name} has not all of {s.activation_checkpointing}, which is to be "
+            "recomputed"
+        ),
+    ),
+    Rule(
+        name="narrow_alignment",
+        demand="below 16 bits, 16 divides what matrix products are made of, 32 in mxfp8 and nvfp4",
+        broken=lambda lattice, to: (
+            np.any(np.isin(lattice["precision"], NARROW))
+            and np.isin(lattice["precision"], NARROW)
+            & np.logical_or.reduce(
+                np.broadcast_arrays(
+                    *(
+                        width % _alignment(lattice["precision"]) != 0
+                        for _, width in _widths(lattice.__getitem__, to.transformer)
+                    )
+                )
+            )
+        ),
+        reason=lambda s, to: next(
+            f"{words} {width} is not divisible by {_alignment(s.precision)}, which products in "
+            f"{s.precision} need"
+            for words, width in _widths(s.value, to.transformer)
+            if width % _alignment(s.precision)
+        ),
     ),
     Rule(
         name="trained_layers",

@@ -17,7 +17,7 @@ from search_spaces.dimensions import (
 from search_spaces.groups import ParallelGroups
 from search_spaces.transformer import ActivationCheckpointing
 
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "bf16", "fp16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
 
 
 @dataclass(frozen=True, kw_only=True, order=True)

@@ -6,7 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-ActivationCheckpointing = Literal["none", "selective", "full"]
+ActivationCheckpointing = Literal[
+    "none",
+    "selective",
+    "full",
+    "layernorm",
+    "mla_up_proj",
+    "moe_act",
+    "moe",
+    "mlp",
+    "layernorm+moe_act",
+    "layernorm+moe",
+    "mla_up_proj+mlp",
+    "layernorm+mla_up_proj+mlp+moe_act",
+]
 
 
 LayerFeature = Literal["experts", "latent_attention", "window", "mamba", "mtp"]
@@ -221,6 +234,28 @@ class LayerKind:
         mamba = self.transformer.mamba
         scan = 7.0 * mamba.inner_size * mamba.state_size if mamba and self.mixer == "mamba" else 0.0
         return 2.0 * weights + self.score_flops_per_token + scan
+
+    def recomputed_flops_per_token(self, part: str) -> float:
+        """Return forward operations for one token of what activation checkpointing recomputes: the
+        layer ("full"), the attention scores ("selective"), or a named part."""
+        t = self.transformer
+        latent = t.latent_attention if self.mixer == "attention" else None
+        match part:
+            case "full":
+                return self.flops_per_token
+            case "selective":
+                return self.score_flops_per_token
+            case "mla_up_proj" if latent is not None:
+                heads = t.num_attention_heads
+                queries = (latent.q_rank or 0) * t.query_size
+                keys_and_values = latent.kv_rank * heads * (latent.qk_head_dim + latent.v_head_dim)
+                return 2.0 * (queries + keys_and_values)
+            case "mlp" if self.mlp == "dense":
+                return 2.0 * self.mlp_parameters
+            case "moe" if self.mlp == "experts":
+                routed = self.active_expert_parameters + self.router_parameters
+                return 2.0 * (routed + self.mlp_parameters)
+        return 0.0
 
     @property
     def _shared_parameters(self) -> int:
@@ -486,15 +521,17 @@ class Transformer:
 
         Full checkpointing runs each layer's forward pass again (Narayanan et al. 2021, eq. 3, less
         its recomputed logits); selective only the attention scores, once (Korthikanti et al. 2022,
-        eq. 9, count them three times).
+        eq. 9, count them three times). Of named parts only matrix products count, not norms and
+        activation functions.
         """
         tokens = float(global_batch_size * self.seq_length)
-        recomputed = {
-            "none": 0.0,
-            "selective": self.score_flops_per_token,
-            "full": sum(kind.count * kind.flops_per_token for kind in self.kinds)
-            + self.mtp_layers * self.kinds[-1].flops_per_token,
-        }[activation_checkpointing]
+        parts = activation_checkpointing.split("+")
+        mtp = self.kinds[-1]  # its layers are of the last kind
+        recomputed = sum(
+            kind.count * kind.recomputed_flops_per_token(part)
+            for kind in (*self.kinds, replace(mtp, count=self.mtp_layers))
+            for part in parts
+        )
         return self.model_flops(global_batch_size) + recomputed * tokens
 
     @property

@@ -27,7 +27,8 @@ src/megatron/bridge/recipes: Llama 3 8B TP 1, 70B TP 4 and PP 4, 405B TP 8 and P
 and PP 8). All have sequence parallelism with tensor parallelism, and no recomputation."""
 
 BY_LAYOUT = ("activation_checkpointing", "sequence_parallel")
-RECOMPUTED = {"none": 0, "selective": 1, "full": 2}
+RECOMPUTED = {"none": 0, "full": 2}
+"""How much of a layer is recomputed; 1: a part of it."""
 UNFIT = 2
 
 
@@ -173,7 +174,7 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     for own in space.program.own:
         if own.name in lattice.settings:
             unusual += lattice[own.name] != own.values[0]
-    recomputed = [RECOMPUTED[kind] for kind in lattice["activation_checkpointing"].tolist()]
+    recomputed = [RECOMPUTED.get(kind, 1) for kind in lattice["activation_checkpointing"].tolist()]
     falling_in_weight = (
         -lattice["num_nodes"],
         space.machine.gpus_per_node % tensor != 0,

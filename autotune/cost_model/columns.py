@@ -68,8 +68,8 @@ EXPERT_LAYOUT: Mapping[str, float] = {
 STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 """Columns that are a lattice's own."""
 
-CHOICES = {column: (d.name, value) for d in TABLE for column, value in d.columns.items()}
-"""Column -> the dimension and the value of it that it is 1 for."""
+CHOICES = {column: (d.name, values) for d in TABLE for column, values in d.columns.items()}
+"""Column -> the dimension and the values of it that it is 1 for."""
 
 CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_checkpointing")
 """Kinds of recomputation, the last of which no search space has."""
@@ -129,7 +129,10 @@ class Columns:
             "data_parallel": replicas,
             "zero_shard_gpus": np.maximum(lattice.groups.dense_shards, 1),
             "world_size": lattice.world_size,
-            **{column: lattice[name] == value for column, (name, value) in CHOICES.items()},
+            **{
+                column: _is_one_of(lattice[name], several)
+                for column, (name, several) in CHOICES.items()
+            },
         }
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
@@ -140,8 +143,9 @@ class Columns:
 
     @classmethod
     def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
-        """Return all columns from those that are `known`; what ABSENT names may be missing."""
-        whole = {**ABSENT, **known}
+        """Return all columns from those that are `known`; what ABSENT names may be missing,
+        and the columns of choices that nothing was said of."""
+        whole = {**dict.fromkeys(CHOICES, 0.0), **ABSENT, **known}
         values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
         return cls(values=values, rows=rows)
 
@@ -229,6 +233,14 @@ def _settings(lattice: Lattice) -> dict[tuple[str, Scalar], Array]:
         for value in dict.fromkeys(each for each in column.tolist() if each is not None):
             found[name, value] = _once_if_fixed((column == value).astype(np.float64))
     return found
+
+
+def _is_one_of(column: NDArray[Any], values: Sequence[Scalar]) -> Mask:
+    first, *others = values
+    found = column == first
+    for value in others:
+        found |= column == value
+    return np.asarray(found)
 
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:

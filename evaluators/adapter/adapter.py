@@ -129,6 +129,7 @@ class Adapter:
         dimensions: those that this trainer has, and others have not.
         versions: package -> the version that the file was written for.
         evidence, checked: what was done with it; when, and at which version.
+        values: dimension -> values that the trainer has beyond the usual ones.
         trains: what the layers of a model may have, as `ProgramCapabilities` has it.
         tuning: how far the trainer is tuned for the GPU, as `ProgramCapabilities` has it.
     """
@@ -152,6 +153,7 @@ class Adapter:
     tuning: Tuning = "usual"
     checked: str = ""
     trains: tuple[LayerFeature, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:

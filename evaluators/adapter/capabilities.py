@@ -9,7 +9,7 @@ from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.rendering import names_of
 from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, NEUTRAL
 from search_spaces.machine import Machine
-from search_spaces.program import ProgramCapabilities
+from search_spaces.program import ProgramCapabilities, undeclared
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -57,9 +57,11 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
             for refusal in (*adapter.refuse, *untold)
-        ),
+        )
+        + undeclared(adapter.name, adapter.values),
         tuning=adapter.tuning,
         own=adapter.dimensions,
         trains=adapter.trains,
+        special=tuple(adapter.values.items()),
         searched=tuple(name for name in MEMORY_FOR_TIME if name in adapter.varied),
     )

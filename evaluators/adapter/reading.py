@@ -27,7 +27,7 @@ from evaluators.adapter.place import Place
 from evaluators.adapter.template import template
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
-from search_spaces.dimensions import DIMENSIONS
+from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension, Tuning
 from search_spaces.transformer import LayerFeature
@@ -49,6 +49,7 @@ KEYS = (
     "checked",
     "tuning",
     "trains",
+    "values",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
 FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
@@ -118,6 +119,7 @@ class _AdapterTable:
             "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
             "checked": self._text("checked"),
             "trains": self._trains(),
+            "values": self._values(),
         }
         if not self._faults.problems:
             adapter = Adapter(**told)
@@ -346,6 +348,22 @@ class _AdapterTable:
             self._faults.add("trains", features, reason, valid=", ".join(known))
             return ()
         return tuple(each for each in known if each in features)
+
+    def _values(self) -> dict[str, tuple[str, ...]]:
+        """Return the values that only a trainer which declares them has, by dimension."""
+        section, known = self._section("values"), {d.name: d.special for d in TABLE if d.special}
+        for name, several in section.items():
+            if name not in known:
+                self._faults.unknown(f"values.{name}", several, tuple(known))
+            elif not isinstance(several, list) or any(each not in known[name] for each in several):
+                valid = ", ".join(map(str, known[name]))
+                reason = "not a list of values that a trainer may have beyond the usual ones"
+                self._faults.add(f"values.{name}", several, reason, valid=valid)
+        return {
+            name: tuple(str(each) for each in known[name] if each in several)
+            for name, several in section.items()
+            if name in known and isinstance(several, list)
+        }
 
     def _one_of(self, key: str, choices: Any, *, unsaid: str) -> Any:
         value = self._table.get(key, unsaid)

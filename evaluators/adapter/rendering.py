@@ -14,7 +14,7 @@ from evaluators.adapter.template import template, written
 from search_spaces.dimensions import DIMENSIONS, NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.program import untrained
+from search_spaces.program import undeclared, untrained
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -164,6 +164,10 @@ def refuse(
         if _worked_out("refuse", f"{{{refusal.when}}}", names):
             reason = f"{adapter.name} cannot run it: {refusal.because}"
             raise InvalidInput("strategy", strategy.short(), reason)
+    for other in undeclared(adapter.name, adapter.values):
+        if other.meets(strategy):
+            name = other.dimension
+            raise InvalidInput(name, strategy.value(name), other.because)
     for name in DIMENSIONS:
         kept = adapter.fixed.get(name, NEUTRAL.get(name))
         value = getattr(strategy, name)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from autotune.schemas import Routing
 from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import LackingRefusal, OwnDimension, ProgramCapabilities, lacking
+from search_spaces.program import (
+    LackingRefusal,
+    OwnDimension,
+    ProgramCapabilities,
+    UndeclaredRefusal,
+    lacking,
+)
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -78,7 +85,9 @@ def routing_of(strategy: Strategy) -> Routing:
     return BALANCED if strategy.value(ROUTING.name) == BALANCED else LEARNED
 
 
-ANYWHERE: tuple[TrainerRefusal | LackingRefusal, ...] = (
+Refusal: TypeAlias = TrainerRefusal | LackingRefusal | UndeclaredRefusal
+
+ANYWHERE: tuple[Refusal, ...] = (
     *lacking(NAME, VARIED),
     # With DeepSpeed 0.19 the loss of fp16 under ZeRO 0 is off by 0.002 after four steps, and under
     # ZeRO 1 by 0.0001.
@@ -151,7 +160,7 @@ def unsupported_anywhere(strategy: Strategy) -> str | None:
     return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
 
 
-def _first(refusals: Sequence[TrainerRefusal | LackingRefusal], strategy: Strategy) -> str | None:
+def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:
     return next((each.because for each in refusals if each.meets(strategy)), None)
 
 

@@ -138,7 +138,7 @@ def _activations(strategy: Strategy) -> list[Argument]:
             return [("--recompute-granularity", "selective")]
         case "full" if uses_deepspeed(strategy):
             return [("--checkpoint-activations",), ("--deepspeed-activation-checkpointing",)]
-        case "full":
+        case _:
             return [("--recompute-granularity", "full"), ("--recompute-method", "uniform")]
 
 
