@@ -131,7 +131,7 @@ def test_refusals_of_a_space_are_named_by_their_place_in_a_request() -> None:
     assert fields(preset="table-x") == ["space.preset"]
     assert fields(nodes=0) == ["nodes"]
     assert fields(nodes=12, preset="table-v") == ["space.num_nodes"]
-    assert fields(precision="fp8", zero_stage=7) == ["space.zero_stage", "space.precision"]
+    assert fields(precision="int8", zero_stage=7) == ["space.zero_stage", "space.precision"]
     bounds = {"minimum": 700, "maximum": 600}
     assert fields(global_batch_size=bounds) == ["space.global_batch_size"]
     wide = {"minimum": 1, "maximum": 1000}

@@ -46,7 +46,7 @@ def test_choices(dimension: str, choice: Any, values: tuple[Any, ...]) -> None:
         ("zero_stage", {"minimum": 2, "maximum": 4}, "not a value"),
         ("flash_attention", 1, "not a value"),
         ("flash_attention", {"minimum": 0, "maximum": 1}, "no ranges"),
-        ("precision", "fp8", "not a value"),
+        ("precision", "int8", "not a value"),
         ("precision", 16, "not a value"),
         ("micro_batch_size", {"minimum": 4}, "not a range"),
         ("micro_batch_size", {"minimum": 1, "maximum": 2, "by": 1}, "not a range"),

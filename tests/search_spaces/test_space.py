@@ -91,7 +91,7 @@ def test_a_space_may_have_no_legal_point_and_tells_why() -> None:
 
 
 def test_all_faults_come_at_once() -> None:
-    found = faults(nodes=0, tensor_paralel=1, zero_stage=9, precision="fp8", micro_batch_size=[])
+    found = faults(nodes=0, tensor_paralel=1, zero_stage=9, precision="int8", micro_batch_size=[])
     assert set(found) == {"nodes", "tensor_paralel", "zero_stage", "precision", "micro_batch_size"}
     assert "did you mean tensor_parallel?" in found["tensor_paralel"].reason
     assert found["nodes"].reason == "at least one node is needed"
