@@ -613,9 +613,15 @@ IN_LINE = tuple(sorted(TABLE, key=_place_in_line))
 """In the order of a strategy's line: what is always searched, what may go without saying, the
 rest."""
 
-MEMORY_FOR_TIME = tuple(d.name for d in reversed(TABLE) if d.spares_memory and not d.is_searched)
+MEMORY_FOR_TIME = tuple(
+    sorted(
+        (d.name for d in reversed(TABLE) if d.spares_memory and not d.is_searched),
+        key=lambda name: name == "expert_parallel",
+    )
+)
 """Dimensions that are fixed unless there is room to search them, in the order in which a space that
-gets too large gives up searching them."""
+gets too large gives up searching them: expert parallelism last, without which few models with
+experts fit."""
 
 NEUTRAL: Mapping[str, Scalar] = {d.name: d.neutral for d in TABLE if d.neutral is not None}
 

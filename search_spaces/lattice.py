@@ -23,7 +23,9 @@ class Lattice:
 
     Attributes:
         columns: dimension name -> array of shape (n,); integers, booleans, or short strings, and
-            objects for a dimension of the trainer's own, None where a strategy lacks it.
+            objects for a dimension of the trainer's own, None where a strategy lacks it. In the
+            open grid of a space each stands along an axis of its own instead: rules judge it as
+            well, and nothing else may be asked of it.
         gpus_per_node: of the machine that they are laid out on.
     """
 
@@ -40,6 +42,11 @@ class Lattice:
     def __len__(self) -> int:
         return len(self.columns["tensor_parallel"])
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`(n,)`, or one axis for each dimension of an open grid."""
+        return np.broadcast_shapes(*(column.shape for column in self.columns.values()))
+
     def __getitem__(self, dimension: str) -> NDArray[Any]:
         return self.columns[dimension]
 
@@ -51,8 +58,22 @@ class Lattice:
         """The dimensions of the trainer's own."""
         return tuple(name for name in self.columns if name not in DIMENSIONS)
 
-    def strategy(self, row: int) -> Strategy:
-        return strategy_with({name: c[[row]].tolist()[0] for name, c in self.columns.items()})
+    def shaped(self, mask: Mask) -> Mask:
+        """Return a mask that a rule made of columns: one row for each strategy, or as many axes as
+        an open grid has."""
+        if len(self.shape) == 1:
+            return np.broadcast_to(mask, self.shape)
+        return mask.reshape((1,) * (len(self.shape) - mask.ndim) + mask.shape)
+
+    def strategy(self, row: int | tuple[int, ...]) -> Strategy:
+        """Return the strategy of a row, or of a place along each axis of an open grid."""
+        places = row if isinstance(row, tuple) else (row,)
+
+        def of(column: NDArray[Any]) -> Any:
+            along = zip(places, column.shape, strict=True)
+            return column[tuple([place if size > 1 else 0] for place, size in along)].tolist()[0]
+
+        return strategy_with({name: of(column) for name, column in self.columns.items()})
 
     def distinct(self, dimensions: Sequence[str]) -> Iterator[Strategy]:
         """Yield the first strategy of each combination of these dimensions' values."""

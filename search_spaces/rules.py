@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from itertools import repeat
+from operator import or_
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +25,7 @@ from search_spaces.dimensions import (
 )
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, ProgramRefusal
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -99,10 +102,11 @@ def rule_masks(
     program: ProgramCapabilities = ANY_PROGRAM,
     severity: Severity = "refuse",
 ) -> dict[str, Mask]:
-    """Return rule name -> mask of shape (n,), true where it refuses (or warns of) a strategy."""
+    """Return rule name -> mask, true where it refuses (or warns of) a strategy: of shape (n,), or
+    with an axis of length 1 for each dimension of an open grid that it does not look at."""
     context = RuleContext(transformer, machine, batch, program)
     return {
-        rule.name: np.broadcast_to(rule.broken(lattice, context), len(lattice))
+        rule.name: lattice.shaped(np.asarray(rule.broken(lattice, context), dtype=np.bool_))
         for rule in RULES.values()
         if rule.severity == severity
     }
@@ -156,32 +160,42 @@ def _product(strategy: Strategy) -> str:
 def program_masks(
     lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
 ) -> dict[str, Mask]:
-    """Return reason -> mask of shape (n,), true where the trainer refuses a strategy for it.
+    """Return reason -> mask that broadcasts to the shape of the lattice, true where the trainer
+    refuses a strategy for it.
 
     Each refusal is asked once for every combination of the values that decide it. Strategies that
     no program can run are left to other rules.
     """
     masks: dict[str, Mask] = {}
-    possible = np.flatnonzero(~lattice.uneven_world)
     for refusal in program.refusals:
-        refused = masks.setdefault(refusal.because, np.zeros(len(lattice), dtype=bool))
-        places: dict[tuple[Any, ...], list[int]] = {}
-        # A dimension that no strategy mentions has the same value in all of them.
-        mentioned = [name for name in refusal.dimensions if name in lattice.columns]
-        columns = [lattice[name][possible].tolist() for name in mentioned]
-        keys = zip(*columns, strict=True) if columns else [()] * len(possible)
-        for row, key in zip(possible.tolist(), keys, strict=True):
-            places.setdefault(key, []).append(row)
-        for several in places.values():
-            strategy = lattice.strategy(several[0])
-            if refusal.refuses(strategy, transformer, machine):
-                refused[several] = True
+        refused = _refused(refusal, lattice, transformer, machine)
+        masks[refusal.because] = masks.get(refusal.because, False) | refused
     return masks
+
+
+def _refused(
+    refusal: ProgramRefusal, lattice: Lattice, transformer: Transformer, machine: Machine
+) -> Mask:
+    # A dimension that no strategy mentions has the same value in all of them.
+    mentioned = [lattice[name] for name in refusal.dimensions if name in lattice.columns]
+    impossible, *columns = np.broadcast_arrays(lattice.uneven_world, *mentioned)
+    refused = np.zeros(impossible.shape, dtype=np.bool_)
+    possible = np.nonzero(~impossible)
+    keys = zip(*(column[possible].tolist() for column in columns), strict=True)
+    rows = zip(*(places.tolist() for places in possible), strict=True)
+    answers: dict[tuple[Any, ...], bool] = {}
+    chosen = np.zeros(len(possible[0]), dtype=np.bool_)
+    for number, (row, key) in enumerate(zip(rows, keys if columns else repeat(()), strict=False)):
+        if key not in answers:
+            answers[key] = refusal.refuses(lattice.strategy(row), transformer, machine)
+        chosen[number] = answers[key]
+    refused[possible] = chosen
+    return refused
 
 
 def _refused_by_program(lattice: Lattice, to: RuleContext) -> Mask:
     masks = program_masks(lattice, to.transformer, to.machine, to.program)
-    return np.asarray(np.logical_or.reduce([np.zeros(len(lattice), dtype=bool), *masks.values()]))
+    return reduce(or_, masks.values(), np.zeros((), dtype=np.bool_))
 
 
 _ALL = (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -21,11 +20,12 @@ from search_spaces.choices import (
     values_of,
 )
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, OF_EXPERTS, TABLE, Scalar
+from search_spaces.enumeration import Enumeration, Grid
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from search_spaces.lattice import Lattice, settings_column
+from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import rule_masks
+from search_spaces.rules import Severity, program_masks, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -39,22 +39,6 @@ says is searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumeration:
-    """Legal strategies of a space, and how many points each rule removed.
-
-    Attributes:
-        raw: points of the grid of all dimensions.
-        removed: rule -> raw points that it refuses, most first; one point may break several.
-        warned: rule -> legal points that it warns of, most first.
-    """
-
-    legal: Lattice
-    raw: int
-    removed: Mapping[str, int]
-    warned: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchSpace:
     """All strategies of a model on a machine within the user's choices.
 
@@ -63,6 +47,8 @@ class SearchSpace:
         dimensions: each dimension, and each of the program's own, -> its values.
         program: that is to run the trials; what it cannot do is not legal.
         strategies: the only raw points; None where these are the grid of all dimensions.
+        experts_as_usual: whether expert_tensor_parallel is 1 or tensor_parallel, as it is where
+            its values are automatic.
     """
 
     transformer: Transformer
@@ -72,6 +58,7 @@ class SearchSpace:
     batch: GlobalBatch
     program: ProgramCapabilities = ANY_PROGRAM
     strategies: tuple[Strategy, ...] | None = None
+    experts_as_usual: bool = False
 
     @classmethod
     def listed(
@@ -133,20 +120,23 @@ class SearchSpace:
                     )
             except InvalidInput as problem:
                 problems.append(problem)
-        if _follows_tensor(choices, program) and transformer.experts and not problems:
-            values["expert_tensor_parallel"] = values["tensor_parallel"]
         own = dict(_own_values(choices, program, problems))
         problems += _too_many_nodes(values.get("num_nodes", ()), nodes)
         if problems:
             raise InvalidInputs(problems)
+        as_usual = choices.get("expert_tensor_parallel", AUTO) == AUTO
+        grid = partial(Grid, gpus_per_node=machine.gpus_per_node, experts_as_usual=as_usual)
+        if transformer.experts and as_usual and program.splits_experts_as_layers:
+            values["expert_tensor_parallel"] = values["tensor_parallel"]
         wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
         dimensions = _widened(
             values | own,
             {name: wider[name] for name in wider if _may_widen(name, choices, program)},
             machine,
             batch,
+            lambda dimensions: grid(dimensions=dimensions).points(transformer),
         )
-        _refuse_huge(dimensions)
+        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer))
         return cls(
             transformer=transformer,
             machine=machine,
@@ -154,6 +144,7 @@ class SearchSpace:
             dimensions=dimensions,
             batch=batch,
             program=program,
+            experts_as_usual=as_usual,
         )
 
     @property
@@ -171,22 +162,22 @@ class SearchSpace:
     @property
     def raw(self) -> int:
         """Points of the grid, legal or not."""
-        if self.strategies is not None:
-            return len(self.strategies)
-        return _points(self.dimensions)
+        return self._grid.raw if self.strategies is None else len(self.strategies)
+
+    @property
+    def _grid(self) -> Grid:
+        return Grid(
+            dimensions=self.dimensions,
+            gpus_per_node=self.machine.gpus_per_node,
+            experts_as_usual=self.experts_as_usual,
+        )
 
     def grid(self) -> Lattice:
         """Return every raw point, legal or not, in the order of the dimensions' values, or as they
         were listed."""
         if self.strategies is not None:
             return Lattice.of(self.strategies, gpus_per_node=self.machine.gpus_per_node)
-        axes = [
-            np.array(values) if name in DIMENSIONS else settings_column(values)
-            for name, values in self.dimensions.items()
-        ]
-        rows = np.meshgrid(*axes, indexing="ij", copy=False)
-        columns = {name: row.ravel() for name, row in zip(self.dimensions, rows, strict=True)}
-        return Lattice(columns=columns, gpus_per_node=self.machine.gpus_per_node)
+        return self._grid.whole()
 
     def enumerate(self) -> Enumeration:
         """Return every legal strategy, and which rule removed how many; computed once."""
@@ -198,20 +189,29 @@ class SearchSpace:
 
     @cached_property
     def _enumeration(self) -> Enumeration:
-        grid = self.grid()
-        judge = partial(
-            rule_masks,
-            transformer=self.transformer,
-            machine=self.machine,
-            batch=self.batch,
-            program=self.program,
-        )
-        refused = judge(grid)
-        legal = grid.take(~np.logical_or.reduce(list(refused.values())))
-        warned = judge(legal, severity="warn")
-        return Enumeration(
-            legal=legal, raw=len(grid), removed=_counts(refused), warned=_counts(warned)
-        )
+        def judge(lattice: Lattice, severity: Severity) -> Mapping[str, Mask]:
+            return rule_masks(
+                lattice,
+                self.transformer,
+                self.machine,
+                self.batch,
+                program=self.program,
+                severity=severity,
+            )
+
+        if self.strategies is not None:
+            return Enumeration.of_lattice(self.grid(), judge)
+        return self._grid.enumerate(judge)
+
+    def refused_by_program(self) -> dict[str, int]:
+        """Return the program's own reasons -> how many raw points it refuses for each."""
+        lattice = self.grid() if self.strategies is not None else self._grid.open()
+        masks = program_masks(lattice, self.transformer, self.machine, self.program)
+        counts = {
+            reason: int(np.count_nonzero(mask)) * (self.raw // mask.size)
+            for reason, mask in masks.items()
+        }
+        return {reason: count for reason, count in counts.items() if count}
 
     def problem(self, seed: int) -> Any:
         """Return the DeepHyper `HpProblem` over the same dimensions, sampling legal strategies
@@ -290,13 +290,6 @@ def _own_values(
             problems.append(problem)
 
 
-def _follows_tensor(choices: Mapping[str, DimensionChoice], program: ProgramCapabilities) -> bool:
-    """Return whether experts are split as all other weights are: by the program, and nothing else
-    is asked for."""
-    asked = choices.get("expert_tensor_parallel", AUTO)
-    return program.splits_experts_as_layers and asked == AUTO
-
-
 def _may_widen(
     dimension: str, choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
 ) -> bool:
@@ -315,6 +308,7 @@ def _widened(
     wider: Mapping[str, tuple[Scalar, ...]],
     machine: Machine,
     batch: GlobalBatch,
+    points: Callable[[Mapping[str, tuple[Scalar, ...]]], int],
 ) -> dict[str, tuple[Scalar, ...]]:
     """Return all dimensions, as many of them with their `wider` values as there is room for, and
     the accumulation that follows where it is missing."""
@@ -323,19 +317,9 @@ def _widened(
         whole = {**values, **{name: wider[name] for name in rest}}
         if ACCUMULATION not in whole:
             whole[ACCUMULATION] = automatic_accumulations(whole, machine, batch)
-        if not rest or _points(whole) <= MOST_AUTOMATIC_POINTS:
+        if not rest or points(whole) <= MOST_AUTOMATIC_POINTS:
             return {name: whole[name] for name in dict.fromkeys((*DIMENSIONS, *whole))}
         del rest[0]
-
-
-def _points(dimensions: Mapping[str, tuple[Scalar, ...]]) -> int:
-    return math.prod(len(values) for values in dimensions.values())
-
-
-def _counts(masks: Mapping[str, Any]) -> dict[str, int]:
-    counts = {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
-    most_first = sorted(counts.items(), key=lambda item: -item[1])
-    return {name: count for name, count in most_first if count}
 
 
 def _faults(
@@ -373,9 +357,8 @@ def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInp
         yield InvalidInput("num_nodes", beyond[-1], reason, valid=valid)
 
 
-def _refuse_huge(dimensions: Mapping[str, tuple[Scalar, ...]]) -> None:
+def _refuse_huge(dimensions: Mapping[str, tuple[Scalar, ...]], points: int) -> None:
     sizes = {name: len(values) for name, values in dimensions.items() if len(values) > 1}
-    points = _points(dimensions)
     if points > MOST_POINTS:
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
         reason = f"{points:,} points are too many to enumerate; the largest are {largest}"

@@ -13,7 +13,7 @@ from autotune.search.layouts import Layouts
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import PROGRAM_RULE, RULES, program_masks
+from search_spaces.rules import PROGRAM_RULE, RULES
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -90,10 +90,8 @@ def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
         if rule != PROGRAM_RULE:
             yield BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
             continue
-        masks = program_masks(space.grid(), space.transformer, space.machine, space.program)
-        for reason, mask in masks.items():
-            if refused := int(np.count_nonzero(mask)):
-                yield BrokenRule(rule=rule, reason=reason, count=refused)
+        for reason, refused in space.refused_by_program().items():
+            yield BrokenRule(rule=rule, reason=reason, count=refused)
 
 
 def fitting_layouts(

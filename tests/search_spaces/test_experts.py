@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import DIMENSIONS, OF_EXPERTS
 from search_spaces.groups import ParallelGroups
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
-from search_spaces.rules import findings
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking, undeclared
+from search_spaces.rules import findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Experts, Transformer
@@ -150,6 +151,51 @@ def test_automatic_values_are_those_of_the_experts(
     assert space.dimensions["expert_tensor_parallel"] == expert_tensor_parallel
     of_experts = set(space.beyond_all) - set(space.settings)
     assert of_experts == (set(OF_EXPERTS) if model.experts else set())
+
+
+def test_a_grid_is_judged_as_each_of_its_points() -> None:
+    """Nothing is lost by judging the values of dimensions, and not rows."""
+    refusals = undeclared("a trainer", {}) + lacking("a trainer", set(DIMENSIONS) - {"zero_stage"})
+    program = replace(WITHOUT_EP, refusals=refusals)
+    choices: dict[str, Any] = {
+        "tensor_parallel": [1, 2, 3, 4],
+        "pipeline_parallel": [1, 2, 5],
+        "micro_batch_size": [1, 2],
+        "gradient_accumulation_steps": [1, 4],
+        "zero_stage": [0, 1, 2],
+        "num_nodes": [1, 2],
+        "sequence_parallel": [False, True],
+        "precision": ["bf16", "mxfp8"],
+        "context_parallel": [1, 2],
+        "expert_parallel": [1, 4, 5, 16],
+        "expert_tensor_parallel": [1, 2, 4],
+    }
+    batch = GlobalBatch(minimum=4, maximum=64)
+    space = SearchSpace.build(MOE, H100, nodes=2, choices=choices, batch=batch, program=program)
+    whole = space.grid()
+    masks = rule_masks(whole, MOE, H100, batch, program=program)
+    found = space.enumerate()
+    assert found.raw == len(whole) == space.raw
+    assert found.removed == {
+        name: count for name, mask in masks.items() if (count := int(np.count_nonzero(mask)))
+    }
+    legal = whole.take(~np.logical_or.reduce(list(masks.values())))
+    assert len(legal) > 20
+    for name in DIMENSIONS:
+        assert np.array_equal(found.legal[name], legal[name])
+    warned = rule_masks(legal, MOE, H100, batch, program=program, severity="warn")
+    assert found.warned == {
+        name: count for name, mask in warned.items() if (count := int(np.count_nonzero(mask)))
+    }
+    assert sum(space.refused_by_program().values()) >= found.removed["program"] > 0
+
+
+def test_automatic_splits_of_experts_are_none_or_those_of_the_layers() -> None:
+    space = SearchSpace.build(MOE, H100, nodes=2, choices={})
+    lattice = space.lattice()
+    split, tensor = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
+    assert set(split.tolist()) == {1, 2, 4, 8}
+    assert np.all((split == 1) | (split == tensor))
 
 
 def test_a_trainer_without_the_dimension_splits_experts_as_its_layers() -> None:

@@ -1,0 +1,212 @@
+"""Enumeration: which points of a grid are legal, without a row for each point.
+
+The dimensions stand in an open grid, each along an axis of its own, so that a rule costs no more
+than the values of the dimensions that it looks at. The tuples of the dimensions that divide GPUs
+come first: those that are legal are crossed with all other values, and only they take memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.dimensions import DIMENSIONS, DIVIDING, OF_EXPERTS, Scalar
+from search_spaces.lattice import Lattice, Mask, settings_column
+from search_spaces.rules import Severity
+from search_spaces.transformer import Transformer
+
+CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes")
+"""The dimensions that decide how GPUs are divided."""
+
+Judge: TypeAlias = Callable[[Lattice, Severity], Mapping[str, Mask]]
+"""From strategies and a severity to rule -> mask, true where it refuses (or warns)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enumeration:
+    """Legal strategies of a space, and how many points each rule removed.
+
+    Attributes:
+        raw: points of the grid of all dimensions.
+        removed: rule -> raw points that it refuses, most first; one point may break several.
+        warned: rule -> legal points that it warns of, most first.
+    """
+
+    legal: Lattice
+    raw: int
+    removed: Mapping[str, int]
+    warned: Mapping[str, int]
+
+    @classmethod
+    def of_lattice(cls, lattice: Lattice, judge: Judge) -> Enumeration:
+        """Return which strategies of a lattice are legal."""
+        refused = judge(lattice, "refuse")
+        legal = lattice.take(~np.logical_or.reduce(list(refused.values())))
+        return cls(
+            legal=legal,
+            raw=len(lattice),
+            removed=_most_first({name: _count(mask) for name, mask in refused.items()}),
+            warned=_most_first({name: _count(mask) for name, mask in judge(legal, "warn").items()}),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grid:
+    """Every combination of the values of all dimensions, in the order of the values.
+
+    Attributes:
+        dimensions: name -> values, along an axis each.
+        experts_as_usual: whether of the points only those count whose expert_tensor_parallel is 1
+            or tensor_parallel.
+    """
+
+    dimensions: Mapping[str, tuple[Scalar, ...]]
+    gpus_per_node: int
+    experts_as_usual: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.dimensions.values()))
+
+    @property
+    def raw(self) -> int:
+        return math.prod(self.shape)
+
+    def points(self, transformer: Transformer) -> int:
+        """Return how many points have to be kept in memory: all, but of a model with experts only
+        those whose GPUs can be divided."""
+        if transformer.experts is None:
+            return self.raw
+        lattice = self.open(CUTTING)
+        groups, experts = lattice.groups, transformer.experts.num_experts
+        left_over = (groups.left_over != 0) | (groups.experts_left_over != 0)
+        legal = ~left_over & ~self.left_out(lattice) & (experts % lattice["expert_parallel"] == 0)
+        return _count(legal) * (self.raw // math.prod(lattice.shape))
+
+    def open(self, names: Collection[str] | None = None) -> Lattice:
+        """Return the grid of some dimensions, or of all, as columns that broadcast against each
+        other, each along its axis."""
+        chosen = [name for name in self.dimensions if names is None or name in names]
+        axes = np.meshgrid(*map(self.values, chosen), indexing="ij", sparse=True)
+        columns = dict(zip(chosen, axes, strict=True))
+        return Lattice(columns=columns, gpus_per_node=self.gpus_per_node)
+
+    def whole(self) -> Lattice:
+        """Return every point, legal or not."""
+        columns = {
+            name: np.broadcast_to(column, self.shape).ravel()
+            for name, column in self.open().columns.items()
+        }
+        return Lattice(columns=columns, gpus_per_node=self.gpus_per_node)
+
+    def values(self, name: str) -> NDArray[Any]:
+        """Return the values of a dimension as a column has them."""
+        values = self.dimensions[name]
+        return np.array(values) if name in DIMENSIONS else settings_column(values)
+
+    def left_out(self, lattice: Lattice) -> Mask:
+        """Return which of the points do not count, legal or not."""
+        etp, tp = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
+        return np.asarray((etp != 1) & (etp != tp) & self.experts_as_usual)
+
+    def enumerate(self, judge: Judge) -> Enumeration:
+        """Return the legal points, and which rule removed how many."""
+        lattice = self.open()
+        refused = judge(lattice, "refuse")
+        crossing = _Crossing.of(self, [self.left_out(lattice), *refused.values()])
+        legal = crossing.legal()
+        removed = {name: _count(mask) * (self.raw // mask.size) for name, mask in refused.items()}
+        warned = {
+            name: _count(legal & crossing.over(mask))
+            for name, mask in judge(lattice, "warn").items()
+        }
+        return Enumeration(
+            legal=crossing.lattice(legal),
+            raw=self.raw,
+            removed=_most_first(removed),
+            warned=_most_first(warned),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Crossing:
+    """Legal values of the cutting dimensions, crossed with all values of the others.
+
+    Attributes:
+        cutting, others: axes of the grid.
+        tuples: for each axis of the grid the places of the k legal tuples along it, shape (k,).
+        masks: what refuses points by the values of the others, too.
+    """
+
+    grid: Grid
+    cutting: Sequence[int]
+    others: Sequence[int]
+    tuples: Sequence[NDArray[np.int64]]
+    masks: Sequence[Mask]
+
+    @classmethod
+    def of(cls, grid: Grid, masks: Sequence[Mask]) -> _Crossing:
+        cutting = [axis for axis, name in enumerate(grid.dimensions) if name in CUTTING]
+        others = [axis for axis in range(len(grid.shape)) if axis not in cutting]
+        of_both = [mask for mask in masks if any(mask.shape[axis] > 1 for axis in others)]
+        shape = [size if axis in cutting else 1 for axis, size in enumerate(grid.shape)]
+        refused = np.zeros(shape, dtype=np.bool_)
+        for mask in masks:
+            if all(mask is not each for each in of_both):
+                refused |= mask
+        return cls(
+            grid=grid, cutting=cutting, others=others, tuples=np.nonzero(~refused), masks=of_both
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is crossed: the legal tuples, and each of the others."""
+        return (len(self.tuples[0]), *(self.grid.shape[axis] for axis in self.others))
+
+    def over(self, mask: Mask) -> Mask:
+        """Return a mask of the open grid so that it broadcasts to `shape`."""
+        moved = np.moveaxis(mask, self.cutting, range(len(self.cutting)))
+        places = [self.tuples[axis] if mask.shape[axis] > 1 else 0 for axis in self.cutting]
+        chosen: Mask = moved[tuple(places)]
+        return chosen if any(mask.shape[axis] > 1 for axis in self.cutting) else chosen[np.newaxis]
+
+    def legal(self) -> Mask:
+        refused = np.zeros(self.shape, dtype=np.bool_)
+        for mask in self.masks:
+            refused |= self.over(mask)
+        return ~refused
+
+    def lattice(self, legal: Mask) -> Lattice:
+        """Return the points of a mask of `shape`, in the order of the grid."""
+        rest = np.unravel_index(np.arange(math.prod(self.shape[1:])), self.shape[1:])
+        places = dict(zip(self.others, rest, strict=True))
+        strides = [math.prod(self.grid.shape[axis + 1 :]) for axis in range(len(self.grid.shape))]
+        of_tuples = sum(self.tuples[axis] * strides[axis] for axis in self.cutting)
+        of_rest = sum(places[axis] * strides[axis] for axis in self.others)
+        which, other = np.divmod(np.flatnonzero(legal), len(places[self.others[0]]))
+        order = np.argsort(np.asarray(of_tuples)[which] + np.asarray(of_rest)[other])
+        which, other = which[order], other[order]
+        columns = {}
+        for axis, name in enumerate(self.grid.dimensions):
+            values = self.grid.values(name)
+            if len(values) == 1:
+                columns[name] = np.repeat(values, len(order))
+            elif axis in self.cutting:
+                columns[name] = values[self.tuples[axis]][which]
+            else:
+                columns[name] = values[places[axis]][other]
+        return Lattice(columns=columns, gpus_per_node=self.grid.gpus_per_node)
+
+
+def _count(mask: Mask) -> int:
+    return int(np.count_nonzero(mask))
+
+
+def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    most_first = sorted(counts.items(), key=lambda item: -item[1])
+    return {name: count for name, count in most_first if count}
