@@ -74,11 +74,8 @@ def test_the_longest_measured_step_and_the_fullest_rank() -> None:
     [observation] = observations_of(MODEL, [trial()], machine=MACHINE)
     assert observation.transformer is MODEL
     assert observation.strategy.gradient_accumulation_steps == 8
-    assert observation.strategy.layout_key() == tuple(
-        value
-        for name, value in STRATEGY.model_dump().items()
-        if name != "gradient_accumulation_steps"
-    )
+    layout = observation.strategy.with_accumulation(STRATEGY.gradient_accumulation_steps)
+    assert layout == strategy_of(STRATEGY)
     assert observation.iteration_time_s == 5.0
     assert observation.peak_memory_gib == 41.0
     assert observation.fitted is True
