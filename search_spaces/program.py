@@ -48,6 +48,10 @@ class StateWidths:
     moment_bytes: float = 4.0
 
 
+USUAL_STATES = StateWidths()
+"""Of mixed precision with Adam; of gradients it is not known."""
+
+
 class ProgramRefusal(Protocol):
     """Strategies that one trainer cannot run."""
 
@@ -243,7 +247,7 @@ class ProgramCapabilities:
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
     tuning: Tuning = "usual"
-    states: StateWidths = StateWidths()
+    states: StateWidths = USUAL_STATES
     own: tuple[OwnDimension, ...] = ()
     searched: tuple[str, ...] = ()
     trains: tuple[LayerFeature, ...] = ()

@@ -26,7 +26,7 @@ from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import Tuning
+from search_spaces.program import USUAL_STATES, ProgramCapabilities, StateWidths, Tuning
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8
@@ -123,6 +123,7 @@ class Calibration:
         software: str = "",
         settings: Mapping[str, Sequence[Scalar]] | None = None,
         tuning: Tuning = "usual",
+        states: StateWidths = USUAL_STATES,
     ) -> Calibration:
         """Fit to trials of one machine and stack, of any models.
 
@@ -130,13 +131,14 @@ class Calibration:
             software: the stack that they ran on, as its users would name it.
             settings: dimensions of the trainer's own -> values that are asked about, beside those
                 of the trials.
-            tuning: of the trainer, which decides what is believed before the first trial.
+            tuning, states: of the trainer, which decide what is believed before the first trial.
         """
-        prior = Parameters.default(machine, tuning)
+        prior = Parameters.default(machine, tuning, states)
+        declared = frozenset({"gradient_bytes"} if states.gradient_bytes is not None else ())
         times, sample = (time_sample(observations, machine), memory_sample(observations, machine))
         own = own_levels(settings or {}, [times.columns, sample.columns])
         timed, remembered = (
-            Quantity(machine=machine, prior=prior, of_memory=of_memory, own=own)
+            Quantity(machine=machine, prior=prior, of_memory=of_memory, own=own, declared=declared)
             for of_memory in (False, True)
         )
         return cls(
@@ -296,25 +298,31 @@ def machine_differences(machine: Machine, other: Machine) -> list[str]:
 
 
 @lru_cache(maxsize=32)
-def general_knowledge(machine: Machine, tuning: Tuning = "usual") -> Calibration:
+def general_knowledge(
+    machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
+) -> Calibration:
     """Return what is known of the machine's kind before any trial."""
-    return Calibration.of(machine, tuning=tuning)
+    return Calibration.of(machine, tuning=tuning, states=states)
 
 
 def calibration_for(
-    machine: Machine, calibration: Calibration | None, *, name: str | None, tuning: Tuning
+    machine: Machine,
+    calibration: Calibration | None,
+    *,
+    name: str | None,
+    program: ProgramCapabilities,
 ) -> Calibration:
     """Return what predictions of a machine rest on: general knowledge without a calibration.
 
     Args:
         name: of the calibration, as the refusal shows it.
-        tuning: of the trainer asked about.
+        program: the trainer asked about.
 
     Raises:
         InvalidInput: field `calibration`: it is of another machine.
     """
     if calibration is None:
-        return general_knowledge(machine, tuning)
+        return general_knowledge(machine, program.tuning, program.states)
     differences = machine_differences(calibration.machine, machine)
     if not differences:
         return calibration

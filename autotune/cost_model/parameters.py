@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 
 from autotune.cost_model.families import CPU, FAMILIES, SPREADS, TUNINGS
 from search_spaces.machine import Machine
-from search_spaces.program import StateWidths, Tuning
+from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 
 Constant = float | NDArray[np.float64]
 """A number, or shape (k, 1) for k sets of constants that are estimated at once."""
-
-USUAL_STATES = StateWidths()
-"""Of mixed precision with Adam; of gradients it is not known."""
 
 PERTURBATION = 0.15
 """Standard deviation of the logarithm of each factor of `perturbed`."""

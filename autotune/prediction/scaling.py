@@ -47,7 +47,7 @@ def scaling_study(
     """
     transformer, machine = subject_of(query.model, query.machine)
     name = summary.name if summary else None
-    calibration = calibration_for(machine, calibration, name=name, tuning=program.tuning)
+    calibration = calibration_for(machine, calibration, name=name, program=program)
     strategy = strategy_of(query.strategy)
     return ScalingStudy(
         model=model_shape(transformer),

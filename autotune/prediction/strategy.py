@@ -69,7 +69,7 @@ def predict(
         machine,
         calibration,
         name=summary.name if summary else query.calibration,
-        tuning=program.tuning,
+        program=program,
     )
     strategy = strategy_of(query.strategy)
     broken = findings(strategy, transformer, machine, program=program)

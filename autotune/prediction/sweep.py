@@ -51,7 +51,7 @@ def sweep(
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
     name = summary.name if summary else None
-    calibration = calibration_for(machine, calibration, name=name, tuning=program.tuning)
+    calibration = calibration_for(machine, calibration, name=name, program=program)
     space = queried_space(query, transformer, machine, program=program)
     lattice = space.lattice()
     refuse_too_large(lattice)

@@ -13,7 +13,7 @@ from autotune.search.pairs import Projections, pairs_of
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import Scalar
 from search_spaces.machine import Machine
-from search_spaces.program import Tuning
+from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
@@ -32,7 +32,7 @@ class CampaignBelief:
         transformer: with all layers.
         earlier: observations of other campaigns, with their weights.
         settings: values of the trainer's own dimensions in the space, by name.
-        tuning: of the trainer, which decides the prior.
+        tuning, states: of the trainer, which decide the prior.
     """
 
     machine: Machine
@@ -40,6 +40,7 @@ class CampaignBelief:
     earlier: tuple[Observation, ...] = ()
     settings: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     tuning: Tuning = "usual"
+    states: StateWidths = USUAL_STATES
 
     @classmethod
     def over(cls, space: SearchSpace, *, earlier: Sequence[Observation] = ()) -> CampaignBelief:
@@ -50,6 +51,7 @@ class CampaignBelief:
             earlier=tuple(earlier),
             settings=tuple(space.settings.items()),
             tuning=space.program.tuning,
+            states=space.program.states,
         )
 
     def calibration(self, ended: Ended) -> Calibration:
@@ -80,6 +82,7 @@ class CampaignBelief:
             [*self.earlier, *own],
             settings=dict(self.settings),
             tuning=self.tuning,
+            states=self.states,
         )
 
     def _compare(self, ended: Ended) -> Projections:

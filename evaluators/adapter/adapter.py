@@ -19,7 +19,7 @@ from evaluators.adapter.expression import parse
 from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
 from search_spaces.dimensions import DIMENSIONS
-from search_spaces.program import OwnDimension, Tuning
+from search_spaces.program import USUAL_STATES, OwnDimension, StateWidths, Tuning
 from search_spaces.transformer import LayerFeature
 
 Constant: TypeAlias = bool | int | float | str
@@ -131,7 +131,8 @@ class Adapter:
         evidence, checked: what was done with it; when, and at which version.
         values: dimension -> values that the trainer has beyond the usual ones.
         trains: what the layers of a model may have, as `ProgramCapabilities` has it.
-        tuning: how far the trainer is tuned for the GPU, as `ProgramCapabilities` has it.
+        tuning, states: how far the trainer is tuned for the GPU, and the bytes that it keeps of a
+            parameter, as `ProgramCapabilities` has them.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -151,6 +152,7 @@ class Adapter:
     versions: Mapping[str, str] = field(default_factory=dict)
     evidence: Evidence = "unchecked"
     tuning: Tuning = "usual"
+    states: StateWidths = USUAL_STATES
     checked: str = ""
     trains: tuple[LayerFeature, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

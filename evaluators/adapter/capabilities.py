@@ -60,6 +60,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         )
         + undeclared(adapter.name, adapter.values),
         tuning=adapter.tuning,
+        states=adapter.states,
         own=adapter.dimensions,
         trains=adapter.trains,
         special=tuple(adapter.values.items()),

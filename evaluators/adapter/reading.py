@@ -29,7 +29,7 @@ from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from search_spaces.program import OwnDimension, Tuning
+from search_spaces.program import OwnDimension, StateWidths, Tuning
 from search_spaces.transformer import LayerFeature
 
 KEYS = (
@@ -48,6 +48,7 @@ KEYS = (
     "evidence",
     "checked",
     "tuning",
+    "states",
     "trains",
     "values",
 )
@@ -55,6 +56,8 @@ SOURCES = ("log", "json_lines", "csv", "tensorboard")
 FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
+STATE_BYTES = (0, 1, 2, 4)
+"""Of a number that a trainer keeps for each parameter; 0: none."""
 
 
 def read_adapter(path: Path) -> Adapter:
@@ -117,6 +120,7 @@ class _AdapterTable:
             "versions": self._texts("versions"),
             "evidence": self._one_of("evidence", Evidence, unsaid="unchecked"),
             "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
+            "states": self._states(),
             "checked": self._text("checked"),
             "trains": self._trains(),
             "values": self._values(),
@@ -153,6 +157,18 @@ class _AdapterTable:
                 if name not in keys:
                     self._faults.unknown(f"{key}[{place}].{name}", each[name], keys)
             yield f"{key}[{place}]", each
+
+    def _states(self) -> StateWidths:
+        widths = self._section("states")
+        names = [field.name for field in fields(StateWidths)]
+        for name, value in widths.items():
+            if name not in names:
+                self._faults.unknown(f"states.{name}", value, names)
+            elif type(value) is bool or value not in STATE_BYTES:
+                valid = ", ".join(f"{size:g}" for size in STATE_BYTES)
+                self._faults.add(f"states.{name}", value, "not a number of bytes", valid=valid)
+        known = {n: v for n, v in widths.items() if n in names and v in STATE_BYTES}
+        return StateWidths(**{name: float(value) for name, value in known.items()})
 
     def _texts(self, key: str) -> dict[str, str]:
         section = self._section(key)

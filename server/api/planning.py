@@ -143,7 +143,8 @@ class Plans:
         """Return what a campaign would begin with."""
         space = asked.space
         if not asked.newest:
-            return general_knowledge(space.machine, space.program.tuning), []
+            program = space.program
+            return general_knowledge(space.machine, program.tuning, program.states), []
 
         def read() -> Sequence[PastTrial]:
             with self._store.session() as session:

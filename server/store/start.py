@@ -199,6 +199,11 @@ def belief_of_campaign(
         space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
         alone = CampaignBelief.over(space)
     except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
-        tuning = program_of_campaign(campaign.request, profile=profile).tuning
-        alone = CampaignBelief(machine=machine, transformer=transformer, tuning=tuning)
+        program = program_of_campaign(campaign.request, profile=profile)
+        alone = CampaignBelief(
+            machine=machine,
+            transformer=transformer,
+            tuning=program.tuning,
+            states=program.states,
+        )
     return SearchStart(alone=alone, kept=kept).belief(versions)

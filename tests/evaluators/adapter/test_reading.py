@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.calibration import general_knowledge
+from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.reading import read_adapter
+from search_spaces.catalog import load_machine
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.program import USUAL_STATES
 from tests.evaluators.adapter.samples import my_script
 
 
@@ -65,6 +69,8 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("[set]", "[one_start]\nwhere = 1\n[set]", "valid: when, set"),
         ("command =", "evidence = 'surely'\ncommand =", "valid: unchecked, read, parsed"),
         ("command =", "tuning = 'much'\ncommand =", "valid: vendor, usual, plain"),
+        ("command =", "states.master_bytes = 3\ncommand =", "valid: 0, 1, 2, 4"),
+        ("command =", "states.master = 2\ncommand =", "states.master"),
         ("command =", "trains = ['moe']\ncommand =", "valid: experts, latent_attention, window"),
         ("command =", "warmup_iterations = 0\ncommand =", "not a number of iterations"),
         ('["{python}", "train.py"]', '"python train.py"', "not a list of words"),
@@ -76,6 +82,19 @@ def test_what_is_wrong_is_told_with_file_key_and_what_would_do(
     with pytest.raises(InvalidInputs, match=told) as refused:
         my_script(tmp_path, change=(old, new))
     assert str(tmp_path / "my-script.toml") in str(refused.value)
+
+
+def test_the_bytes_of_states_decide_what_is_believed_of_memory(tmp_path: Path) -> None:
+    """Gradients of 2 bytes and 16-bit moments leave 2 + 2 + 4 + 4 of the usual 2 + 4 + 4 + 8."""
+    states = "states = { gradient_bytes = 2, moment_bytes = 2 }\ncommand ="
+    program = capabilities_of_adapter(my_script(tmp_path, change=("command =", states)))
+    machine = load_machine("dgx-a100")
+    told, usual = (
+        general_knowledge(machine, program.tuning, widths).parameters
+        for widths in (program.states, USUAL_STATES)
+    )
+    assert (told.gradient_bytes, told.full_gradient_bytes, told.moment_bytes) == (2, 2, 2)
+    assert (usual.full_gradient_bytes, usual.master_bytes, usual.moment_bytes) == (4, 4, 4)
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
