@@ -10,6 +10,7 @@ from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, SpaceSpec
 from autotune.search.layouts import Layouts
+from search_spaces.dimensions import OF_EXPERTS
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -72,7 +73,11 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
     return SpaceReport(
         model=model_shape(space.transformer),
         machine=machine_shape(space.machine),
-        dimensions={name: list(values) for name, values in space.dimensions.items()},
+        dimensions={
+            name: list(values)
+            for name, values in space.dimensions.items()
+            if name not in OF_EXPERTS or name in space.beyond_all
+        },
         raw=enumeration.raw,
         legal=legal,
         fitting=int(np.count_nonzero(estimated.fits)),

@@ -4,18 +4,32 @@
 
 Both ways estimate the same strategies of the same space in the same run, on one core; the ratio is
 what the columns of the lattice are for. One by one is timed on a sample, drawn evenly from the
-lattice. A calibration on 20 trials of the space is timed beside.
+lattice. A calibration on 20 trials of the space is timed beside. Of a dense model and of one with
+experts, the enumeration of the legal strategies is timed against the estimates of them.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration import Calibration
-from tests.benchmarks.accuracy.speed import NODES, REPEATS, TRIALS, Question, seconds
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.space import SearchSpace
+from tests.benchmarks.accuracy.speed import (
+    MACHINE,
+    MODEL,
+    NODES,
+    REPEATS,
+    TRIALS,
+    Question,
+    seconds,
+)
+
+MIXTURE = ("deepseek-v3", "dgx-h100", 32)
 
 
 def main() -> None:
@@ -26,6 +40,8 @@ def main() -> None:
     chosen = parser.parse_args()
     with threadpool_limits(limits=1):
         compare(Question.of_size(chosen.nodes), alone=chosen.alone, repeat=chosen.repeat)
+        for model, machine, nodes in ((MODEL, MACHINE, chosen.nodes), MIXTURE):
+            enumerate_and_estimate(model, machine, nodes, repeat=chosen.repeat)
 
 
 def compare(question: Question, *, alone: int, repeat: int) -> None:
@@ -46,6 +62,20 @@ def compare(question: Question, *, alone: int, repeat: int) -> None:
     print(f"{len(single)} of them one by one: {one_by_one:,.0f} strategies/s ({alone_s:.3f} s)")
     print(f"ratio: {at_once / one_by_one:,.0f}")
     print(f"calibration on {len(trials)} trials: {fitting_s:.3f} s")
+
+
+def enumerate_and_estimate(model: str, machine: str, nodes: int, *, repeat: int) -> None:
+    """Print how many legal strategies are enumerated, and estimated, in a second."""
+    space = SearchSpace.build(load_model(model), load_machine(machine), nodes=nodes, choices={})
+    # A space keeps its enumeration: a copy of it has none yet.
+    enumerating_s = seconds(lambda: replace(space).enumerate(), repeat=repeat)
+    question = Question(space.transformer, space.machine, space.lattice())
+    estimating_s = seconds(question.estimate, repeat=repeat)
+    legal = len(question.lattice)
+    print(
+        f"{model} on {nodes} nodes of {machine}, {space.raw:,} points, {legal:,} legal: "
+        f"{legal / enumerating_s:,.0f} enumerated/s, {legal / estimating_s:,.0f} estimated/s"
+    )
 
 
 if __name__ == "__main__":
