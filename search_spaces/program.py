@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
 
-from search_spaces.dimensions import BY_NAME, NEUTRAL, Scalar
+from search_spaces.dimensions import BY_NAME, NEUTRAL, OF_EXPERTS, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -270,6 +270,12 @@ class ProgramCapabilities:
     def varies(self, dimension: str) -> bool:
         """Return whether it can have several values of a dimension."""
         return dimension not in self._unvaried
+
+    @property
+    def divides_experts_unseen(self) -> bool:
+        """Whether its layout of experts is a dimension of its own, from before models could be said
+        to have experts."""
+        return any(each.name in OF_EXPERTS for each in self.own)
 
     def declares(self, dimension: str) -> tuple[Scalar, ...]:
         """Return the values of a dimension that it has and others have not."""

@@ -410,6 +410,7 @@ _ALL = (
         demand="expert_parallel and expert_tensor_parallel above 1 need a model with experts",
         broken=lambda lattice, to: (
             to.transformer.experts is None
+            and not to.program.divides_experts_unseen
             and (lattice["expert_parallel"] > 1) | (lattice["expert_tensor_parallel"] > 1)
         ),
         reason=lambda s, to: (

@@ -37,7 +37,7 @@ from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
-from server.store.trials import get_power, get_trial, list_trials
+from server.store.trials import get_power, get_trial, layouts_of_experts, list_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
@@ -197,7 +197,8 @@ def log_file(trial: Trial, settings: Settings) -> Path | None:
 def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
     """Yield the table in pieces; each page of rows is read when it is wanted."""
     with store.session() as session:
-        settings = settings_of(list_trials(session, campaign_id, limit=1).items)
+        own = settings_of(list_trials(session, campaign_id, limit=1).items)
+        settings = tuple(dict.fromkeys((*layouts_of_experts(session, campaign_id), *own)))
     names = (*COLUMNS, *settings)
     yield _csv([[f"{name} [{UNITS[name]}]" if name in UNITS else name for name in names]])
     cursor: str | None = None

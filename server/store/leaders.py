@@ -20,7 +20,7 @@ from autotune.recommendation import contenders
 from autotune.recommendation.ranking import Contender
 from autotune.schemas import Campaign, StrategyShape, Trial, TrialState
 from search_spaces.dimensions import TABLE
-from server.store.tables import OutcomeRow, TrialRow
+from server.store.tables import OutcomeRow, TrialRow, of_strategy
 from server.store.trial_record import trial_of
 
 IN_QUERY = 200
@@ -148,7 +148,7 @@ def _is(campaign_id: int, strategy: StrategyShape) -> ColumnElement[bool]:
     """Return whether a trial is of a strategy, as far as numbers tell; `contenders` tells all. A
     row has no value of a dimension that is younger than it."""
     same = [
-        TrialRow.strategy[d.name].as_integer() == strategy.value(d.name)
+        of_strategy(d.name) == strategy.value(d.name)
         for d in TABLE
         if d.is_counted and strategy.value(d.name) != d.default
     ]

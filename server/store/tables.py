@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    ColumnElement,
     Float,
     ForeignKey,
     Index,
@@ -17,9 +18,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
+    func,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from search_spaces.dimensions import BY_NAME
 from server.store.columns import Folded, Identity, UtcDateTime
 
 Json = dict[str, Any]
@@ -185,6 +188,17 @@ class TrialRow(Base):
     host: Mapped[str | None] = mapped_column(String(255))
     versions: Mapped[dict[str, str]]
     power: Mapped[Json | None] = mapped_column(deferred=True)
+
+
+def of_strategy(dimension: str) -> ColumnElement[Any]:
+    """Return a counted dimension's value in each trial. Rows from before every trainer had it may
+    have it among the dimensions of their trainer's own, or lack it."""
+    strategy = TrialRow.strategy
+    return func.coalesce(
+        strategy[dimension].as_integer(),
+        strategy["settings"][dimension].as_integer(),
+        BY_NAME[dimension].default,
+    )
 
 
 class EventRow(Base):

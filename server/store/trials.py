@@ -23,7 +23,7 @@ from autotune.schemas import (
     TrialState,
 )
 from evaluators.trial import TrialProgress
-from search_spaces.dimensions import BY_NAME, TABLE
+from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
 from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.announcements import announce
@@ -31,7 +31,7 @@ from server.store.campaigns import campaign_row
 from server.store.ended_trials import EndedKey, EndedTrials
 from server.store.errors import NotFound
 from server.store.stack import adapter_version
-from server.store.tables import CampaignRow, TrialRow
+from server.store.tables import CampaignRow, TrialRow, of_strategy
 from server.store.trial_record import trial_of
 
 LONGEST_NAME = 255
@@ -374,6 +374,17 @@ def list_trials(
     return TrialPage(items=[trial_of(row[0]) for row in rows[:limit]], next=following)
 
 
+def layouts_of_experts(session: Session, campaign_id: int) -> tuple[str, ...]:
+    """Return the dimensions of experts that some trial of a campaign uses."""
+    most = [func.max(of_strategy(name)) for name in OF_EXPERTS]
+    found = session.execute(select(*most).where(TrialRow.campaign_id == campaign_id)).one()
+    return tuple(
+        name
+        for name, value in zip(OF_EXPERTS, found, strict=True)
+        if value is not None and not BY_NAME[name].is_absent(value)
+    )
+
+
 def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
     """Return the column to sort by, and whether it falls; raises InvalidInput."""
     name = sort.removeprefix("-")
@@ -385,8 +396,7 @@ def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
     if name in METRICS:
         return TrialRow.metrics[name].as_float(), sort.startswith("-")
     if name in DIMENSIONS:
-        value = func.coalesce(TrialRow.strategy[name].as_integer(), BY_NAME[name].default)
-        return value, sort.startswith("-")
+        return of_strategy(name), sort.startswith("-")
     column: ColumnElement[Any] = getattr(TrialRow, name)
     return column, sort.startswith("-")
 

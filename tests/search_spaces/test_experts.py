@@ -12,7 +12,13 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import DIMENSIONS, OF_EXPERTS
 from search_spaces.groups import ParallelGroups
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking, undeclared
+from search_spaces.program import (
+    ANY_PROGRAM,
+    OwnDimension,
+    ProgramCapabilities,
+    lacking,
+    undeclared,
+)
 from search_spaces.rules import findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -129,6 +135,9 @@ def test_a_model_without_experts_has_no_layout_of_them() -> None:
     (found,) = findings(strategy(expert_parallel=2), GPT_175B, FRONTIER)
     assert found.rule == "experts_wanted"
     assert "gpt-175b has no experts, and expert_parallel is 2" in found.reason
+    own = (OwnDimension(name="expert_parallel", values=(1, 2)),)
+    of_its_own = ProgramCapabilities(name="a trainer of before", own=own)
+    assert findings(strategy(expert_parallel=2), GPT_175B, FRONTIER, program=of_its_own) == []
 
 
 @pytest.mark.parametrize(
