@@ -29,7 +29,7 @@ from search_spaces.rules import Severity, program_masks, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-MOST_POINTS = 2_000_000  # enumerated in about two seconds and half a gigabyte
+MOST_POINTS = 2_000_000  # enumerated in about half a second and half a gigabyte
 MOST_AUTOMATIC_POINTS = 1_000_000  # to which a space may grow by what nothing was said of
 NAMING_LAYOUTS = tuple(
     d.name for d in TABLE if d.is_searched and d.part != "nodes" and d.name != ACCUMULATION

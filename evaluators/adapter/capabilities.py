@@ -52,6 +52,8 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
     untold = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
     return ProgramCapabilities(
         name=adapter.name,
+        # Those that their vendor tunes are built on Megatron Core.
+        repeats_query_groups=adapter.tuning == "vendor",
         deepspeed=False,
         fixed=fixed,
         refusals=tuple(
