@@ -34,19 +34,16 @@ from server.api import (
     users,
 )
 from server.api.access import Access
+from server.api.answers import Answers
 from server.api.auditing import Auditing
 from server.api.callers import within_scope
+from server.api.campaign_cache import CampaignCache
 from server.api.compression import Compression
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
-from server.api.explanations import Explanations
 from server.api.filters import exact_path, known_filters
 from server.api.gate import Gate
-from server.api.kept_answers import KeptAnswers
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_figures import KeptFigures
-from server.api.kept_recommendations import KeptRecommendations
 from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
 from server.api.origin import OriginGuard, TrustedHosts
@@ -130,11 +127,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.access = Access(settings.service_token(), store=store if settings.group else None)
     app.state.store, app.state.settings = store, settings
-    kept = app.state.campaigns = KeptCampaigns(store)
-    app.state.recommendations = KeptRecommendations(kept, store)
-    app.state.figures = KeptFigures(kept)
-    app.state.explanations = Explanations(kept, store)
-    app.state.answers = KeptAnswers(kept)
+    app.state.campaigns = CampaignCache(store)
+    app.state.answers = Answers(app.state.campaigns)
     app.state.campaign_list = CampaignList(store)
     app.state.campaign_list.refresh()
     app.state.plans = Plans(store, settings)

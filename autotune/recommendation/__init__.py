@@ -4,6 +4,7 @@ from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.projected import all_contenders, nodes_at_hand
 from autotune.recommendation.ranking import contenders, place
 from autotune.recommendation.recommendation import (
+    as_of_now,
     recommend,
     strategies_to_confirm,
     training_cost,
@@ -11,6 +12,7 @@ from autotune.recommendation.recommendation import (
 
 __all__ = [
     "all_contenders",
+    "as_of_now",
     "baseline_result",
     "contenders",
     "nodes_at_hand",

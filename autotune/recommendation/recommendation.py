@@ -115,12 +115,11 @@ def recommend(
         return None
     best = ranked[0]
     baseline, speedup = baseline_result(campaign, trials, belief=belief)
-    unfinished = campaign.state in UNFINISHED
     training = _training(campaign, best)
     node_hours = sum(trial.node_hours or 0.0 for trial in trials)
     return Recommendation(
         campaign_id=campaign.id,
-        provisional=unfinished or not best.confirmed,
+        provisional=_is_provisional(campaign, confirmed=best.confirmed),
         simulated=campaign.simulated,
         objective=campaign.request.objective,
         best=_ranked(campaign, best, best=best, rank=1),
@@ -142,6 +141,19 @@ def recommend(
         caveats=caveats(campaign, ranked, trials),
         artefacts=list(artefacts),
     )
+
+
+def as_of_now(
+    recommendation: Recommendation, campaign: Campaign, trials: Sequence[Trial]
+) -> Recommendation:
+    """Return a recommendation of the ended trials with what changes without an end: the number of
+    trials, and whether it is provisional."""
+    provisional = _is_provisional(campaign, confirmed=recommendation.best.confirmed)
+    return recommendation.model_copy(update={"provisional": provisional, "trials": len(trials)})
+
+
+def _is_provisional(campaign: Campaign, *, confirmed: bool) -> bool:
+    return campaign.state in UNFINISHED or not confirmed
 
 
 def _layout(trial: Trial) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ from autotune.schemas import (
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput
 from server.api.admission import admit
+from server.api.answers import as_json
 from server.api.callers import SERVICE, Caller, CallerOf, demand_seen
 from server.api.dependencies import (
     AnswersOf,
@@ -42,7 +43,6 @@ from server.api.dependencies import (
     StoreOf,
     problems,
 )
-from server.api.kept_answers import as_json
 from server.api.predictions import STRATEGY
 from server.settings import Settings
 from server.store import NotFound, Store

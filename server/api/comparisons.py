@@ -11,10 +11,9 @@ from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf
-from server.api.dependencies import LARGEST_ID, CampaignsOf, RecommendationsOf, problems
+from server.api.campaign_cache import CampaignCache
+from server.api.dependencies import LARGEST_ID, CampaignsOf, problems
 from server.api.figures import PICTURES, TABLE, SchemeOf
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations
 from server.figures.comparison import progress_figure, progress_table
 from server.figures.export import MEDIA_TYPES, export
 from server.figures.figure import CSV, as_csv
@@ -35,12 +34,10 @@ By = Annotated[ProgressAxis, Query(description="What the horizontal axis counts.
 
 
 @router.get("/comparison", responses=problems(404))
-def read(
-    campaigns: CampaignsOf, recommendations: RecommendationsOf, caller: CallerOf, ids: Ids
-) -> CampaignComparison:
+def read(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> CampaignComparison:
     """Return what these campaigns were asked differently, how each went, and which found the best;
     404 where there is no campaign of one of the ids."""
-    return comparison_of(campaigns, recommendations, distinct_ids(ids), caller=caller)
+    return comparison_of(campaigns, distinct_ids(ids), caller=caller)
 
 
 @router.get(
@@ -50,7 +47,6 @@ def read(
 )
 def chart(
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     caller: CallerOf,
     ids: Ids,
     by: By = "node_hours",
@@ -58,16 +54,14 @@ def chart(
 ) -> dict[str, Any]:
     """Return the best so far of each of these campaigns as Vega-Lite with its rows; `usermeta` has
     its title, caption and table."""
-    found = read(campaigns, recommendations, caller, ids)
+    found = read(campaigns, caller, ids)
     return progress_figure(found, by=by, scheme=scheme).described()
 
 
 @router.get("/comparison.csv", response_class=Response, responses={200: TABLE, **problems(404)})
-def table(
-    campaigns: CampaignsOf, recommendations: RecommendationsOf, caller: CallerOf, ids: Ids
-) -> Response:
+def table(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> Response:
     """Return each improvement of these campaigns as CSV, the columns' names first."""
-    found = read(campaigns, recommendations, caller, ids)
+    found = read(campaigns, caller, ids)
     return Response(as_csv(progress_table(found)), media_type=CSV)
 
 
@@ -78,7 +72,6 @@ def table(
 )
 def picture(
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     caller: CallerOf,
     ids: Ids,
     picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
@@ -87,7 +80,7 @@ def picture(
 ) -> Response:
     """Return the best so far of each of these campaigns as a picture, with what the comparison
     comes to."""
-    found = read(campaigns, recommendations, caller, ids)
+    found = read(campaigns, caller, ids)
     drawn = progress_figure(found, by=by, scheme=scheme)
     return Response(export(drawn.picture(), picture), media_type=MEDIA_TYPES[picture])
 
@@ -106,8 +99,7 @@ def distinct_ids(text: str) -> list[int]:
 
 
 def comparison_of(
-    campaigns: KeptCampaigns,
-    recommendations: KeptRecommendations,
+    campaigns: CampaignCache,
     ids: list[int],
     *,
     caller: Caller,
@@ -132,7 +124,7 @@ def comparison_of(
             CampaignResult(
                 campaign=source.campaign,
                 trials=source.trials,
-                recommendation=recommendations.without_standing(campaign_id, event),
+                recommendation=campaigns.recommendation(campaign_id, event),
             )
         )
     return side_by_side(results)

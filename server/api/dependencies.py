@@ -8,13 +8,10 @@ from fastapi import Depends, Path, Query, Request
 from starlette.convertors import Convertor, register_url_convertor
 
 from autotune.schemas import Problem
+from server.api.answers import Answers
 from server.api.callers import demand_rights
+from server.api.campaign_cache import CampaignCache
 from server.api.event_feed import EventFeed
-from server.api.explanations import Explanations
-from server.api.kept_answers import KeptAnswers
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_figures import KeptFigures
-from server.api.kept_recommendations import KeptRecommendations
 from server.api.planning import Plans
 from server.settings import Settings
 from server.store import Store
@@ -55,24 +52,14 @@ async def _settings(request: Request) -> Settings:
     return settings
 
 
-async def _campaigns(request: Request) -> KeptCampaigns:
-    campaigns: KeptCampaigns = request.app.state.campaigns
+async def _campaigns(request: Request) -> CampaignCache:
+    campaigns: CampaignCache = request.app.state.campaigns
     return campaigns
 
 
-async def _recommendations(request: Request) -> KeptRecommendations:
-    recommendations: KeptRecommendations = request.app.state.recommendations
-    return recommendations
-
-
-async def _answers(request: Request) -> KeptAnswers:
-    answers: KeptAnswers = request.app.state.answers
+async def _answers(request: Request) -> Answers:
+    answers: Answers = request.app.state.answers
     return answers
-
-
-async def _figures(request: Request) -> KeptFigures:
-    figures: KeptFigures = request.app.state.figures
-    return figures
 
 
 async def _plans(request: Request) -> Plans:
@@ -83,11 +70,6 @@ async def _plans(request: Request) -> Plans:
 async def _campaign_list(request: Request) -> CampaignList:
     campaigns: CampaignList = request.app.state.campaign_list
     return campaigns
-
-
-async def _explanations(request: Request) -> Explanations:
-    explanations: Explanations = request.app.state.explanations
-    return explanations
 
 
 async def campaign_within_rights(
@@ -108,12 +90,9 @@ async def _feed(request: Request) -> EventFeed:
 
 StoreOf = Annotated[Store, Depends(_store)]
 SettingsOf = Annotated[Settings, Depends(_settings)]
-CampaignsOf = Annotated[KeptCampaigns, Depends(_campaigns)]
-RecommendationsOf = Annotated[KeptRecommendations, Depends(_recommendations)]
-AnswersOf = Annotated[KeptAnswers, Depends(_answers)]
-FiguresOf = Annotated[KeptFigures, Depends(_figures)]
+CampaignsOf = Annotated[CampaignCache, Depends(_campaigns)]
+AnswersOf = Annotated[Answers, Depends(_answers)]
 PlansOf = Annotated[Plans, Depends(_plans)]
-ExplanationsOf = Annotated[Explanations, Depends(_explanations)]
 CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
 FeedOf = Annotated[EventFeed, Depends(_feed)]
 CampaignId = Annotated[int, Depends(campaign_within_rights)]

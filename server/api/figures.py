@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from autotune.schemas import (
+    FigureForm,
     FigureKind,
     FigureName,
     FigureOffers,
@@ -16,8 +18,10 @@ from autotune.schemas import (
     ScalingKind,
     figure_kind,
 )
-from server.api.conditional import ETAG
-from server.api.dependencies import CampaignId, FiguresOf, problems
+from server.api.answers import Answers
+from server.api.campaign_cache import CampaignCache
+from server.api.conditional import ETAG, JSON
+from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES
 from server.figures.figure import CSV
 from server.figures.kinds import AnyFigure, FigureOptions
@@ -80,10 +84,56 @@ async def _options(
 Options = Annotated[FigureOptions, Depends(_options)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FigureFiles:
+    """Sends figures as files."""
+
+    campaigns: CampaignCache
+    answers: Answers
+
+    def of(
+        self,
+        request: Request,
+        campaign_id: int,
+        kind: FigureKind,
+        options: FigureOptions,
+        *,
+        form: FigureForm,
+        scheme: Scheme = "light",
+    ) -> Response:
+        """Return the response to a request.
+
+        Raises:
+            NotFound: there is no such campaign, or it has no such figure.
+            InvalidInput: it has no such figure with these options.
+            OSError: a picture could not be drawn.
+        """
+
+        def make(event: int) -> bytes:
+            return self.campaigns.figure_file(
+                campaign_id, event, kind, options, form=form, scheme=scheme
+            )
+
+        return self.answers.of(request, campaign_id, make, media_type=_media_type(form))
+
+
+def _media_type(form: FigureForm) -> str:
+    if form == "csv":
+        return CSV
+    return JSON if form == "json" or form == "vega.json" else MEDIA_TYPES[form]
+
+
+async def _files(campaigns: CampaignsOf, answers: AnswersOf) -> FigureFiles:
+    return FigureFiles(campaigns=campaigns, answers=answers)
+
+
+FilesOf = Annotated[FigureFiles, Depends(_files)]
+
+
 @router.get("", responses=problems(404))
-def offers(campaign_id: CampaignId, figures: FiguresOf) -> FigureOffers:
+def offers(campaign_id: CampaignId, campaigns: CampaignsOf) -> FigureOffers:
     """Return all kinds of figures, and of those that the campaign has not, why."""
-    return figures.offers(campaign_id)
+    return campaigns.offers(campaign_id, campaigns.last_event(campaign_id))
 
 
 @router.get(
@@ -96,13 +146,13 @@ def chart(
     request: Request,
     campaign_id: CampaignId,
     kind: Kind,
-    figures: FiguresOf,
+    files: FilesOf,
     options: Options,
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as Vega-Lite with its rows, as wide as what it is put into; `usermeta` has
     its title, caption and table."""
-    return figures.file(campaign_id, kind, options, "vega.json", scheme=scheme).response(request)
+    return files.of(request, campaign_id, kind, options, form="vega.json", scheme=scheme)
 
 
 @router.get(
@@ -112,10 +162,10 @@ def chart(
     responses=problems(404),
 )
 def series(
-    request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
+    request: Request, campaign_id: CampaignId, kind: Kind, files: FilesOf, options: Options
 ) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
-    return figures.file(campaign_id, kind, options, "json").response(request)
+    return files.of(request, campaign_id, kind, options, form="json")
 
 
 @router.get(
@@ -125,10 +175,10 @@ def series(
     responses={200: TABLE | {"headers": {"ETag": ETAG}}, **problems(404)},
 )
 def table(
-    request: Request, campaign_id: CampaignId, kind: Kind, figures: FiguresOf, options: Options
+    request: Request, campaign_id: CampaignId, kind: Kind, files: FilesOf, options: Options
 ) -> Response:
     """Return the table of a figure as CSV, its columns' names first."""
-    return figures.file(campaign_id, kind, options, "csv").response(request)
+    return files.of(request, campaign_id, kind, options, form="csv")
 
 
 @router.get(
@@ -141,9 +191,9 @@ def picture(
     campaign_id: CampaignId,
     kind: Kind,
     picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
-    figures: FiguresOf,
+    files: FilesOf,
     options: Options,
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as a picture, with its title and caption."""
-    return figures.file(campaign_id, kind, options, picture, scheme=scheme).response(request)
+    return files.of(request, campaign_id, kind, options, form=picture, scheme=scheme)

@@ -29,7 +29,7 @@ from server.api.event_feed import EventFeed
 from server.notices.sender import FAILURES, GIVEN_UP, SENT
 from server.runner.figures import told_by
 from server.store import DatabaseReplaced, Store
-from server.store.counts import KeptCounts, ServiceCounts
+from server.store.counts import ServiceCounts, service_counts
 from server.store.failures import cause
 from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
@@ -46,7 +46,6 @@ class StoreFigures(Collector):
     def __init__(self, store: Store, feed: EventFeed) -> None:
         self._store = store
         self._feed = feed
-        self._counts = KeptCounts()
 
     def collect(self) -> Iterator[Metric]:
         """Yield all figures; without an answer of the database, those that need none."""
@@ -56,7 +55,7 @@ class StoreFigures(Collector):
         yield self._connections()
         try:
             with self._store.session() as session:
-                counts = self._counts.of(session)
+                counts = service_counts(session)
                 runners = known_runners(session)
                 notices = waiting_notices(session)
             schema = self._store.revision() or ""

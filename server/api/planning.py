@@ -1,4 +1,4 @@
-"""Plans: what is said of questions before they run, worked out once for all who ask."""
+"""Plans of campaigns before they run, computed once for all who ask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
@@ -19,7 +19,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.api.kept import Kept
+from server.cache import Cache
 from server.programs import chosen_profile, is_simulated, program_of
 from server.settings import Settings
 from server.store import Store
@@ -28,13 +28,11 @@ from server.store.stack import machine_digest, trainer_of
 from server.store.stack import program_of as program_name
 from server.store.start import SearchStart, telling_of
 
-KEPT = 500
-"""Answers that are kept, the last asked for."""
+ANSWERS = 500
+STACKS = 8
+"""Machines and programs whose earlier trials are cached, some megabytes each at most."""
 
-STACKS_KEPT = 8
-"""Machines and programs whose earlier trials are kept, some megabytes each at most."""
-
-FITS_KEPT = 32
+FITS = 32
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,19 +60,19 @@ class PlannedQuestion:
 
 
 class Plans:
-    """Whoever types asks anew at every pause, and often what was asked before.
+    """The form asks for a plan at every pause in typing, often for the same one.
 
-    An answer is kept until the machine remembers another trial, an hour at most: trials count less
-    with age. Who asks while it is worked out waits for the one who asked first. No connection to
-    the database is held meanwhile.
+    A plan is cached until another trial of its machine and program ends, for an hour at most: the
+    weight of a trial falls with its age. No connection to the database is held while it is
+    computed.
     """
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
-        self._answers: Kept[CampaignPlan] = Kept(KEPT)
-        self._past: Kept[Sequence[PastTrial]] = Kept(STACKS_KEPT)
-        self._fitted = lru_cache(maxsize=FITS_KEPT)(CampaignBelief.prior)
+        self._answers: Cache[CampaignPlan] = Cache(ANSWERS)
+        self._past: Cache[Sequence[PastTrial]] = Cache(STACKS)
+        self._fits: Cache[Calibration] = Cache(FITS)
 
     def of(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
@@ -156,7 +154,8 @@ class Plans:
             sources = sources_of(session, shown)
         belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
         earlier = tuple(sorted(belief.earlier, key=repr))
-        return self._fitted(replace(belief, earlier=earlier)), sources
+        belief = replace(belief, earlier=earlier)
+        return self._fits.of(belief, belief.prior), sources
 
 
 def _next_hour(moment: datetime) -> datetime:

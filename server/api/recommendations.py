@@ -12,18 +12,15 @@ from fastapi.responses import PlainTextResponse, Response
 from autotune.schemas import Explanation, Recommendation, TrainerName
 from evaluators.artefacts import Launch, artefacts, trainer_artefacts
 from search_spaces.errors import InvalidInput
+from server.api.answers import as_json
+from server.api.campaign_cache import CampaignCache, launch_of
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
     CampaignsOf,
-    ExplanationsOf,
     Rank,
-    RecommendationsOf,
     problems,
 )
-from server.api.kept_answers import as_json
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations, launch_of
 from server.store import NotFound
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["recommendation"])
@@ -42,26 +39,26 @@ ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 def read(
     request: Request,
     campaign_id: CampaignId,
+    campaigns: CampaignsOf,
     answers: AnswersOf,
-    recommendations: RecommendationsOf,
 ) -> Response:
     """Return the best strategy so far, how it stands in its space, and its runners-up; 404 while no
     trial has succeeded, and of a scaling study."""
     return answers.of(
         request,
         campaign_id,
-        lambda event: as_json(recommendations.existing(campaign_id, event, with_standing=True)),
+        lambda event: as_json(campaigns.existing_recommendation(campaign_id, event)),
     )
 
 
 @router.get("/explanation", response_model=Explanation, responses=problems(404))
 def explanation(
-    request: Request, campaign_id: CampaignId, answers: AnswersOf, explanations: ExplanationsOf
+    request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
 ) -> Response:
     """Return where time and memory of the best, its runners-up and the baseline go, and what lies
     beyond the space; or why nothing ran, and what to ask instead."""
     return answers.of(
-        request, campaign_id, lambda event: as_json(explanations.of(campaign_id, event))
+        request, campaign_id, lambda event: as_json(campaigns.explanation(campaign_id, event))
     )
 
 
@@ -75,11 +72,10 @@ def artefact(
     campaign_id: CampaignId,
     file: FileName,
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     rank: Rank = 1,
 ) -> PlainTextResponse:
     """Return one of the files that launch the strategy of this rank."""
-    files = artefacts(launch_at(campaigns, recommendations, campaign_id, rank=rank))
+    files = artefacts(launch_at(campaigns, campaign_id, rank=rank))
     if file not in files:
         reason = f"there is no file {file!r}; there are {', '.join(files)}"
         raise NotFound("file", file, reason=reason)
@@ -98,13 +94,12 @@ def artefact(
 def archive(
     campaign_id: CampaignId,
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     rank: Rank = 1,
     trainer: Trainer = None,
 ) -> Response:
     """Return all files that launch the strategy in one archive; the same bytes for the same
     strategy. With a trainer they are those that launch it with that one."""
-    launch = launch_at(campaigns, recommendations, campaign_id, rank=rank)
+    launch = launch_at(campaigns, campaign_id, rank=rank)
     files = trainer_artefacts(launch, trainer) if trainer else artefacts(launch)
     folder = f"campaign-{campaign_id}-rank-{rank}" + (f"-{trainer}" if trainer else "")
     buffer = io.BytesIO()
@@ -119,9 +114,7 @@ def archive(
     return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
 
-def launch_at(
-    campaigns: KeptCampaigns, recommendations: KeptRecommendations, campaign_id: int, *, rank: int
-) -> Launch:
+def launch_at(campaigns: CampaignCache, campaign_id: int, *, rank: int) -> Launch:
     """Return the launch of the strategy of a rank.
 
     Raises:
@@ -129,7 +122,7 @@ def launch_at(
         InvalidInput: field `rank`: the recommendation does not go that far.
     """
     event = campaigns.last_event(campaign_id)
-    recommendation = recommendations.existing(campaign_id, event)
+    recommendation = campaigns.existing_recommendation(campaign_id, event)
     ranked = {each.rank: each for each in (recommendation.best, *recommendation.runners_up)}
     if rank not in ranked:
         valid = f"1 to {max(ranked)}"

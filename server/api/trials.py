@@ -23,6 +23,7 @@ from autotune.schemas import (
 from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.training_log.written import whole_log, written_blocks
 from evaluators.trial_files import LOG
+from server.api.answers import as_json
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
@@ -32,7 +33,6 @@ from server.api.dependencies import (
     TrialNumber,
     problems,
 )
-from server.api.kept_answers import as_json
 from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store

@@ -1,4 +1,4 @@
-"""The page of a campaign and its fragments, kept as they are sent until something happens in it."""
+"""The page of a campaign and its fragments."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from autotune.schemas import TrialState
+from server.api.answers import Answers
 from server.api.callers import caller_of
+from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import (
     AnswersOf,
     CampaignsOf,
-    ExplanationsOf,
-    FiguresOf,
-    RecommendationsOf,
     SettingsOf,
     StoreOf,
 )
-from server.api.explanations import Explanations
-from server.api.kept_answers import KeptAnswers
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_figures import KeptFigures
-from server.api.kept_recommendations import KeptRecommendations
 from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, rendered
 from server.figures.kinds import FigureOptions
@@ -38,37 +32,33 @@ class CampaignViews:
     """Each returns the answer to a request, or raises NotFound where there is no such campaign."""
 
     store: Store
-    campaigns: KeptCampaigns
-    recommendations: KeptRecommendations
-    explanations: Explanations
-    figures: KeptFigures
-    answers: KeptAnswers
+    campaigns: CampaignCache
+    answers: Answers
     settings: Settings
 
     def page(self, request: Request, campaign_id: int) -> Response:
-        """The explanation is part of it only where it is worked out already. What the address
-        asks for, its scripts answer."""
+        """The explanation is included if it is stored; otherwise a script of the page requests it.
+        Scripts answer the query string, too."""
 
         caller = caller_of(request.scope)
 
         def whole(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
-            recommendation = self.recommendations.of(campaign_id, event)
+            recommendation = self.campaigns.recommendation(campaign_id, event)
             with self.store.session() as session:
                 context = pages.campaign_context(
                     session,
                     source,
                     event,
                     recommendation=recommendation,
-                    explanation=self.explanations.ready(campaign_id, event),
-                    trajectory=self._trajectory(campaign_id),
+                    explanation=self.campaigns.written_explanation(campaign_id, event),
+                    trajectory=self._trajectory(campaign_id, event),
                     logged=pages.logged_trial(source, self.settings),
                 )
             return rendered("campaign.html", context, caller=caller)
 
         def besides(event: int) -> Hashable:
-            explained = self.explanations.ready(campaign_id, event) is not None
-            return explained, self._changing(campaign_id, event), caller
+            return self._changing(campaign_id, event), caller
 
         return self._html(request, campaign_id, whole, besides=besides, by_query=False)
 
@@ -92,14 +82,14 @@ class CampaignViews:
     def outcome(self, request: Request, campaign_id: int) -> Response:
         def both(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
-            recommendation = self.recommendations.of(campaign_id, event)
+            recommendation = self.campaigns.recommendation(campaign_id, event)
             return rendered("_outcome.html", pages.recommendation_context(source, recommendation))
 
         return self._html(request, campaign_id, both)
 
     def explanation(self, request: Request, campaign_id: int) -> Response:
         def why(event: int) -> bytes:
-            explanation = self.explanations.of(campaign_id, event)
+            explanation = self.campaigns.explanation(campaign_id, event)
             return rendered("_explanation.html", pages.explanation_context(explanation))
 
         return self._html(request, campaign_id, why)
@@ -133,11 +123,12 @@ class CampaignViews:
 
         return self._html(request, campaign_id, page)
 
-    def _trajectory(self, campaign_id: int) -> str:
+    def _trajectory(self, campaign_id: int, event: int) -> str:
         try:
-            return self.figures.figure(campaign_id, "trajectory", FigureOptions()).caption
+            figure = self.campaigns.figure(campaign_id, event, "trajectory", FigureOptions())
         except NotFound:
             return NOTHING_YET
+        return figure.caption
 
     def _changing(self, campaign_id: int, event: int) -> Hashable:
         """Return what changes without an event: times that have passed, and whether there is a
@@ -171,18 +162,12 @@ class CampaignViews:
 async def _views(
     store: StoreOf,
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
-    explanations: ExplanationsOf,
-    figures: FiguresOf,
     answers: AnswersOf,
     settings: SettingsOf,
 ) -> CampaignViews:
     return CampaignViews(
         store=store,
         campaigns=campaigns,
-        recommendations=recommendations,
-        explanations=explanations,
-        figures=figures,
         answers=answers,
         settings=settings,
     )

@@ -7,17 +7,16 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from autotune.schemas import Recommendation, TrialPower
+from autotune.schemas import TrialPower
+from server.api.answers import as_json
+from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
     CampaignsOf,
-    RecommendationsOf,
     StoreOf,
     TrialNumber,
 )
-from server.api.kept_answers import as_json, chart_as_json
-from server.api.kept_campaigns import KeptCampaigns
 from server.figures.figure import Figure
 from server.figures.style import Scheme
 from server.figures.trial import (
@@ -30,7 +29,7 @@ from server.figures.trial import (
     memory_series,
     power_figure,
 )
-from server.figures.vega import Spec
+from server.figures.vega import Spec, encoded
 from server.store import Store
 from server.store.trials import get_power, get_trial
 
@@ -43,7 +42,7 @@ TrialChart = Literal["accumulations", "memory", "power"]
 def accumulations_json(
     request: Request,
     campaign_id: CampaignId,
-    recommendations: RecommendationsOf,
+    campaigns: CampaignsOf,
     answers: AnswersOf,
 ) -> Response:
     """Return the best layout's series; raises NotFound while there is none."""
@@ -51,7 +50,7 @@ def accumulations_json(
         request,
         campaign_id,
         lambda event: as_json(
-            best_accumulation_series(recommendations.existing(campaign_id, event))
+            best_accumulation_series(campaigns.existing_recommendation(campaign_id, event))
         ),
     )
 
@@ -60,17 +59,16 @@ def accumulations_json(
 def accumulations_vega(
     request: Request,
     campaign_id: CampaignId,
-    recommendations: RecommendationsOf,
+    campaigns: CampaignsOf,
     answers: AnswersOf,
     scheme: Scheme = "light",
 ) -> Response:
-    def chart(best: Recommendation) -> bytes:
+    def chart(event: int) -> bytes:
+        best = campaigns.existing_recommendation(campaign_id, event)
         series = best_accumulation_series(best)
-        return chart_as_json(accumulation_figure(series, scheme=scheme).described())
+        return encoded(accumulation_figure(series, scheme=scheme).described())
 
-    return answers.of(
-        request, campaign_id, lambda event: chart(recommendations.existing(campaign_id, event))
-    )
+    return answers.of(request, campaign_id, chart)
 
 
 @router.get("/trials/{number:positive}/charts/{chart}.vega.json")
@@ -98,7 +96,7 @@ def trial_json(
 
 
 def _series(
-    campaigns: KeptCampaigns, store: Store, campaign_id: int, number: int, chart: TrialChart
+    campaigns: CampaignCache, store: Store, campaign_id: int, number: int, chart: TrialChart
 ) -> AccumulationSeries | MemorySeries | TrialPower:
     if chart == "power":
         with store.session() as session:

@@ -11,10 +11,9 @@ from fastapi.responses import Response
 from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
 from server.api.callers import Caller, CallerOf
+from server.api.campaign_cache import CampaignCache
 from server.api.comparisons import Ids, comparison_of, distinct_ids
-from server.api.dependencies import CampaignListOf, CampaignsOf, RecommendationsOf, StoreOf
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_recommendations import KeptRecommendations
+from server.api.dependencies import CampaignListOf, CampaignsOf, StoreOf
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
 from server.figures.comparison import campaign_label, progress_figure, progress_table
@@ -30,7 +29,6 @@ router = APIRouter(prefix="/compare")
 def page(
     request: Request,
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     listed: CampaignListOf,
     store: StoreOf,
     caller: CallerOf,
@@ -41,7 +39,7 @@ def page(
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
     with store.session() as session:
         last_event = last_event_id(session)
-    found, refusal = _compared(campaigns, recommendations, words, caller) if words else (None, "")
+    found, refusal = _compared(campaigns, words, caller) if words else (None, "")
     resting = found is None or all(each.state in RESTING for each in found.campaigns)
     choices = listed.page(reader=caller.reader).items
     context: dict[str, Any] = {
@@ -63,19 +61,17 @@ def page(
 @router.get("/charts/progress.vega.json")
 def progress_vega(
     campaigns: CampaignsOf,
-    recommendations: RecommendationsOf,
     caller: CallerOf,
     ids: Ids,
     by: ProgressAxis = "node_hours",
     scheme: Scheme = "light",
 ) -> dict[str, Any]:
-    comparison = comparison_of(campaigns, recommendations, distinct_ids(ids), caller=caller)
+    comparison = comparison_of(campaigns, distinct_ids(ids), caller=caller)
     return progress_figure(comparison, by=by, scheme=scheme).described()
 
 
 def _compared(
-    campaigns: KeptCampaigns,
-    recommendations: KeptRecommendations,
+    campaigns: CampaignCache,
     words: list[str],
     caller: Caller,
 ) -> tuple[CampaignComparison | None, str]:
@@ -87,7 +83,7 @@ def _compared(
         return None, ""  # one to compare with: the page offers the others
     try:
         ids = distinct_ids(",".join(words))
-        return comparison_of(campaigns, recommendations, ids, caller=caller), ""
+        return comparison_of(campaigns, ids, caller=caller), ""
     except NotFound as error:
         return None, f"{error.reason[:1].upper()}{error.reason[1:]}."
     except InvalidInput as error:

@@ -8,9 +8,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from textwrap import wrap
 
-from autotune.schemas import CampaignFigure, FigureTable
+from autotune.schemas import CampaignFigure, FigureForm, FigureTable
+from server.figures.export import export
 from server.figures.style import PALETTES, Scheme
-from server.figures.vega import Spec
+from server.figures.vega import Spec, encoded
 
 CSV = "text/csv"
 PICTURE_WIDTH_PX = 760
@@ -84,6 +85,20 @@ class DrawnFigure(CampaignFigure, ABC):
             specification=self.chart(scheme=scheme),
             scheme=scheme,
         )
+
+    def encoded(self, form: FigureForm, *, scheme: Scheme = "light") -> bytes:
+        """Return it as a file: its data, its table, its chart, or a picture.
+
+        Raises:
+            OSError: a picture could not be drawn.
+        """
+        if form == "json":
+            return self.model_dump_json(by_alias=True).encode()
+        if form == "csv":
+            return as_csv(self.table)
+        if form == "vega.json":
+            return encoded(self.described_chart(scheme=scheme))
+        return export(self.drawn(scheme=scheme).picture(), form)
 
 
 def as_csv(table: FigureTable) -> bytes:

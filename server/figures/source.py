@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -75,12 +75,6 @@ class SpaceBelief:
             profile=profile,
             kept=kept,
         )
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for beliefs that come to the same."""
-        versions = tuple(sorted(self.versions.items()))
-        return (self.campaign.id, self.campaign.created_at, self.known, versions)
 
     @cached_property
     def transformer(self) -> Transformer:
@@ -174,4 +168,5 @@ class FigureSource:
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        return recommend(self.campaign, self.trials, belief=self.belief.of_campaign)
+        """The recommendation of the ended trials."""
+        return recommend(self.campaign, self.ended, belief=self.belief.of_campaign)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 Spec = dict[str, Any]
 """A part of a specification, or all of it."""
+
+
+def encoded(spec: Spec) -> bytes:
+    """Return a specification as it is sent."""
+    return json.dumps(spec, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def quantitative(field: str, **options: Any) -> Spec:

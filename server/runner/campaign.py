@@ -114,7 +114,9 @@ class ClaimedCampaign:
             NotFound: it was deleted.
         """
         if self._read is None or self._read.newest != newest:
-            self._read = CampaignSnapshot.read(self._store, self.lease.campaign_id, newest=newest)
+            self._read = CampaignSnapshot.read(
+                self._store, self.lease.campaign_id, newest=newest, before=self._read
+            )
         campaign, pending = self._snapshot.campaign, self._snapshot.pending
         polled = self._polling.poll(pending)
         self._started = polled.started
@@ -220,7 +222,12 @@ class ClaimedCampaign:
 
     def _store_outcomes(self, ended: Sequence[tuple[Trial, TrialOutcome]]) -> None:
         store_ends(
-            self._store, self.lease, ended, belief=self._belief, withdrawn=self._polling.withdrawn
+            self._store,
+            self.lease,
+            ended,
+            belief=self._belief,
+            known=self._snapshot.known_trials,
+            withdrawn=self._polling.withdrawn,
         )
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)

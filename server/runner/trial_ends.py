@@ -29,12 +29,14 @@ def store_ends(
     ended: Sequence[tuple[Trial, TrialOutcome]],
     *,
     belief: SearchBelief,
+    known: Sequence[Trial],
     withdrawn: Collection[str],
 ) -> None:
     """Store ends in the transaction that renews the lease: who lost it stores nothing. A campaign
     pauses when its trials fail alike one after the other.
 
     Args:
+        known: the campaign's trials as far as they have been read.
         withdrawn: tokens of the trials that the campaign itself cancelled.
 
     Raises:
@@ -54,7 +56,7 @@ def store_ends(
                 results.append((trial, result))
         if row.state == CampaignState.RUNNING:
             reason = same_failure(
-                all_trials(session, row.id),
+                all_trials(session, row.id, known=known),
                 fresh=fresh,
                 times=FAILURES_TO_PAUSE,
                 withdrawn=withdrawn,

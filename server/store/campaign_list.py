@@ -1,15 +1,11 @@
-"""Lists of campaigns: searched, sorted and paged by the database, and read again only where one has
-changed."""
+"""Lists of campaigns: searched, sorted and paged by the database."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -19,10 +15,9 @@ from autotune.schemas import (
     CampaignPage,
     CampaignState,
     ListedCampaign,
-    MachineShape,
-    ModelShape,
 )
 from search_spaces.errors import InvalidInput, closest
+from server.cache import Cache
 from server.store import cursors
 from server.store.campaigns import campaigns_of
 from server.store.listings import LAST_EVENT, Listings
@@ -30,8 +25,8 @@ from server.store.outcomes import refresh_leaders
 from server.store.store import Store
 from server.store.tables import CampaignRow, ListingRow, TrialRow
 
-MOST_CAMPAIGNS = 2000
-"""Six kilobytes each, and more where one has started from many others."""
+CAMPAIGNS = 1000
+"""Ten kilobytes each, and more for one that started from many others."""
 
 POINTS = 32
 """Of a campaign's best figure so far."""
@@ -39,8 +34,6 @@ POINTS = 32
 WORDS = re.compile(r'"([^"]+)"|([^\s"]+)')
 
 NEWEST_FIRST = "-id"
-
-Shape = TypeVar("Shape", ModelShape, MachineShape)
 
 SORTS: Mapping[str, InstrumentedAttribute[Any]] = {
     "id": CampaignRow.id,
@@ -103,15 +96,12 @@ class CampaignOrder:
 
 
 class CampaignList:
-    """The campaigns of one database; any thread may ask. What is shown of a campaign is kept until
-    something happens in it."""
+    """The campaigns of one database, each cached until its next event. Safe for threads."""
 
-    def __init__(self, store: Store, most: int = MOST_CAMPAIGNS) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._listings = Listings(store)
-        self._most = most
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, tuple[int, ListedCampaign]] = OrderedDict()
+        self._cache: Cache[ListedCampaign] = Cache(CAMPAIGNS)
 
     def refresh(self) -> None:
         """Write down what lists sort and search by, so that the first need not wait for it."""
@@ -164,31 +154,18 @@ class CampaignList:
 
     def _read(self, ids: Sequence[int]) -> list[ListedCampaign]:
         """Return the campaigns of these ids, in their order."""
-        with self._lock:
-            kept = {number: self._kept[number] for number in ids if number in self._kept}
         with self._store.session() as session:
             events = _events(session, ids)
-            found = {
-                number: campaign
-                for number, (event, campaign) in kept.items()
-                if event == events.get(number)
-            }
-            found = _whose_starts_stand(session, found)
-        changed = [number for number in ids if number not in found]
-        fresh: list[ListedCampaign] = []
-        if changed:
-            refresh_leaders(self._store, changed)
+        cached = {number: self._cache.ready(number, version=events.get(number)) for number in ids}
+        found = {number: campaign for number, campaign in cached.items() if campaign is not None}
+        missing = [number for number in ids if number not in found]
+        if missing:
+            refresh_leaders(self._store, missing)
             with self._store.session() as session:
-                fresh = _listed(session, changed)
-        with self._lock:
+                fresh = _listed(session, missing)
             for campaign in fresh:
-                self._kept[campaign.id] = (events.get(campaign.id, 0), campaign)
-            for number in found:
-                if number in self._kept:
-                    self._kept.move_to_end(number)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        found |= {campaign.id: campaign for campaign in fresh}
+                self._cache.put(campaign.id, campaign, version=events.get(campaign.id))
+                found[campaign.id] = campaign
         return [found[number] for number in ids if number in found]
 
 
@@ -231,24 +208,6 @@ def _events(session: Session, ids: Sequence[int]) -> dict[int, int]:
     return dict(session.execute(query).all())
 
 
-def _whose_starts_stand(
-    session: Session, campaigns: Mapping[int, ListedCampaign]
-) -> dict[int, ListedCampaign]:
-    """Return those that tell what is true of campaigns that they started from, which may have been
-    deleted since."""
-    starts = {start.campaign_id for each in campaigns.values() for start in each.started_from or ()}
-    if not starts:
-        return dict(campaigns)
-    there = set(session.scalars(select(CampaignRow.id).where(CampaignRow.id.in_(starts))))
-    return {
-        number: each
-        for number, each in campaigns.items()
-        if all(
-            start.deleted == (start.campaign_id not in there) for start in each.started_from or ()
-        )
-    }
-
-
 def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
     """Read these campaigns from their rows, in any order."""
     if not ids:
@@ -257,19 +216,12 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
     courses = _best_so_far(session, ids)
     return [
         ListedCampaign.model_construct(
-            **dict(campaign)
-            | {"model": _kept_once(campaign.model), "machine": _kept_once(campaign.machine)},
+            **dict(campaign),
             outcome=outcome_of_campaign(campaign),
             best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
         )
         for campaign in campaigns_of(session, rows)
     ]
-
-
-@lru_cache(maxsize=256)
-def _kept_once(shape: Shape) -> Shape:
-    """Return the first that was equal: campaigns are many, models and machines few."""
-    return shape
 
 
 def _best_so_far(session: Session, ids: Sequence[int]) -> dict[int, list[float]]:

@@ -1,108 +1,54 @@
-"""How many campaigns and trials there are, by how they stand: counted again where something has
-happened since it was last asked."""
+"""Numbers of campaigns and trials by state."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server.store.events import last_event_id, newest_since
 from server.store.tables import CampaignRow, TrialRow
 
-AT_ONCE = 500
-"""Campaigns that one statement names."""
-
 NOT_STARTED = "created"
-"""How a pending trial stands that nothing runs or queues yet."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignCounts:
-    """One campaign's trials.
-
-    Attributes:
-        trials: by state; in the place of `pending` by phase, or `created` where there is none.
-        node_hours: of those that have ended.
-    """
-
-    trials: Mapping[str, int] = field(default_factory=dict)
-    node_hours: float = 0.0
+"""Counted state of a pending trial that is neither queued nor running."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceCounts:
-    """All campaigns together; each key begins with the evaluator."""
+    """All campaigns together; each key begins with the evaluator. Pending trials are counted by
+    phase, or as `created` without one. Node-hours are those of ended trials."""
 
     campaigns: Mapping[tuple[str, str], int]
     trials: Mapping[tuple[str, str], int]
     node_hours: Mapping[str, float]
 
 
-class KeptCounts:
-    """What was last counted of each campaign. A trial counts from an index alone: two thousand take
-    less than a millisecond, and ended campaigns nothing. Any thread may ask."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last_event = 0
-        self._known: dict[int, CampaignCounts] = {}
-
-    def of(self, session: Session) -> ServiceCounts:
-        """Return the counts as they stand now."""
-        with self._lock:
-            return self._of(session)
-
-    def _of(self, session: Session) -> ServiceCounts:
-        newest = last_event_id(session)  # first: what happens later is counted twice, never missed
-        changed = set(newest_since(session, self._last_event)) if self._last_event else set()
-        query = select(CampaignRow.id, CampaignRow.state, CampaignRow.evaluator)
-        standing = {row.id: row for row in session.execute(query)}
-        unknown = [key for key in standing if key in changed or key not in self._known]
-        kept = {key: counts for key, counts in self._known.items() if key in standing}
-        self._known = kept | _counted(session, unknown)
-        self._last_event = newest
-        campaigns: Counter[tuple[str, str]] = Counter()
-        trials: Counter[tuple[str, str]] = Counter()
-        node_hours: dict[str, float] = {}
-        for key, row in standing.items():
-            campaigns[row.evaluator, row.state] += 1
-            for state, number in self._known[key].trials.items():
-                trials[row.evaluator, state] += number
-            spent = node_hours.get(row.evaluator, 0.0)
-            node_hours[row.evaluator] = spent + self._known[key].node_hours
-        return ServiceCounts(campaigns=campaigns, trials=trials, node_hours=node_hours)
-
-
-def _counted(session: Session, campaign_ids: Collection[int]) -> dict[int, CampaignCounts]:
-    """Return what there is of each of these campaigns."""
-    trials: dict[int, Counter[str]] = {key: Counter() for key in campaign_ids}
-    node_hours = dict.fromkeys(campaign_ids, 0.0)
-    for some in _parts(list(campaign_ids)):
-        query = (
-            select(
-                TrialRow.campaign_id,
-                TrialRow.state,
-                TrialRow.phase,
-                func.count(),
-                func.sum(TrialRow.node_hours),
-            )
-            .where(TrialRow.campaign_id.in_(some))
-            .group_by(TrialRow.campaign_id, TrialRow.state, TrialRow.phase)
-        )
-        for key, state, phase, number, spent in session.execute(query):
-            stands = (phase or NOT_STARTED) if state == "pending" else state
-            trials[key][stands] += number
-            node_hours[key] += spent or 0.0
-    return {
-        key: CampaignCounts(trials=trials[key], node_hours=node_hours[key]) for key in campaign_ids
-    }
-
-
-def _parts(keys: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(keys), AT_ONCE):
-        yield keys[start : start + AT_ONCE]
+def service_counts(session: Session) -> ServiceCounts:
+    """Return the counts as of now. Trials are counted in an index: 250,000 take 70 ms."""
+    campaigns = select(CampaignRow.evaluator, CampaignRow.state, func.count())
+    of_campaigns = campaigns.group_by(CampaignRow.evaluator, CampaignRow.state)
+    kind = (TrialRow.campaign_id, TrialRow.state, TrialRow.phase)
+    # Summed by campaign first: the index has that order, and the join is of fewer rows.
+    sums = (
+        select(*kind, func.count().label("number"), func.sum(TrialRow.node_hours).label("hours"))
+        .group_by(*kind)
+        .subquery()
+    )
+    joined = select(CampaignRow.evaluator, sums.c.state, sums.c.phase).add_columns(
+        func.sum(sums.c.number), func.coalesce(func.sum(sums.c.hours), 0.0)
+    )
+    of_trials = joined.join(sums, sums.c.campaign_id == CampaignRow.id).group_by(
+        CampaignRow.evaluator, sums.c.state, sums.c.phase
+    )
+    trials: Counter[tuple[str, str]] = Counter()
+    node_hours = dict.fromkeys(session.scalars(select(CampaignRow.evaluator).distinct()), 0.0)
+    for evaluator, state, phase, number, hours in session.execute(of_trials):
+        trials[evaluator, (phase or NOT_STARTED) if state == "pending" else state] += int(number)
+        node_hours[evaluator] += hours
+    return ServiceCounts(
+        campaigns={(row[0], row[1]): row[2] for row in session.execute(of_campaigns)},
+        trials=trials,
+        node_hours=node_hours,
+    )

@@ -1,9 +1,8 @@
-"""What follows from the ends of a campaign's trials, written down in parts: who leads where layouts
-are projected, how the best stands in its space, why it won.
+"""Outcomes: what follows from a campaign's ended trials, stored in parts.
 
-The runner writes them after a trial's end, and whoever needs one that is missing or old. A part is
-known by how many trials had ended: each has one end, which never changes, so that as many are the
-same ones. No part rests on trials that still run.
+The runner writes the parts after a trial's end. A reader that finds one missing or outdated
+computes and writes it. A part is identified by the number of ended trials: a trial ends once and
+its end never changes. No part depends on trials that still run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from autotune.recommendation import all_contenders
-from autotune.schemas import Campaign, Explanation, FewNodes, SpaceStanding, Trial, TrialState
+from autotune.schemas import Campaign, Explanation, FewNodes, Recommendation, Trial, TrialState
 from autotune.search import CampaignBelief, ended_of
 from server.store.campaigns import get_campaign, profile_of
 from server.store.errors import NotFound
@@ -50,20 +49,30 @@ class OutcomePart(Generic[T]):
     def of(
         self, store: Store, campaign_id: int, trials: Sequence[Trial], make: Callable[[], T]
     ) -> T:
-        """Return the part that follows from these trials of a campaign: the one that is written
-        down, or otherwise what `make` returns, which is then written down."""
-        ended = len(ended_of(trials))
-        with store.session() as session:
-            row = self._row(session, campaign_id)
-        if row is not None and row.ended == ended:
-            with suppress(ValidationError):  # another state of this version wrote it
-                return self._documents.validate_python(row.document)
+        """Return the part that follows from these trials of a campaign: the stored one, or else
+        what `make` returns, which is then stored."""
+        stored = self._stored(store, campaign_id, trials)
+        if stored is not None:
+            return stored[0]
         made = make()
-        self.keep(store, campaign_id, made, ended=ended)
+        self.keep(store, campaign_id, made, ended=len(ended_of(trials)))
         return made
 
+    def written(self, store: Store, campaign_id: int, trials: Sequence[Trial]) -> T | None:
+        """Return the part if it is stored."""
+        stored = self._stored(store, campaign_id, trials)
+        return None if stored is None else stored[0]
+
+    def _stored(self, store: Store, campaign_id: int, trials: Sequence[Trial]) -> tuple[T] | None:
+        with store.session() as session:
+            row = self._row(session, campaign_id)
+        if row is not None and row.ended == len(ended_of(trials)):
+            with suppress(ValidationError):  # another state of this version wrote it
+                return (self._documents.validate_python(row.document),)
+        return None
+
     def keep(self, store: Store, campaign_id: int, made: T, *, ended: int) -> None:
-        """Write the part down; where that cannot be, whoever needs it works it out again."""
+        """Store the part; if that fails, whoever needs it computes it again."""
         document = self._documents.dump_python(made, mode="json")
         try:
             with store.transaction() as session:
@@ -90,8 +99,10 @@ class OutcomePart(Generic[T]):
 
 LEADER: OutcomePart[Leader | None] = OutcomePart(LEADER_PART, Leader | None)
 """The recommended layout where trials stand for more nodes or layers; elsewhere the rows tell."""
-STANDING: OutcomePart[SpaceStanding | None] = OutcomePart("standing", SpaceStanding | None)
-"""How the recommended layout stands in its space; None where it is not of it."""
+RECOMMENDATION: OutcomePart[Recommendation | None] = OutcomePart(
+    "recommendation", Recommendation | None
+)
+"""The recommendation of the ended trials, without launch files; None while none has succeeded."""
 EXPLANATION: OutcomePart[Explanation] = OutcomePart("explanation", Explanation)
 """Why the recommended layout won, or why nothing ran."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -28,7 +28,6 @@ from search_spaces.errors import InvalidInput, closest
 from server.store import cursors
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row
-from server.store.ended_trials import EndedKey, EndedTrials
 from server.store.errors import NotFound
 from server.store.stack import adapter_version
 from server.store.tables import CampaignRow, TrialRow, of_strategy
@@ -270,34 +269,23 @@ def _row(session: Session, campaign_id: int, number: int) -> TrialRow:
     return row
 
 
-def all_trials(session: Session, campaign_id: int) -> list[Trial]:
-    """Return a campaign's trials in the order of their numbers."""
+def all_trials(session: Session, campaign_id: int, *, known: Iterable[Trial] = ()) -> list[Trial]:
+    """Return a campaign's trials in the order of their numbers.
+
+    Args:
+        known: trials that were read before; their rows are not read again if they had ended.
+    """
     of_campaign = TrialRow.campaign_id == campaign_id
-    places = select(TrialRow.number, TrialRow.token, TrialRow.state, TrialRow.finished_at)
-    stand = session.execute(places.where(of_campaign).order_by(TrialRow.number)).all()
-    keys = {
-        row.number: (row.token, row.finished_at)
-        for row in stand
-        if row.state != TrialState.PENDING and row.finished_at is not None
-    }
-
-    def read(missing: list[EndedKey]) -> dict[EndedKey, Trial]:
-        unread = {token for token, _ in missing}
-        numbers = [number for number, (token, _) in keys.items() if token in unread]
-        return {
-            (trial.token, trial.finished_at): trial
-            for trial in _numbered(session, campaign_id, numbers)
-            if trial.finished_at is not None
-        }
-
-    ended = _ended.of(keys.values(), read)
-    others = [row.number for row in stand if keys.get(row.number) not in ended]
-    trials = {trial.number: trial for trial in _numbered(session, campaign_id, others)}
-    trials |= {number: ended[key] for number, key in keys.items() if key in ended}
+    ended = {(t.token, t.finished_at): t for t in known if t.state is not TrialState.PENDING}
+    if not ended:
+        rows = session.scalars(select(TrialRow).where(of_campaign).order_by(TrialRow.number))
+        return [trial_of(row) for row in rows]
+    columns = select(TrialRow.number, TrialRow.token, TrialRow.finished_at).where(of_campaign)
+    keys = {number: (token, at) for number, token, at in session.execute(columns)}
+    trials = {number: ended[key] for number, key in keys.items() if key in ended}
+    others = [number for number in keys if number not in trials]
+    trials |= {trial.number: trial for trial in _numbered(session, campaign_id, others)}
     return [trials[number] for number in sorted(trials)]
-
-
-_ended = EndedTrials()
 
 
 def _numbered(session: Session, campaign_id: int, numbers: Sequence[int]) -> Iterator[Trial]:

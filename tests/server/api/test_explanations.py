@@ -8,8 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from autotune.schemas import Campaign, Explanation
-from server.api.explanations import Explanations
-from server.api.kept_campaigns import KeptCampaigns
+from server.api.campaign_cache import CampaignCache
 from server.store import NotFound, Store
 from tests.server.asking import created, with_trials
 from tests.server.entitled import entitled
@@ -35,16 +34,15 @@ def test_it_is_worked_out_once_until_something_happens(
 ) -> None:
     store: Store = finished[0].state.store
     campaign = created(store)
-    campaigns = KeptCampaigns(store)
-    subject, event = Explanations(campaigns, store), campaigns.last_event(campaign.id)
-    assert subject.ready(campaign.id, event) is None
+    campaigns = CampaignCache(store)
+    event = campaigns.last_event(campaign.id)
+    assert campaigns.written_explanation(campaign.id, event) is None
     with ThreadPoolExecutor(8) as pool:
-        first, *others = pool.map(subject.of, [campaign.id] * 8, [event] * 8)
+        first, *others = pool.map(campaigns.explanation, [campaign.id] * 8, [event] * 8)
     assert all(other is first for other in others)
-    assert subject.ready(campaign.id, event) is first
+    assert campaigns.written_explanation(campaign.id, event) == first
     with_trials(store, campaign, 1)
     later = campaigns.last_event(campaign.id)
-    assert subject.ready(campaign.id, later) is None
-    assert subject.of(campaign.id, later) is not first
+    assert campaigns.explanation(campaign.id, later) is not first
     with pytest.raises(NotFound):
         campaigns.last_event(99999)

@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autotune.schemas import Campaign, FigureKind, FigureOffers
-from server.api.kept import Kept
-from server.api.kept_campaigns import KeptCampaigns
-from server.api.kept_figures import KeptFigures
+from server.api.campaign_cache import CampaignCache
+from server.figures.figure import DrawnFigure
 from server.figures.kinds import FigureOptions
 from server.settings import Settings
 from server.store import Store
@@ -110,20 +109,14 @@ def test_many_viewers_cost_one_computation_until_something_happens(
 ) -> None:
     campaigns = Campaigns(sqlite_settings)
     campaign = campaigns.running(ok=3, too_big=1)
-    figures, options = KeptFigures(KeptCampaigns(campaigns.store)), FigureOptions()
+    cache, options = CampaignCache(campaigns.store), FigureOptions()
+
+    def drawn(_: int = 0) -> DrawnFigure:
+        return cache.figure(campaign.id, cache.last_event(campaign.id), "impact", options)
+
     with ThreadPoolExecutor(8) as pool:
-        seen = list(pool.map(lambda _: figures.figure(campaign.id, "impact", options), range(8)))
+        seen = list(pool.map(drawn, range(8)))
     assert all(each is seen[0] for each in seen)
     campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
-    assert figures.figure(campaign.id, "impact", options) is not seen[0]
+    assert drawn() is not seen[0]
     campaigns.store.close()
-
-
-def test_an_answer_that_failed_is_asked_for_anew() -> None:
-    kept: Kept[int] = Kept(1)
-    with pytest.raises(ZeroDivisionError):
-        kept.of("a", lambda: 1 // 0)
-    assert kept.of("a", lambda: 1) == 1
-    assert kept.of("a", lambda: 2) == 1
-    assert kept.of("b", lambda: 3) == 3
-    assert kept.of("a", lambda: 4) == 4

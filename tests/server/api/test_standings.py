@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from sqlalchemy import delete
 
 from autotune.schemas import Campaign
-from server.api.kept_recommendations import KeptRecommendations
+from server.api.campaign_cache import CampaignCache
 from server.app import create_app
 from server.store import Store
 from server.store.tables import OutcomeRow
@@ -18,10 +18,10 @@ from tests.server.fits import noted_fits
 
 def test_many_who_ask_are_told_the_same(finished: tuple[FastAPI, Campaign]) -> None:
     app, campaign = finished
-    subject: KeptRecommendations = app.state.recommendations
-    event = app.state.campaigns.last_event(campaign.id)
+    campaigns: CampaignCache = app.state.campaigns
+    event = campaigns.last_event(campaign.id)
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(subject.of, [campaign.id] * 8, [event] * 8))
+        answers = list(pool.map(campaigns.recommendation, [campaign.id] * 8, [event] * 8))
     first, *others = (None if each is None else each.standing for each in answers)
     assert first is not None
     assert all(other is first for other in others)

@@ -24,16 +24,6 @@ from tests.server.figures.conftest import Stages
 from tests.server.figures.subjects import START, campaign, trial
 
 
-def test_a_belief_is_the_same_until_a_trial_says_something_else(stages: Stages) -> None:
-    campaign = stages.running(ok=2)
-    before = stages.source(campaign).belief
-    assert hash(before.key) == hash(stages.source(campaign).belief.key)
-    started = stages.start(campaign, stages.strategies(campaign, 3, fitting=True)[2:])
-    assert stages.source(campaign).belief.key == before.key
-    stages.finish(campaign, started)
-    assert stages.source(campaign).belief.key != before.key
-
-
 def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
     figure, recommendation = PartsFigure.of(done), done.recommendation
     assert recommendation is not None

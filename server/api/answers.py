@@ -1,37 +1,35 @@
-"""Answers about campaigns as they are sent, made once for all who ask."""
+"""Responses about campaigns: encoded and compressed once, with an ETag."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
+from server.api.campaign_cache import CampaignCache
 from server.api.conditional import JSON, is_known
-from server.api.kept import Kept
-from server.api.kept_campaigns import KeptCampaigns
+from server.cache import Cache
 
 ANSWERS = 400
 """A hundred kilobytes each at most, compressed."""
 
 COMPRESSION = 5
-"""A tenth larger than what the most work comes to, in half the time."""
+"""A tenth larger than at the highest level, in half the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptAnswer:
-    """An answer as it is sent.
+class Answer:
+    """A response body.
 
     Attributes:
-        compressed: its content with gzip.
-        tag: changes with the content.
+        compressed: the body with gzip.
+        tag: changes with the body.
     """
 
     compressed: bytes
@@ -39,13 +37,13 @@ class KeptAnswer:
     media_type: str
 
     @classmethod
-    def of(cls, content: bytes, *, media_type: str = JSON) -> KeptAnswer:
+    def of(cls, content: bytes, *, media_type: str) -> Answer:
         tag = hashlib.sha256(content).hexdigest()[:32]
         compressed = gzip.compress(content, COMPRESSION, mtime=0)
         return cls(compressed=compressed, tag=tag, media_type=media_type)
 
     def response(self, request: Request, headers: Mapping[str, str] | None = None) -> Response:
-        """Return it, compressed where that is understood; nothing where it is known already."""
+        """Return the response to a request: compressed if accepted, 304 if the client has it."""
         zipped = "gzip" in request.headers.get("accept-encoding", "")
         tag = f'"{self.tag}-gzip"' if zipped else f'"{self.tag}"'
         sent = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding", "ETag": tag}
@@ -63,17 +61,12 @@ def as_json(model: BaseModel) -> bytes:
     return model.model_dump_json(by_alias=True).encode()
 
 
-def chart_as_json(chart: Mapping[str, Any]) -> bytes:
-    """Return a chart in Vega-Lite as it is sent."""
-    return json.dumps(chart, ensure_ascii=False, separators=(",", ":")).encode()
+class Answers:
+    """Caches responses about campaigns by their URL, each until its campaign's next event."""
 
-
-class KeptAnswers:
-    """An answer about a campaign is kept, by its address, until something happens in that."""
-
-    def __init__(self, campaigns: KeptCampaigns) -> None:
+    def __init__(self, campaigns: CampaignCache) -> None:
         self._campaigns = campaigns
-        self._kept: Kept[KeptAnswer] = Kept(ANSWERS)
+        self._cache: Cache[Answer] = Cache(ANSWERS)
 
     def of(
         self,
@@ -86,21 +79,21 @@ class KeptAnswers:
         besides: Callable[[int], Hashable] = lambda _: None,
         by_query: bool = True,
     ) -> Response:
-        """Return the answer to a request.
+        """Return the response to a request.
 
         Args:
-            make: returns its content as the campaign stands after an event, its last.
-            besides: returns what the content follows from that has no event.
-            by_query: whether it follows from what the address asks for behind its path.
+            make: returns the body, given the campaign's last event.
+            besides: returns what else the body depends on, beside events.
+            by_query: whether the body depends on the query string.
 
         Raises:
             NotFound: there is no such campaign.
         """
         event = self._campaigns.last_event(campaign_id)
-        asked = request.url.query if by_query else ""
-        answer = self._kept.of(
-            (campaign_id, request.url.path, asked),
-            lambda: KeptAnswer.of(make(event), media_type=media_type),
+        query = request.url.query if by_query else ""
+        answer = self._cache.of(
+            (campaign_id, request.url.path, query),
+            lambda: Answer.of(make(event), media_type=media_type),
             version=(event, besides(event)),
         )
         return answer.response(request, headers)
