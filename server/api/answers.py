@@ -24,7 +24,7 @@ COMPRESSION = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class EncodedAnswer:
     """A response body.
 
     Attributes:
@@ -37,7 +37,7 @@ class Answer:
     media_type: str
 
     @classmethod
-    def of(cls, content: bytes, *, media_type: str) -> Answer:
+    def of(cls, content: bytes, *, media_type: str) -> EncodedAnswer:
         tag = hashlib.sha256(content).hexdigest()[:32]
         compressed = gzip.compress(content, COMPRESSION, mtime=0)
         return cls(compressed=compressed, tag=tag, media_type=media_type)
@@ -66,7 +66,7 @@ class Answers:
 
     def __init__(self, campaigns: CampaignCache) -> None:
         self._campaigns = campaigns
-        self._cache: Cache[Answer] = Cache(ANSWERS)
+        self._cache: Cache[EncodedAnswer] = Cache(ANSWERS)
 
     def of(
         self,
@@ -93,7 +93,7 @@ class Answers:
         query = request.url.query if by_query else ""
         answer = self._cache.of(
             (campaign_id, request.url.path, query),
-            lambda: Answer.of(make(event), media_type=media_type),
+            lambda: EncodedAnswer.of(make(event), media_type=media_type),
             version=(event, besides(event)),
         )
         return answer.response(request, headers)
