@@ -81,6 +81,19 @@ def test_what_a_layer_with_experts_keeps(
     assert (kept.lost[0] > 0) == bool(recomputed)
 
 
+def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:
+    """Sets and precisions reach the formulas by the strategy alone."""
+    kept = [
+        float(total(memory_parts(of("qwen3-30b-a3b", activation_checkpointing=recomputed)))[0])
+        for recomputed in ("none", "moe_act", "layernorm+moe_act", "full")
+    ]
+    assert np.all(np.diff(kept) < 0)
+    narrow = memory_parts(of("qwen3-30b-a3b", precision="mxfp8"))
+    wide = memory_parts(of("qwen3-30b-a3b"))
+    assert narrow["routed_tokens"][0] < wide["routed_tokens"][0]
+    assert narrow["parameters"][0] == wide["parameters"][0]
+
+
 def test_latent_attention_keeps_what_it_compressed_and_what_it_expands() -> None:
     """Ranks of 1536 and 512 and their norms over the sequence's halves; 128 heads with keys of 192
     and values of 128 over TP. Recomputing the up-projection leaves the result alone."""

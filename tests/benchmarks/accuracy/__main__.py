@@ -1,9 +1,10 @@
 """The cost model and its calibration against tables of published measurements.
 
-    python -m tests.benchmarks.accuracy --throughput FILE --memory FILE
-        [--draws N] [--json OUT]
+    python -m tests.benchmarks.accuracy --throughput FILE... --memory FILE...
+        [--memory-reference FILE...] [--draws N] [--json OUT]
 
-FILE is a CSV file with a row for each measured configuration; `tables.py` has the columns.
+FILE is a CSV file with a row for each measured configuration; `tables.py` has the columns. Tables
+of models of 2025 and 2026 (those with a column `config_id`) are judged apart.
 Every cluster and framework with enough rows is a stack that is calibrated on its own: on a few of
 its rows, drawn at random, and judged on the rest. What no row tells is null in OUT, whose errors
 are fractions. All on one core.
@@ -15,16 +16,26 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from tests.benchmarks.accuracy import memory_2026
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.speed import speed
-from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError, read
+from tests.benchmarks.accuracy.tables import (
+    MEMORY,
+    THROUGHPUT,
+    PublishedRow,
+    TableError,
+    is_of_2026,
+    read,
+)
 
 CONVENTIONS = """\
 An empty cell is not known, and read as what a launcher does without being told: 1 of every degree,
@@ -44,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         check_writable(chosen.json)
-        judgement = _judged(chosen.throughput, chosen.memory, draws=chosen.draws)
+        judgement = _judged(
+            chosen.throughput, chosen.memory, chosen.memory_reference, draws=chosen.draws
+        )
     except TableError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
@@ -61,22 +74,47 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"{CONVENTIONS}\nColumns of --throughput: {', '.join(THROUGHPUT)}.\n"
         f"\nColumns of --memory: {', '.join(MEMORY)}.",
     )
-    parser.add_argument("--throughput", type=Path, required=True, help="iteration times, CSV")
-    parser.add_argument("--memory", type=Path, required=True, help="peaks and labels, CSV")
+    files: dict[str, Any] = {"type": Path, "nargs": "+", "metavar": "FILE"}
+    parser.add_argument("--throughput", help="iteration times, CSV", required=True, **files)
+    parser.add_argument("--memory", help="peaks and labels, CSV", required=True, **files)
+    parser.add_argument(
+        "--memory-reference",
+        help="golden peaks of models of 2026 that constants are calibrated on before those of "
+        "--memory are judged",
+        default=[],
+        **files,
+    )
     parser.add_argument("--draws", type=at_least_1, default=20, help="random choices of trials")
     parser.add_argument("--json", type=Path, help="write all figures there")
     return parser
 
 
-def _judged(throughput: Path, memory: Path, *, draws: int) -> Judgement:
-    timed, remembered = read(throughput, THROUGHPUT), read(memory, MEMORY)
+def _judged(
+    throughput: Sequence[Path], memory: Sequence[Path], reference: Sequence[Path], *, draws: int
+) -> Judgement:
+    newer = [path for path in throughput if is_of_2026(path)]
+    golden = [path for path in memory if is_of_2026(path)]
+    timed = _rows([path for path in throughput if path not in newer], THROUGHPUT)
+    remembered = _rows([path for path in memory if path not in golden], MEMORY)
+    timed_2026 = _rows(newer, THROUGHPUT)
+    peaks, known = memory_2026.golden(golden), memory_2026.golden(reference)
     with threadpool_limits(limits=1), bars() as progress:
         timing = started(progress, "speed", 1)
         measured = speed()
         timing()
-        return judge(
+        judgement = judge(
             timed, remembered, draws=draws, speed=measured, started=partial(started, progress)
         )
+        if not newer and not golden:
+            return judgement
+        timing = started(progress, "memory of 2026", 1)
+        memory_of_2026 = memory_2026.judge(peaks, known, timed_2026)
+        timing()
+    return replace(judgement, memory_of_2026=memory_of_2026)
+
+
+def _rows(paths: Sequence[Path], columns: Sequence[str]) -> list[PublishedRow]:
+    return [row for path in paths for row in read(path, columns)]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotune.cost_model.columns import Columns
+from autotune.cost_model.columns import RECOMPUTED, Columns
+from search_spaces.machine import NARROW_PEAKS
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import PublishedRow
 
@@ -52,7 +53,12 @@ def columns_of(rows: Sequence[PublishedRow], facts: Facts, *, zero_stage: ZeroSt
     """Rows of one stack that have a model's shape, TP, PP and a sequence length."""
     names_norms = any("RMS" in row["attention_kernel"] for row in rows)
     each = [
-        facts.shape(row) | _strategy(row, zero_stage) | _switches(row) | _kernels(row, names_norms)
+        facts.shape(row)
+        | layer_kinds(row)
+        | _strategy(row, zero_stage)
+        | _switches(row)
+        | recomputed_modules(row)
+        | _kernels(row, names_norms)
         for row in rows
     ]
     if not each:
@@ -67,6 +73,9 @@ def _strategy(row: PublishedRow, zero_stage: ZeroStage) -> dict[str, float]:
     context = row.number("context_parallel") or 1.0
     replicas = data_parallel(row)
     micro_batch, micro_batches = batches(row)
+    # A batch smaller than its replicas: sequences must be cut into more parts than is said.
+    cut = max(1.0, replicas / (row.number("global_batch_size") or replicas))
+    replicas, context = replicas / cut, context * cut
     return {
         "tensor_parallel": tensor,
         "pipeline_parallel": pipeline,
@@ -80,6 +89,75 @@ def _strategy(row: PublishedRow, zero_stage: ZeroStage) -> dict[str, float]:
         # Sequences cut over GPUs leave each with the same weights, so ZeRO divides over those, too.
         "zero_shard_gpus": row.number("zero_shard_gpus") or replicas * context,
     }
+
+
+OF_KINDS = {
+    "num_experts": "num_experts",
+    "moe_top_k": "top_k",
+    "moe_ffn_hidden_size": "expert_ffn_hidden_size",
+    "moe_shared_ffn_hidden_size": "shared_ffn_hidden_size",
+    "num_dense_layers": "dense_layers",
+    "kv_lora_rank": "kv_rank",
+    "q_lora_rank": "q_rank",
+    "qk_rope_head_dim": "rope_head_dim",
+    "v_head_dim": "v_head_dim",
+    "mtp_layers": "mtp_layers",
+    "attention_window": "attention_window",
+    "num_mamba_layers": "mamba_layers",
+}
+"""Columns of tables and what the cost model calls them."""
+
+MAMBA = {
+    "mamba_inner_size": 4096.0,
+    "mamba_projected_size": 10304.0,
+    "mamba_state_size": 128.0,
+}
+"""Of Nemotron 3 Nano, the one published hybrid: 64 heads of 64, 8 groups of 128 states (NVIDIA,
+config.json of the model)."""
+
+
+def layer_kinds(row: PublishedRow) -> dict[str, float]:
+    """What is said of layers that are not GPT's or Llama's. Windows are those of every second layer
+    (GPT-OSS)."""
+    kinds = {name: row.number(column) or 0.0 for column, name in OF_KINDS.items()}
+    latent, hybrid = kinds["kv_rank"] > 0, kinds["mamba_layers"] > 0
+    windows = row.figures["num_layers"] / 2.0 if kinds["attention_window"] else 0.0
+    return {
+        **kinds,
+        "dense_layers": 0.0 if hybrid else kinds["dense_layers"],
+        "qk_head_dim": (row.number("qk_head_dim") or 0.0) if latent else 0.0,
+        "window_layers": windows,
+        "attention_layers": (row.number("num_attention_layers") or 0.0) if hybrid else 0.0,
+        **(MAMBA if hybrid else dict.fromkeys(MAMBA, 0.0)),
+        "overlapped_all_to_all": row.number("moe_a2a_overlap") or 0.0,
+        "cuda_graphs": captured(row),
+        "expert_parallel": row.number("expert_parallel") or 1.0,
+        "expert_tensor_parallel": row.number("expert_tensor_parallel") or 1.0,
+    }
+
+
+PARTLY = 0.5
+
+
+def captured(row: PublishedRow) -> float:
+    """Share of a step's kernels that CUDA graphs launch: of a whole step, or of some modules."""
+    graphs = row["cuda_graph"]
+    return 0.0 if graphs in ("", "none") else 1.0 if "full_iteration" in graphs else PARTLY
+
+
+OTHER_WORDS = {"norm": "layernorm", "act": "moe_act"}
+"""What tables call modules otherwise."""
+
+
+def modules(row: PublishedRow) -> list[str]:
+    """Modules that are recomputed, as the cost model calls them."""
+    named = [name for name in row["recompute_modules"].split("+") if name]
+    return [OTHER_WORDS.get(name, name) for name in named]
+
+
+def recomputed_modules(row: PublishedRow) -> dict[str, float]:
+    named = modules(row)
+    return {f"recompute_{name}": float(name in named) for name in RECOMPUTED}
 
 
 def data_parallel(row: PublishedRow) -> float:
@@ -127,14 +205,15 @@ def _torchtitan(row: PublishedRow) -> bool:
 def _switches(row: PublishedRow) -> dict[str, float]:
     """What is not said to be on is off."""
     checkpointing, precision = row["activation_checkpointing"], row["precision"].casefold()
-    selective = checkpointing == "selective"
+    named = modules(row)
+    selective = checkpointing == "selective" and (not named or "core_attn" in named)
     return {
         "sequence_parallel": float((row.number("sequence_parallel") or 0.0) > 0),
         "flash_attention": float((row.number("flash_attention") or 0.0) > 0),
         "full_checkpointing": float(checkpointing == "full"),
         "selective_checkpointing": float(selective and not _torchtitan(row)),
         "operation_checkpointing": float(selective and _torchtitan(row)),
-        "fp8": float(precision == "fp8"),
+        **{name: float(precision == name) for name in NARROW_PEAKS},
         "fp32": float(precision in FULL_WIDTH),
     }
 

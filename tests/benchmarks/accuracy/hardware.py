@@ -45,6 +45,7 @@ SHEETS: tuple[tuple[tuple[str, ...], Sheet], ...] = (
     (("a100", "40gb"), Sheet("A100", 40, 312, 1555, 300, 25)),
     (("a100",), A100),
     (("a800",), Sheet("A800", 80, 312, 2000, 200, 25)),
+    (("gb300",), Sheet("GB300", 277, 2500, 8000, 900, 100)),
     (("gb200",), Sheet("GB200", 186, 2500, 8000, 900, 50)),
     (("gh200",), GH200),
     (("h200",), Sheet("H200", 141, 989, 4800, 450, 50)),
@@ -73,6 +74,12 @@ SHEETS: tuple[tuple[tuple[str, ...], Sheet], ...] = (
 """By what a GPU's name holds; the first that matches counts. Peaks, bandwidths and links: the
 makers' data sheets as ml-engineering (github.com/stas00/ml-engineering) gives them, network pages
 included; H800, H20, MI300A, PVC, Gaudi's network and all after it from memory."""
+
+FOUR_BITS: Mapping[str, Mapping[str, float]] = {
+    "GB300": {"nvfp4": 15000},
+    "B300": {"nvfp4": 13500},
+}
+"""Peaks that are no multiple of the 16-bit one, as in the catalog."""
 
 NETWORKS: Mapping[str, float] = {"vtrain": 12.5, "internevo": 6.25, "vista": 50.0}
 """GB/s of network for each GPU of known clusters that the catalog lacks. vTrain: 800 Gbit/s for
@@ -111,6 +118,7 @@ def machine_of(row: PublishedRow) -> Machine:
     intra = links.intra_node_gb_per_s if links else sheet.intra
     inter = links.inter_node_gb_per_s if links else sheet.network
     nodes = links.gpus_per_node if links else USUAL_GPUS_PER_NODE
+    domain = row.number("nvlink_domain")
     return Machine(
         name=row["cluster"],
         description="",
@@ -122,6 +130,8 @@ def machine_of(row: PublishedRow) -> Machine:
         memory_bandwidth_gb_per_s=sheet.bandwidth,
         intra_node_gb_per_s=intra,
         inter_node_gb_per_s=_network(row) or inter,
+        fast_domain=None if domain is None else int(domain),
+        peaks_tflops=FOUR_BITS.get(sheet.kind, {}),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tests.benchmarks.accuracy import memory, throughput
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
+from tests.benchmarks.accuracy.memory_2026 import MemoryOf2026
 from tests.benchmarks.accuracy.speed import Speed
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
@@ -37,7 +38,8 @@ Started = Callable[[str, int], Callable[[], None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the tables say of the cost model; stacks by their names."""
+    """What the tables say of the cost model; stacks by their names. `memory_of_2026` is None
+    without a table of models of 2025 and 2026."""
 
     stacks: Mapping[str, StackAccuracy]
     times_left_out: Counter[str]
@@ -45,6 +47,7 @@ class Judgement:
     labels: LabelAccuracy | None
     memory_left_out: Counter[str]
     speed: Speed
+    memory_of_2026: MemoryOf2026 | None = None
 
 
 def judge(
@@ -115,6 +118,8 @@ def document(judgement: Judgement) -> dict[str, Any]:
             "memory": judgement.memory_left_out,
         },
     }
+    if judgement.memory_of_2026 is not None:
+        whole["models_2026"] = whole.get("models_2026", {}) | asdict(judgement.memory_of_2026)
     return {name: _finite(part) for name, part in whole.items()}
 
 

@@ -7,25 +7,30 @@ rank, so the last stage's, with neither the device's context nor communicators.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from autotune.calibration.mixture import Mixture
-from autotune.calibration.quantity import Quantity
+from autotune.calibration.quantity import Quantity, memory_gib
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask
 from autotune.cost_model.memory import last_stage_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.catalog import load_machine
-from search_spaces.program import StateWidths
-from tests.benchmarks.accuracy.tables import PublishedRow, header_of, read
+from search_spaces.program import USUAL_STATES, StateWidths
+from tests.benchmarks.accuracy import tables
+from tests.benchmarks.accuracy.configurations import usual_zero
+from tests.benchmarks.accuracy.facts import Facts
+from tests.benchmarks.accuracy.hardware import unknown_gpu
+from tests.benchmarks.accuracy.stacks import Stack, kept, shaped, stacks_of, tuning_of
+from tests.benchmarks.accuracy.tables import TEXT, PublishedRow, read
 
 PEAK = "mem_max_early_bytes"
-"""The column of the peak, which tells such a table from others."""
+"""The column of the peak."""
 
 RESIDENT = "mem_allocated_bytes"
 """The column of what is left after a step: weights, gradients and optimizer states."""
@@ -90,7 +95,7 @@ OTHERS = (
 GOLDEN = (*WORDS, *MODEL, *LATENT, *LAYOUT, *OTHERS)
 """Columns of such a table; others are not read."""
 
-MAY_BE_ZERO = {*MODEL, *LATENT, *LAYOUT, *OTHERS}
+MAY_BE_ZERO = {*tables.MAY_BE_ZERO, *MODEL, *LATENT, *LAYOUT, *OTHERS}
 
 TOLD = "recipe"
 """The source of a world that is not a guess."""
@@ -241,9 +246,101 @@ def peak_error(judged: GoldenPeaks, learned_from: GoldenPeaks | None = None) -> 
 def golden(paths: Sequence[Path]) -> list[PublishedRow]:
     """Return the rows of all tables of golden values."""
     return [
-        row for path in paths for row in read(path, GOLDEN, text={*WORDS}, may_be_zero=MAY_BE_ZERO)
+        row
+        for path in paths
+        for row in read(path, GOLDEN, text={*TEXT, *WORDS}, may_be_zero=MAY_BE_ZERO)
     ]
 
 
-def is_golden(path: Path) -> bool:
-    return PEAK in header_of(path)
+@dataclass(frozen=True, kw_only=True)
+class MemoryOf2026:
+    """Errors as fractions; None where no row tells.
+
+    Attributes:
+        peaks: configurations with a golden peak, on one kind of GPU each, that are judged.
+        peak_mape_zero_shot, peak_mape_calibrated: mean absolute error, before anything is learned
+            and with constants calibrated on the reference.
+        ran: rows of tables of times that ran and say enough of model, layout and recomputation.
+        false_oom: share of those that are predicted not to fit.
+        peaks_left_out, ran_left_out: reason -> rows of golden values, and of tables of times.
+    """
+
+    peaks: int
+    peak_mape_zero_shot: float | None
+    peak_mape_calibrated: float | None
+    ran: int
+    false_oom: float | None
+    peaks_left_out: Mapping[str, int]
+    ran_left_out: Mapping[str, int]
+
+
+def judge(
+    golden_rows: Sequence[PublishedRow],
+    reference: Sequence[PublishedRow],
+    timed: Sequence[PublishedRow],
+) -> MemoryOf2026:
+    """Return how far off memory is.
+
+    Args:
+        golden_rows: judged.
+        reference: golden values that constants are calibrated on, of other configurations.
+        timed: rows of tables of times, which ran unless they say otherwise.
+    """
+    judged = GoldenPeaks.of(golden_rows)
+    known = GoldenPeaks.of(reference) if reference else None
+    fits, left_out = fitting(timed)
+    return MemoryOf2026(
+        peaks=len(judged.gib),
+        peak_mape_zero_shot=peak_error(judged),
+        peak_mape_calibrated=peak_error(judged, known) if known else None,
+        ran=len(fits),
+        false_oom=float(np.mean(~fits)) if len(fits) else None,
+        peaks_left_out=dict(judged.left_out),
+        ran_left_out=dict(left_out),
+    )
+
+
+NOT_PREDICTED: Mapping[str, Callable[[PublishedRow], bool]] = {
+    "on a GPU whose data sheet is not known": unknown_gpu,
+    "out of memory or not ended": lambda row: row["status"] != "ok",
+    "offload to the host, not covered": lambda row: bool(row.number("offload")),
+    "what is recomputed is not told": lambda row: not row["activation_checkpointing"],
+}
+"""Reasons to leave a row of a table of times out where its memory is judged."""
+
+
+def fitting(timed: Sequence[PublishedRow]) -> tuple[Mask, Counter[str]]:
+    """Return whether each row that ran is predicted to fit, before anything is learned, and how
+    many were left out for which reason."""
+    facts = Facts.of(timed)
+    unshaped = {"no shape or layout": lambda row: not shaped(row, facts)}
+    ran, left_out = kept(timed, {**NOT_PREDICTED, **unshaped})
+    alike: dict[tuple[StateWidths, bool], list[PublishedRow]] = defaultdict(list)
+    for row in ran:
+        forced = row.words.get("routing", "").startswith("force-balanced")
+        alike[widths_of(row), forced].append(row)
+    fits = [
+        _fits(stack, widths, forced=forced)
+        for (widths, forced), rows in alike.items()
+        for stack in stacks_of(rows, facts, zero_stage=usual_zero)
+    ]
+    return np.concatenate([np.empty(0, dtype=np.bool_), *fits]), left_out
+
+
+def _fits(stack: Stack, widths: StateWidths, *, forced: bool) -> Mask:
+    """Return whether rows fit; no rank's experts get more where routing is forced."""
+    constants = Parameters.default(stack.machine, tuning_of(stack.framework), widths)
+    if forced:
+        constants = replace(constants, routing_imbalance=1.0)
+    need = memory_gib(Strategies(stack.columns, stack.machine, constants))
+    return np.broadcast_to(need <= constants.usable_gib(stack.machine), len(stack))
+
+
+def widths_of(row: PublishedRow) -> StateWidths:
+    """Return the bytes that a row's program keeps: recipes of Megatron-Bridge and NeMo keep
+    gradients in 16 bits, and those for DeepSeek's models the moments, too."""
+    recipe = row["framework"].casefold()
+    if not ("bridge" in recipe or "nemo" in recipe):
+        return USUAL_STATES
+    moments = 2.0 if "deepseek" in row["model"].casefold() else USUAL_STATES.moment_bytes
+    return StateWidths(gradient_bytes=2.0, moment_bytes=moments)

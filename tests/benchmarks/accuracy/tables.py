@@ -47,11 +47,52 @@ THROUGHPUT = (
 MEMORY = (*WORDS, *CHOICES, *SIZES, *SWITCHES, "gpu_memory_gb", "memory_kind", "peak_memory_gb")
 """Columns of a table of peak memory."""
 
-OPTIONAL = ("num_experts",)
-"""Columns that are read where a table has them."""
+OF_EXPERTS = (
+    "num_experts",
+    "moe_top_k",
+    "moe_ffn_hidden_size",
+    "moe_shared_ffn_hidden_size",
+    "num_dense_layers",
+    "expert_parallel",
+    "expert_tensor_parallel",
+)
+OF_LAYERS = (
+    "num_mamba_layers",
+    "num_attention_layers",
+    "mtp_layers",
+    "head_dim",
+    "kv_lora_rank",
+    "q_lora_rank",
+    "qk_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "attention_window",
+)
+HOW_TRAINED = (
+    "recompute_num_layers",
+    "offload",
+    "fp8_attention",
+    "nvlink_domain",
+    "moe_a2a_overlap",
+)
+WORDS_OF_2026 = ("recompute_modules", "routing", "cuda_graph", "config_id", "release")
 
-TEXT = {*WORDS, *CHOICES, "memory_kind", "source", "note"}
-MAY_BE_ZERO = {*SWITCHES, "gated_mlp", "tied_embeddings", "num_experts"}
+OPTIONAL = (*OF_EXPERTS, *OF_LAYERS, *HOW_TRAINED, *WORDS_OF_2026)
+"""Columns that are read where a table has them: of models of 2025 and 2026, and of how they are
+trained."""
+
+TEXT = {*WORDS, *CHOICES, *WORDS_OF_2026, "memory_kind", "source", "note"}
+MAY_BE_ZERO = {
+    *SWITCHES,
+    "gated_mlp",
+    "tied_embeddings",
+    *OF_EXPERTS,
+    *OF_LAYERS,
+    "recompute_num_layers",
+    "offload",
+    "fp8_attention",
+    "moe_a2a_overlap",
+}
 
 
 class TableError(ValueError):
@@ -112,6 +153,11 @@ def header_of(path: Path) -> list[str]:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{path}: is no CSV file in UTF-8 ({error})") from error
+
+
+def is_of_2026(path: Path) -> bool:
+    """Whether a table has the columns of models of 2025 and 2026."""
+    return "config_id" in header_of(path)
 
 
 def read(

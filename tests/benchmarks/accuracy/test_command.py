@@ -13,6 +13,7 @@ import pytest
 
 from tests.benchmarks.accuracy.__main__ import main
 from tests.benchmarks.accuracy.measurements import PLAIN, Cells, measured, written
+from tests.benchmarks.accuracy.memory_2026 import GOLDEN
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT
 
 pytestmark = pytest.mark.xdist_group("accuracy")  # tables of one kind, made once
@@ -94,9 +95,12 @@ def test_tables_without_a_row_give_nulls_throughout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.json"
-    given = tables(tmp_path, times=[], sizes=[])
+    golden = written(tmp_path / "golden.csv", [], GOLDEN)
+    given = [*tables(tmp_path, times=[], sizes=[]), str(golden), "--memory-reference", str(golden)]
     assert main([*given, "--draws", "1", "--json", str(out)]) == 0
     figures = json.loads(out.read_text(), parse_constant=pytest.fail)
+    of_2026 = ("peak_mape_zero_shot", "peak_mape_calibrated", "false_oom")
+    assert [figures["models_2026"][name] for name in of_2026] == [None] * 3
     assert figures["clusters"] == {}
     after = figures["overall"].pop("mape_after")
     assert figures["overall"].pop("rows") == 0
