@@ -1,7 +1,7 @@
 """Trains trials' models with any optimizer, on ranks that are forked from one warm process.
 
 `python -m tests.evaluators.trainer.forked_ranks` reads a task in JSON from each line of its input,
-and answers with a line of the losses of its steps.
+and answers with a line of what came of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,18 @@ Losses = dict[str, list[float]]
 """By optimizer, the loss of each step."""
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What one task did.
+
+    Attributes:
+        parameters: of the first rank's part of the model, before ZeRO.
+    """
+
+    losses: Losses
+    parameters: int
+
+
 class ForkedRanks(AbstractContextManager["ForkedRanks"]):
     """The warm process."""
 
@@ -47,15 +60,15 @@ class ForkedRanks(AbstractContextManager["ForkedRanks"]):
             text=True,
         )
 
-    def losses(
+    def train(
         self,
         request: TrialRequest,
         *,
         steps: int,
         optimizers: Sequence[str] = tuple(OPTIMIZERS),
         plant: float = 1.0,
-    ) -> Losses:
-        """Return the losses of a layout at its own GAS.
+    ) -> Trained:
+        """Train a layout at its own GAS.
 
         Args:
             plant: a factor of the experts' gradients, an error on purpose.
@@ -74,9 +87,9 @@ class ForkedRanks(AbstractContextManager["ForkedRanks"]):
         assert self.process.stdout
         self.process.stdin.write(json.dumps(task) + "\n")
         self.process.stdin.flush()
-        answer: Losses | None = json.loads(self.process.stdout.readline())
+        answer = json.loads(self.process.stdout.readline())
         assert answer is not None, (folder / "log").read_text()[-5000:]
-        return answer
+        return Trained(**answer)
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.process.kill()
@@ -115,11 +128,13 @@ def _train(task: Mapping[str, Any], rank: int, world_size: int) -> None:
         losses[optimizer] = [training.iterate() for _ in range(task["steps"])]
     dist.barrier()
     if rank == 0:
-        (folder / "losses.json").write_text(json.dumps(losses))
+        counts = [each.numel() for each in training.engine.module.parameters()]
+        answer = {"losses": losses, "parameters": sum(counts)}
+        (folder / "answer.json").write_text(json.dumps(answer))
 
 
-def _answer(task: Mapping[str, Any]) -> Losses | None:
-    """Return the losses of a task; None where a rank failed."""
+def _answer(task: Mapping[str, Any]) -> Any:
+    """Return what a task did; None where a rank failed."""
     folder, request = Path(task["folder"]), request_from_dict(task["request"])
     world_size = request.strategy.world_size(request.machine.gpus_per_node)
     pids = []
@@ -148,8 +163,7 @@ def _answer(task: Mapping[str, Any]) -> Losses | None:
             for other in running:
                 processes.kill(other)
             return None
-    losses: Losses = json.loads((folder / "losses.json").read_text())
-    return losses
+    return json.loads((folder / "answer.json").read_text())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pytest
 
 from search_spaces.transformer import Experts, LatentAttention, Transformer
 from tests.evaluators.local.trials import LLAMA, request, strategy
-from tests.evaluators.trainer.forked_ranks import ForkedRanks, Losses
+from tests.evaluators.trainer.forked_ranks import ForkedRanks, Trained
 
 STEPS = 5
 GLOBAL_BATCH = 4
@@ -89,15 +89,15 @@ def name_of(layout: Layout) -> str:
     )
 
 
-Train = Callable[..., Losses]
+Train = Callable[..., Trained]
 
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
-    """Returns the losses of a layout, by optimizer."""
+    """Trains a layout, with each optimizer."""
     with ForkedRanks(tmp_path_factory.mktemp("ranks")) as ranks:
 
-        def trained(layout: Layout, **others: Any) -> Losses:
+        def trained(layout: Layout, **others: Any) -> Trained:
             model, world_size, chosen = layout
             tensor = chosen.get("tensor_parallel", 1)
             parts = {"pipeline_parallel": 1, "context_parallel": 1} | chosen
@@ -109,17 +109,17 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
             asked = request(
                 Path(), strategy(**values | chosen), ranks=world_size, transformer=model
             )
-            return ranks.losses(asked, steps=STEPS, **others)
+            return ranks.train(asked, steps=STEPS, **others)
 
         yield trained
 
 
 @pytest.fixture(scope="module")
-def alone(train: Train) -> Callable[[Layout], Losses]:
-    """The losses of a layout's model and routing on one rank."""
+def alone(train: Train) -> Callable[[Layout], Trained]:
+    """A layout's model and routing on one rank."""
 
     @cache
-    def trained(model: Transformer, settings: tuple[tuple[str, str], ...]) -> Losses:
+    def trained(model: Transformer, settings: tuple[tuple[str, str], ...]) -> Trained:
         return train((model, 1, {"settings": settings}))
 
     return lambda layout: trained(layout[0], layout[2].get("settings", ()))
@@ -127,35 +127,42 @@ def alone(train: Train) -> Callable[[Layout], Losses]:
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=name_of)
 def test_every_layout_has_the_same_losses(
-    train: Train, alone: Callable[[Layout], Losses], layout: Layout
+    train: Train, alone: Callable[[Layout], Trained], layout: Layout
 ) -> None:
-    expected = alone(layout)
-    for optimizer, losses in train(layout).items():
+    expected = alone(layout).losses
+    for optimizer, losses in train(layout).losses.items():
         assert losses == pytest.approx(expected[optimizer], abs=1e-5), optimizer
 
 
 def test_gradients_of_experts_that_are_twice_as_large_are_seen(
-    train: Train, alone: Callable[[Layout], Losses]
+    train: Train, alone: Callable[[Layout], Trained]
 ) -> None:
     layout = (MIXTURE, 2, {"expert_parallel": 2, "zero_stage": 1})
-    [planted] = train(layout, optimizers=["SGD"], plant=2.0).values()
-    expected = alone(layout)["SGD"]
+    [planted] = train(layout, optimizers=["SGD"], plant=2.0).losses.values()
+    expected = alone(layout).losses["SGD"]
     assert max(abs(a - b) for a, b in zip(planted, expected, strict=True)) > 1e-3
 
 
-def test_the_models_learn(alone: Callable[[Layout], Losses]) -> None:
+def test_the_models_learn(alone: Callable[[Layout], Trained]) -> None:
     """So that a step which changes nothing would be seen, and a router that is not asked."""
-    mixture, latent = alone((MIXTURE, 1, {})), alone((LATENT, 1, {}))
+    mixture, latent = alone((MIXTURE, 1, {})).losses, alone((LATENT, 1, {})).losses
     assert mixture["AdamW"][-1] < mixture["AdamW"][0] - 0.01
     assert latent["AdamW"][-1] < latent["AdamW"][0] - 0.01
-    balanced = alone((MIXTURE, 1, {"settings": BALANCED}))
+    balanced = alone((MIXTURE, 1, {"settings": BALANCED})).losses
     assert balanced["SGD"] != pytest.approx(mixture["SGD"], abs=1e-5)
+
+
+@pytest.mark.parametrize("model", [MIXTURE, LATENT], ids=lambda model: model.name)
+def test_the_models_have_the_parameters_that_predictions_are_made_of(
+    alone: Callable[[Layout], Trained], model: Transformer
+) -> None:
+    assert alone((model, 1, {})).parameters == model.parameters
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_bf16_stays_near_fp32(
-    train: Train, alone: Callable[[Layout], Losses], zero_stage: int
+    train: Train, alone: Callable[[Layout], Trained], zero_stage: int
 ) -> None:
     layout = (MIXTURE, 2, {"expert_parallel": 2, "precision": "bf16", "zero_stage": zero_stage})
-    losses = train(layout, optimizers=["AdamW"])["AdamW"]
-    assert losses == pytest.approx(alone(layout)["AdamW"], abs=0.002)
+    losses = train(layout, optimizers=["AdamW"]).losses["AdamW"]
+    assert losses == pytest.approx(alone(layout).losses["AdamW"], abs=0.002)
