@@ -89,7 +89,8 @@ def mlp_elements(strategies: Strategies) -> Array:
     """Return what a dense MLP keeps: its inner states, `2 T f / t`, or `3 T f / t` when gated."""
     inner = np.where(strategies.gated, 2.0, 1.0) + product_width(strategies)
     kept = strategies.tokens * strategies.ffn_hidden_size * inner / strategies.tensor_parallel
-    return strategies.mlp_share * np.where(strategies.flag("recompute_mlp"), 0.0, kept)
+    share = np.where(strategies.flag("recompute_mlp"), 0.0, strategies.mlp_share)
+    return kept * share
 
 
 def dense_layer(strategies: Strategies) -> Array:
@@ -100,6 +101,8 @@ def dense_layer(strategies: Strategies) -> Array:
     """
     elements = mixer_elements(strategies) + mlp_elements(strategies)
     separate = strategies.gated & ~strategies.flag("fused_norm")
+    if not separate.any():
+        return in_bytes(strategies, elements)
     copies = np.where(separate, strategies.parameters.norm_bytes, 0.0) / 2.0
     return in_bytes(strategies, elements + copies * strategies.hidden_elements)
 
@@ -186,8 +189,9 @@ class KeptBytes:
         inputs = strategies.element_bytes * strategies.hidden_elements
         linear = dense_layer(strategies)
         whole = scores + (linear if everything is strategies else dense_layer(everything))
-        by_operation = strategies.operation_checkpointing
-        dense = np.where(by_operation, kept_products(strategies), linear + stored)
+        dense, by_operation = linear + stored, strategies.operation_checkpointing
+        if by_operation.any():
+            dense = np.where(by_operation, kept_products(strategies), dense)
         dense = np.where(full, inputs, dense)
         lost = np.maximum(whole - dense, 0.0)
         if not strategies.any_experts:

@@ -45,6 +45,8 @@ def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) 
     and one more, each of a v-th of the layers; that is `p (1 + (p - 1)/(p v))` on the first
     (Korthikanti et al. 2022, section 4.2.3).
     """
+    if last and first:
+        return np.ones(())
     p, v = strategies.pipeline_parallel, strategies.virtual_stages
     after = p - 1.0 if first else 0.0 if last else p - 2.0
     interleaved = (2.0 * after + (v - 1.0) * p + 1.0) / v

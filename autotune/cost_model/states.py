@@ -81,9 +81,9 @@ def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Ar
     """
     whole = strategies.num_layers / strategies.pipeline_parallel
     layers = np.floor(whole) if last and not first else strategies.stage_layers
-    predicting = strategies.columns["mtp_layers"] if last else 0.0
+    predicting = strategies.columns["mtp_layers"] if last else np.zeros(())
     if not strategies.any_experts:
-        return layers + predicting, np.zeros(())
+        return (layers + predicting if predicting.any() else layers), np.zeros(())
     stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else 1.0
     part = layers / strategies.virtual_stages
     dense = np.clip(strategies.columns["dense_layers"] - stage * part, 0.0, part)
@@ -105,22 +105,25 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
     h = strategies.hidden_size
     embedding = strategies.padded_vocabulary * h
     dense, expert = stage_layers(strategies, first=first, last=last)
-    every = mixer_parameters(strategies) + vector_parameters(strategies)
-    parameters = dense * (every + strategies.mlp_share * mlp_parameters(strategies))
-    if strategies.any_experts:
+    if strategies.any_latent or strategies.any_mamba or strategies.any_experts:
+        every = mixer_parameters(strategies) + vector_parameters(strategies)
+        parameters = dense * (every + strategies.mlp_share * mlp_parameters(strategies))
         parameters = parameters + expert * (every + unrouted_parameters(strategies))
+    else:
+        parameters = dense * (strategies.layer_parameters + vector_parameters(strategies))
     if first:
         positions = strategies.seq_length * h
         parameters = parameters + embedding + np.where(strategies.has_biases, positions, 0.0)
-    if last:
-        predicting = strategies.columns["mtp_layers"]
+    predicting = strategies.columns["mtp_layers"]
+    if last and predicting.any():
         own = h * (2.0 * h / strategies.tensor_parallel + 3.0)
         parameters = parameters + predicting * own
         if not first:
             copy = (predicting > 0) & ~strategies.flag("tied_embeddings")
-            return parameters + embedding + np.where(copy, embedding, 0.0)
+            parameters = parameters + np.where(copy, embedding, 0.0)
+    if last and first:
         return parameters + np.where(strategies.flag("tied_embeddings"), 0.0, embedding)
-    return parameters
+    return parameters + embedding if last else parameters
 
 
 def mixer_parameters(strategies: Strategies) -> Array:
@@ -232,6 +235,9 @@ def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> State
 def gather_memory(strategies: Strategies) -> Array:
     """Return what ZeRO-3 gathers: 4 bytes for each parameter of the largest layer or embedding."""
     embedding = strategies.padded_vocabulary * strategies.hidden_size
+    gathering = (strategies.zero_stage == 3) & ~strategies.gathered_once
+    if not gathering.any():
+        return np.zeros(())
     attention = mixer_parameters(strategies)
     largest = np.maximum(attention + mlp_parameters(strategies), embedding)
     if strategies.any_experts:
@@ -239,5 +245,4 @@ def gather_memory(strategies: Strategies) -> Array:
         largest = np.where(
             strategies.has_experts, np.maximum(attention + mixture, embedding), largest
         )
-    gathers = (strategies.zero_stage == 3) & ~strategies.gathered_once
-    return np.where(gathers, GATHERED_BYTES * largest, 0.0)
+    return np.where(gathering, GATHERED_BYTES * largest, 0.0)
