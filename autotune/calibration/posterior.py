@@ -18,6 +18,7 @@ from autotune.calibration.settings import OwnLevels
 from autotune.calibration.settings import axes as own_axes
 from autotune.cost_model.columns import Array, Columns
 from search_spaces.dimensions import TABLE
+from search_spaces.machine import NARROW_PEAKS
 
 Factor = tuple[Array, bool]
 """A Cholesky factor as SciPy gives it."""
@@ -46,13 +47,19 @@ SWITCHES = {
             "flash_1",
             "unfused_softmax",
             "fused_norm",
-            "fp8",
+            *NARROW_PEAKS,
             "compiled_loss",
         ),
         2.0,
     ),
 }
 """Distance of the two values of each, in doublings."""
+
+KINDS = ("num_experts", "kv_rank", "mamba_layers", "window_layers")
+"""Columns of what some models' layers have and others have not."""
+
+KIND_DISTANCE = 2.0
+"""Of a model that has one of KINDS from one that has not, in doublings."""
 
 
 def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
@@ -65,6 +72,7 @@ def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
     axes = [
         *(weight * np.log2(columns[name]) for name, weight in DOUBLINGS.items()),
         *(distance * columns[name] for name, distance in SWITCHES.items()),
+        *(KIND_DISTANCE * (columns[name] > 0) for name in KINDS),
         columns["zero_stage"],
         np.log2(size),
         *own_axes(columns, own),

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from autotune.calibration.settings import MEMORY_SPREAD, TIME_SPREAD, OwnLevels, effects
-from autotune.cost_model.columns import SHAPE, Array, Columns
+from autotune.cost_model.columns import LAYER_KINDS, SHAPE, Array, Columns
 from autotune.cost_model.memory import memory_parts
 from autotune.cost_model.parameters import Parameters, is_cpu, prior_spread
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
@@ -28,7 +28,7 @@ def iteration_time_s(strategies: Strategies) -> Array:
 
     Of one model's strategies, what a micro-batch costs is worked out once for all that share it.
     """
-    if any(strategies.columns[name].ndim for name in SHAPE):
+    if any(strategies.columns[name].ndim for name in (*SHAPE, *LAYER_KINDS)):
         return total(time_parts(strategies, MicroBatch.of(strategies)))
     first, which = sharing_micro_batch(strategies)
     shared = MicroBatch.of(strategies.take(first))

@@ -3,6 +3,8 @@ in Megatron-DeepSpeed: neighbours in a tensor-parallel group are neighbours in a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from autotune.cost_model.columns import Array
@@ -28,7 +30,7 @@ def ring_bytes_per_s(
     Args:
         network: share of a GPU's network that such a collective reaches.
     """
-    gpus = strategies.machine.gpus_per_node
+    gpus = strategies.machine.fast_gpus
     inside = intra_node_bytes_per_s(strategies)
     share = GIGA * strategies.machine.inter_node_gb_per_s * network
     members = np.maximum(np.floor(gpus / stride), 1.0)
@@ -38,13 +40,19 @@ def ring_bytes_per_s(
 
 def tensor_parallel_time_s(strategies: Strategies) -> Array:
     """Return seconds for one layer and micro-batch: two all-reduces forward, two backward, two when
-    recomputed.
+    recomputed; one each time where a block is missing or is experts alone, whose tokens are sent
+    by all-to-all.
 
     Each of `2 s b h` bytes (Shoeybi et al. 2019, section 3). With sequence parallelism an
     all-gather and a reduce-scatter take each one's place with the same volume (Korthikanti et al.
     2022, section 4.2.2).
     """
-    count = np.where(strategies.full_checkpointing, 6.0, 4.0)
+    passes = np.where(strategies.full_checkpointing, 3.0, 2.0)
+    if strategies.of_equal_layers:
+        return 2.0 * passes * tensor_all_reduce_time_s(strategies)
+    shared = strategies.columns["shared_ffn_hidden_size"] > 0
+    blocks = strategies.attention_share + strategies.mamba_share + strategies.dense_share
+    count = passes * (blocks + np.where(shared, strategies.expert_share, 0.0))
     return count * tensor_all_reduce_time_s(strategies)
 
 
@@ -87,6 +95,38 @@ def context_parallel_time_s(strategies: Strategies, *, attention: tuple[Array, A
     return np.asarray(forward + backward)
 
 
+OVERLAPPED = 0.5
+"""Of all-to-all that is exposed otherwise, what is left where another micro-batch's computation
+runs beside it (Megatron-LM's `overlap_moe_expert_parallel_comm`)."""
+
+
+def all_to_all_time_s(strategies: Strategies) -> Array:
+    """Return seconds of sending a rank's tokens to their experts and getting results back, once.
+
+    `Ts k h` elements each way. Of the EP ranks, `m` lie in the fast domain of a rank and get their
+    tokens over its links; over the network a token is sent once to each other domain that has an
+    expert of its choice: with `n = EP / m` domains `(n - 1) (1 - (1 - 1/n)^k)` times where experts
+    are chosen evenly (DeepEP, and NVIDIA's HybridEP, forward it within the domain). Links and
+    network are used at once. Experts that are cut (ETP) gather the tokens of their ranks.
+    """
+    columns, parameters, machine = strategies.columns, strategies.parameters, strategies.machine
+    ep, etp, k = columns["expert_parallel"], columns["expert_tensor_parallel"], columns["top_k"]
+    members = np.clip(np.floor(machine.fast_gpus / etp), 1.0, ep)
+    domains = ep / members
+    hidden = strategies.rank_tokens * strategies.hidden_size * strategies.element_bytes
+    efficiency = parameters.all_to_all_efficiency
+    links = GIGA * machine.intra_node_gb_per_s * efficiency
+    network = GIGA * machine.inter_node_gb_per_s * efficiency
+    inside = k * (members - 1.0) / ep * hidden / links
+    outside = (domains - 1.0) * (1.0 - (1.0 - 1.0 / domains) ** k) * hidden / network
+    gathered = (etp - 1.0) * k * hidden / intra_node_bytes_per_s(strategies)
+    latency = parameters.collective_latency_s * np.log2(ep)
+    once = np.maximum(inside, outside) + gathered + latency
+    overlapped = np.where(strategies.flag("overlapped_all_to_all"), OVERLAPPED, 1.0)
+    exposed = overlapped * parameters.exposed_all_to_all
+    return np.asarray(parameters.expert_load * exposed * 2.0 * once)
+
+
 def pipeline_time_s(strategies: Strategies) -> Array:
     """Return seconds for one micro-batch through one stage: `2 s b h` bytes each way, for each
     virtual stage.
@@ -113,35 +153,72 @@ def pipeline_time_s(strategies: Strategies) -> Array:
 
 
 def replica_ring_time_s(
-    strategies: Strategies, *, parameters_of_rank: Array, group: Array
+    strategies: Strategies, *, parameters_of_rank: Array, group: Array, stride: Array | None = None
 ) -> Array:
     """Return seconds of one all-gather of the rank's weights, or one reduce-scatter of its
-    gradients, over `group` replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link."""
+    gradients, over `group` replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link.
+
+    Args:
+        stride: ranks from one replica to the next; TP where not given.
+    """
     rate = ring_bytes_per_s(
         strategies,
         group=group,
-        stride=strategies.tensor_parallel,
+        stride=strategies.tensor_parallel if stride is None else stride,
         network=strategies.parameters.data_parallel_efficiency,
     )
     return (group - 1.0) / group * strategies.element_bytes * parameters_of_rank / rate
 
 
-def micro_batch_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
+@dataclass(frozen=True)
+class Copies:
+    """Weights of a rank that others hold as well.
+
+    Attributes:
+        parameters: of the rank.
+        replicas: ranks that hold them before ZeRO, `stride` apart.
+        shards: of these, those that ZeRO divides over.
+    """
+
+    parameters: Array
+    replicas: Array
+    shards: Array
+    stride: Array
+
+    @classmethod
+    def unrouted(cls, strategies: Strategies, parameters: Array) -> Copies:
+        """Return all weights but the routed experts': replicas and context-parallel ranks hold
+        them."""
+        stride = strategies.tensor_parallel
+        return cls(parameters, strategies.replicas, strategies.zero_shards, stride)
+
+    @classmethod
+    def experts(cls, strategies: Strategies, parameters: Array) -> Copies:
+        """Return the routed experts' weights: `world / (ETP EP PP)` ranks hold them."""
+        columns, shards = strategies.columns, strategies.expert_shards
+        stride = columns["expert_tensor_parallel"] * columns["expert_parallel"]
+        return cls(parameters, shards, shards, stride)
+
+    def ring_time_s(self, strategies: Strategies, group: Array) -> Array:
+        return replica_ring_time_s(
+            strategies, parameters_of_rank=self.parameters, group=group, stride=self.stride
+        )
+
+
+def micro_batch_traffic_s(strategies: Strategies, copies: Copies) -> Array:
     """Return seconds of what ZeRO sends with every micro-batch.
 
     Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`, unless
     a pipeline keeps them gathered; stage 2 scatters the gradients of each micro-batch (DeepSpeed,
     `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation boundary).
     """
-    once = replica_ring_time_s(
-        strategies, parameters_of_rank=parameters_of_rank, group=strategies.zero_shards
-    )
+    once = copies.ring_time_s(strategies, copies.shards)
     stage = strategies.zero_stage
     times = np.where((stage == 3) & ~strategies.gathered_once, 3.0, np.where(stage == 2, 1.0, 0.0))
     return once * times
 
 
-def step_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Array:
+def step_traffic_s(strategies: Strategies, copies: Copies) -> Array:
     """Return seconds of what is sent once in each step.
 
     An all-reduce of the gradients (stage 0), or their reduce-scatter over all replicas and an
@@ -149,11 +226,9 @@ def step_traffic_s(strategies: Strategies, *, parameters_of_rank: Array) -> Arra
     alone, stage 3 both where a pipeline keeps the gathered weights.
     """
     stage = strategies.zero_stage
-    reduce = replica_ring_time_s(
-        strategies, parameters_of_rank=parameters_of_rank, group=strategies.replicas
-    )
-    shards = np.where(stage == 0, strategies.replicas, strategies.zero_shards)
-    gather = replica_ring_time_s(strategies, parameters_of_rank=parameters_of_rank, group=shards)
+    reduce = copies.ring_time_s(strategies, copies.replicas)
+    shards = np.where(stage == 0, copies.replicas, copies.shards)
+    gather = copies.ring_time_s(strategies, shards)
     both = (stage <= 1) | strategies.gathered_once
     return np.where(both, reduce, 0.0) + np.where(both | (stage == 2), gather, 0.0)
 

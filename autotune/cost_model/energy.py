@@ -11,12 +11,14 @@ from search_spaces.machine import Machine
 DRAW: Mapping[str, float] = {
     "matrix_multiplication": 1.0,
     "attention": 1.0,
+    "experts": 0.9,
     "recomputation": 1.0,
     "embedding_and_logits": 1.0,
     "elementwise": 0.8,
     "optimizer_step": 0.8,
     "tensor_parallel": 0.7,
     "context_parallel": 0.7,
+    "all_to_all": 0.7,
     "zero_micro_batches": 0.7,
     "data_parallel": 0.7,
     "pipeline_transfer": 0.5,
@@ -64,7 +66,9 @@ def iteration_energy_joule(
 
 def _utilisation(time_parts_s: Mapping[str, Array]) -> Array:
     """Return the share of the way from idle to capped power, mean over a step, shape (n,)."""
-    drawing = total({part: DRAW[part] * time_parts_s[part] for part in DRAW})
+    drawing = total(
+        {part: DRAW[part] * time_parts_s[part] for part in DRAW if part in time_parts_s}
+    )
     return drawing / total(time_parts_s)
 
 

@@ -16,7 +16,18 @@ _CDNA_3 = {
 }
 _HOPPER = {"compute_units": 132, "flash_efficiency": 0.3}
 
+_BLACKWELL = {"compute_units": 148, "gemm_depth": 150, "flash_efficiency": 0.57}
+
 FAMILIES: Mapping[str, Mapping[str, float]] = {
+    # Blackwell: the best of all shapes is 1745 of 2250 for B200 and 1822 of 2500 for GB200
+    # (ml-engineering); training runs into the power cap, which is 1.4 kW for GB300 and 1.2 for
+    # GB200. A unit multiplies five times as fast as an A100's, beside stores of the same speed, so
+    # that a tile's ends weigh more. cuDNN's attention reaches about 0.65 of the peak forward and
+    # 0.55 backward.
+    "gb300": {"gemm_efficiency": 0.71, **_BLACKWELL},
+    "gb200": {"gemm_efficiency": 0.63, **_BLACKWELL},
+    "b300": {"gemm_efficiency": 0.67, **_BLACKWELL},
+    "b200": {"gemm_efficiency": 0.66, **_BLACKWELL},
     # MI250X: rocBLAS reaches half to 0.6 of 191.5 in training, where power caps the clock; several
     # rings share a node's links, of which machines name the slowest. The ramp is that of the
     # Frontier study: at three to eight times the GPUs and the same batch 1T and 175B lose 13 and
@@ -50,8 +61,8 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
     "a800": {"gemm_efficiency": 0.77, "compute_units": 108, "flash_efficiency": 0.5},
     # H100, H200, GH200: the best of all shapes is 795 of 989 (ml-engineering), and training runs
     # into the power cap; FlashAttention-2 was made for the A100.
-    "h100": {"gemm_efficiency": 0.65, "fp8_gain": 0.85, **_HOPPER},
-    "h200": {"gemm_efficiency": 0.65, "fp8_gain": 0.85, **_HOPPER},
+    "h100": {"gemm_efficiency": 0.65, **_HOPPER},
+    "h200": {"gemm_efficiency": 0.65, **_HOPPER},
     # A tile of PVC: training logs of ALCF give 50 to 99 of a nominal 419 overall.
     "1550": {
         "gemm_efficiency": 0.45,
@@ -81,6 +92,7 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         # and of a score they keep what Korthikanti et al. count.
         "logits_bytes": 6.0 / 12.0,
         "score_bytes": 5.0 / 6.0,
+        "data_parallel_efficiency": 1.5,
     },
     "usual": {},
     # Programs on PyTorch's own kernels and collectives, with fewer fusions.
@@ -92,6 +104,15 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
     },
 }
 """Factors on constants by how far a program is tuned, from ten published stacks together."""
+
+VENDOR_KERNELS: Mapping[str, Mapping[str, float]] = {
+    # cuDNN's attention, which Transformer Engine takes on Hopper: 600 of 989 TFLOP/s forward with
+    # heads of 128 and 550 backward (Shah et al. 2024, 'FlashAttention-3', figures 5 and 6).
+    "h100": {"flash_efficiency": 0.57},
+    "h200": {"flash_efficiency": 0.57},
+}
+"""Constants of programs that are tuned by their vendor, by a part of the GPU's name: kernels that
+other programs do not have."""
 
 CPU: Mapping[str, float] = {
     # One rank is one process on a core or two: no launch queue, no device context, and its limit

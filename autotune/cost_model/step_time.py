@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from autotune.cost_model import communication, compute
-from autotune.cost_model.columns import Array, Rows, distinct
-from autotune.cost_model.states import fullest_stage_parameters
+from autotune.cost_model.columns import EXPERT_LAYOUT, Array, Rows, distinct
+from autotune.cost_model.layers import mean_block
+from autotune.cost_model.states import fullest_routed_parameters, fullest_stage_parameters
 from autotune.cost_model.strategies import Strategies, total
 
 MICRO_BATCH = (
@@ -23,8 +24,15 @@ MICRO_BATCH = (
     "selective_checkpointing",
     "operation_checkpointing",
     "fp32",
+    "fp8",
+    "mxfp8",
+    "nvfp4",
+    *EXPERT_LAYOUT,
 )
 """What a micro-batch depends on, but for whether there are several stages and nodes."""
+
+CAPTURED = 0.9
+"""Of the host's work, what CUDA graphs of a whole step take over."""
 
 SHARPNESS = 8.0
 """Of the step from a layer that waits for the host to one that waits for the GPU: launches run
@@ -85,11 +93,22 @@ def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
 
 def layer_parts(strategies: Strategies) -> dict[str, Array]:
     """Return the parts of one layer and micro-batch, forward and backward, in seconds; `host` is
-    what launches add beyond it."""
+    what launches add beyond it. Of a model with layers of several kinds, those of the mean one."""
+    equal = strategies.of_equal_layers
+    parts = _equal_parts(strategies) if equal else _mean_parts(strategies)
+    busy, host = total(parts), compute.host_time_s(strategies)
+    host = host * (1.0 - CAPTURED * strategies.columns["cuda_graphs"])
+    if strategies.any_experts:
+        host = host * (1.0 + strategies.parameters.expert_host * strategies.expert_share)
+    longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
+    return parts | {"host": longer - busy}
+
+
+def _equal_parts(strategies: Strategies) -> dict[str, Array]:
     matrix = compute.matrix_time_s(strategies)
     attention = compute.attention_time_s(strategies)
     elementwise = compute.elementwise_time_s(strategies)
-    parts = {
+    return {
         "matrix_multiplication": matrix[0] + matrix[1],
         "attention": attention[0] + attention[1],
         "elementwise": elementwise[0] + elementwise[1],
@@ -99,16 +118,47 @@ def layer_parts(strategies: Strategies) -> dict[str, Array]:
         "tensor_parallel": communication.tensor_parallel_time_s(strategies),
         "context_parallel": communication.context_parallel_time_s(strategies, attention=attention),
     }
-    busy, host = total(parts), compute.host_time_s(strategies)
-    longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
-    return parts | {"host": longer - busy}
+
+
+def _mean_parts(strategies: Strategies) -> dict[str, Array]:
+    block = mean_block(strategies)
+    experts = {}
+    if strategies.any_experts:
+        experts = {
+            "experts": block.experts[0] + block.experts[1],
+            "all_to_all": block.all_to_all[0] + block.all_to_all[1],
+        }
+    full = strategies.full_checkpointing
+    return {
+        "matrix_multiplication": block.matrix[0] + block.matrix[1],
+        "attention": block.attention[0] + block.attention[1],
+        **experts,
+        "elementwise": block.elementwise[0] + block.elementwise[1],
+        "recomputation": np.where(full, block.forward, block.repeated),
+        "tensor_parallel": communication.tensor_parallel_time_s(strategies),
+        "context_parallel": communication.context_parallel_time_s(
+            strategies, attention=block.attention
+        ),
+    }
 
 
 def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     """Return what the slowest stage does besides its layers: the worse end, or both without a
-    pipeline."""
-    larger = np.maximum(micro_batch.first, micro_batch.last)
-    return np.where(strategies.has_pipeline, larger, micro_batch.first + micro_batch.last)
+    pipeline. Where layers do not divide evenly, stages with an end have fewer of them."""
+    last = last_s(strategies, micro_batch)
+    worse = np.maximum(micro_batch.first, last)
+    layers = strategies.num_layers * micro_batch.layer_s
+    balanced = (layers + micro_batch.first + last) / strategies.pipeline_parallel
+    over = np.maximum(balanced - strategies.stage_layers * micro_batch.layer_s, 0.0)
+    worse = np.where(strategies.uneven, np.minimum(over, worse), worse)
+    return np.where(strategies.has_pipeline, worse, micro_batch.first + last)
+
+
+def last_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
+    """Return seconds of what the last stage does besides its layers: logits, and a layer and logits
+    more for each depth of multi-token prediction."""
+    predicting = strategies.columns["mtp_layers"]
+    return micro_batch.last + predicting * (micro_batch.layer_s + micro_batch.last)
 
 
 def slowest_stage_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
@@ -126,7 +176,7 @@ def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: A
     """
     hops = strategies.pipeline_parallel * micro_batch.transfer
     layers = strategies.num_layers * micro_batch.layer_s
-    stages = layers + micro_batch.first + micro_batch.last + hops
+    stages = layers + micro_batch.first + last_s(strategies, micro_batch) + hops
     ideal = np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
     return strategies.parameters.pipeline_ramp * ideal
 
@@ -138,17 +188,26 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
     Traffic hides behind the computation of one micro-batch on the stage that holds most parameters;
     what is sent once in a step hides behind what the last micro-batch's own traffic leaves of it.
     """
-    n = fullest_stage_parameters(strategies)
     work = strategies.stage_layers * micro_batch.layer_s
-    every_micro_batch = communication.micro_batch_traffic_s(strategies, parameters_of_rank=n)
-    every_step = communication.step_traffic_s(strategies, parameters_of_rank=n)
+    held = [communication.Copies.unrouted(strategies, fullest_stage_parameters(strategies))]
+    if strategies.any_experts:
+        routed = fullest_routed_parameters(strategies)
+        held.append(communication.Copies.experts(strategies, routed))
+    every_micro_batch, every_step, optimizer = (
+        reduce(np.add, times)
+        for times in (
+            [communication.micro_batch_traffic_s(strategies, copies) for copies in held],
+            [communication.step_traffic_s(strategies, copies) for copies in held],
+            [compute.optimizer_time_s(strategies, copies) for copies in held],
+        )
+    )
     exposed_micro_batch = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
     left = np.maximum(work - every_micro_batch, 0.0)
     exposed_step = communication.exposed_time_s(strategies, every_step, behind=left)
     return {
         "zero_micro_batches": strategies.micro_batches * exposed_micro_batch,
         "data_parallel": exposed_step + communication.replica_latency_s(strategies),
-        "optimizer_step": compute.optimizer_time_s(strategies, parameters_of_rank=n),
+        "optimizer_step": optimizer,
         "step_overhead": np.asarray(strategies.parameters.step_overhead_s),
     }
 

@@ -143,6 +143,13 @@ class Strategies:
         return bool(self.flag("mamba_layers").any())
 
     @cached_property
+    def of_equal_layers(self) -> bool:
+        """Whether all layers are those of GPT or Llama, with nothing of them recomputed apart."""
+        modules = (f"recompute_{module}" for module in RECOMPUTED)
+        other = self.any_experts or self.any_latent or self.any_mamba or self.narrow.any()
+        return not (other or any(self.flag(name).any() for name in modules))
+
+    @cached_property
     def mamba_share(self) -> Array:
         """Share of the layers with a Mamba-2 block."""
         return self.columns["mamba_layers"] / self.num_layers
@@ -191,6 +198,16 @@ class Strategies:
         return ~(self.gated | other)
 
     @cached_property
+    def rank_tokens(self) -> Array:
+        """Tokens of a micro-batch that are one rank's own: fewer with sequence parallelism."""
+        return self.tokens / self.sequence_shards
+
+    @cached_property
+    def routed_tokens(self) -> Array:
+        """Copies of a rank's own tokens that it sends to experts, `Ts k`."""
+        return self.rank_tokens * self.columns["top_k"]
+
+    @cached_property
     def expert_shards(self) -> Array:
         """GPUs that hold the same experts, which ZeRO divides the states of experts over."""
         return np.asarray(np.maximum(self.groups.expert_shards, 1.0))
@@ -234,6 +251,16 @@ class Strategies:
         return self.columns["num_attention_heads"] * self.head_width
 
     @cached_property
+    def score_width(self) -> Array:
+        """Mean width of queries and values over all heads: what a pair of tokens is scored and
+        summed over. With latent attention the two differ."""
+        if not self.any_latent:
+            return self.query_size
+        columns = self.columns
+        head = (columns["qk_head_dim"] + columns["rope_head_dim"] + columns["v_head_dim"]) / 2.0
+        return np.where(self.latent, columns["num_attention_heads"] * head, self.query_size)
+
+    @cached_property
     def kv_size(self) -> Array:
         """Width of the keys over all query groups."""
         return self.columns["num_query_groups"] * self.head_width
@@ -275,6 +302,11 @@ class Strategies:
         return np.ceil(self.num_layers / self.pipeline_parallel)
 
     @cached_property
+    def uneven(self) -> Mask:
+        """Whether stages hold different numbers of layers."""
+        return np.asarray(np.mod(self.num_layers, self.pipeline_parallel) != 0)
+
+    @cached_property
     def peak_flops(self) -> Constant:
         """16-bit (or fp32) operations a second by data sheet; nominal on CPUs."""
         tera = self.machine.peak_tflops or self.parameters.nominal_tflops
@@ -286,11 +318,27 @@ class Strategies:
         return np.asarray(self.flag("fp8") | self.flag("mxfp8") | self.flag("nvfp4"))
 
     @cached_property
+    def elements_at_once(self) -> Array:
+        """Elements that matrix units multiply in the time of one of 16 bits."""
+        if not self.narrow.any():
+            return np.ones(())
+        return np.where(self.flag("nvfp4"), 4.0, np.where(self.narrow, 2.0, 1.0))
+
+    @cached_property
+    def wide_gemm_flops(self) -> Constant:
+        """Operations a second that large aligned matrix products reach in 16 bits (or fp32)."""
+        return self.peak_flops * self.parameters.gemm_efficiency
+
+    @cached_property
     def gemm_flops(self) -> Constant:
-        """Operations a second that large aligned matrix products reach; fp8 has twice the peak."""
-        fp8 = 2.0 * self.parameters.fp8_gain
-        rate = np.where(self.flag("fp8"), fp8, 1.0)
-        return self.peak_flops * self.parameters.gemm_efficiency * rate
+        """The same in the strategies' precision, by the machine's peak for it."""
+        if not self.narrow.any():
+            return self.wide_gemm_flops
+        eight, four = self.parameters.fp8_gain, self.parameters.fp4_gain
+        rate: Constant = np.ones(())
+        for precision, gain in (("fp8", eight), ("mxfp8", eight), ("nvfp4", four)):
+            rate = np.where(self.flag(precision), gain * self.machine.narrow_gain(precision), rate)
+        return self.wide_gemm_flops * rate
 
     @cached_property
     def memory_bytes_per_s(self) -> Constant:

@@ -19,6 +19,7 @@ from autotune.explanation.parts import (
     bubble_note,
     compared_of,
     parts_of,
+    time_by_part,
     time_words,
 )
 from autotune.explanation.rates import BelievedRates
@@ -62,5 +63,6 @@ __all__ = [
     "parts_of",
     "remedies_of",
     "scaling",
+    "time_by_part",
     "time_words",
 ]

@@ -26,9 +26,12 @@ projected from fewer nodes; predicted by the calibrated cost model."""
 TIME_PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("matrix_multiplication", "embedding_and_logits"),
     "attention": ("attention",),
+    "experts": ("experts",),
     "elementwise": ("elementwise",),
     "recomputation": ("recomputation",),
-    "tensor_parallel": ("tensor_parallel", "context_parallel"),
+    "tensor_parallel": ("tensor_parallel",),
+    "context_parallel": ("context_parallel",),
+    "all_to_all": ("all_to_all",),
     "bubble": ("pipeline_bubble",),
     "pipeline_transfer": ("pipeline_transfer",),
     "data_parallel": ("data_parallel", "zero_micro_batches"),
@@ -41,9 +44,12 @@ TIME_PARTS: Mapping[str, tuple[str, ...]] = {
 TIME_WORDS: Mapping[str, str] = {
     "products": "matrix products",
     "attention": "attention",
+    "experts": "routed experts",
     "elementwise": "norms and other elementwise work",
     "recomputation": "recomputation",
     "tensor_parallel": "tensor-parallel communication",
+    "context_parallel": "context-parallel communication",
+    "all_to_all": "sending tokens to experts",
     "bubble": "the pipeline's bubble",
     "pipeline_transfer": "transfers between stages",
     "data_parallel": "data-parallel communication",
@@ -51,6 +57,15 @@ TIME_WORDS: Mapping[str, str] = {
     "host": "waiting for the host",
     "stragglers": "waiting for slower GPUs",
 }
+
+
+def time_by_part(parts: Mapping[str, float]) -> dict[str, float]:
+    """Return the cost model's parts of a time as a reader is shown them; none that is not there."""
+    return {
+        name: sum(parts.get(part, 0.0) for part in members)
+        for name, members in TIME_PARTS.items()
+        if any(part in parts for part in members)
+    }
 
 
 def bubble_note(calibration: Calibration) -> str:
@@ -225,10 +240,8 @@ def parts_of(
         seconds = each.iteration_time_s or predicted
         gib = each.peak_memory_gib or float(forecast.memory_gib[row])
         by_part = {name: float(part[row]) for name, part in forecast.time_parts_s.items()}
-        times = {
-            name: seconds / predicted * sum(by_part[part] for part in members)
-            for name, members in TIME_PARTS.items()
-        }
+        shown = time_by_part(by_part)
+        times = {name: seconds / predicted * part for name, part in shown.items()}
         scale = gib / float(forecast.memory_gib[row])
         ran = each.peak_memory_gib is not None and each.memory_origin == "measured"
         told.append(

@@ -12,7 +12,7 @@ from autotune.baseline import baseline_of
 from autotune.calibration import Calibration
 from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
-from autotune.explanation import TIME_PARTS, bubble_note, remedies_of
+from autotune.explanation import bubble_note, remedies_of, time_by_part
 from autotune.objectives import unknown_objective
 from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost
@@ -157,10 +157,9 @@ def _planned(
             memory_low_gib=float(forecast.memory_low_gib[row]),
             memory_high_gib=float(forecast.memory_high_gib[row]),
             fit_probability=float(fits[row]),
-            time_parts_s={
-                name: sum(float(forecast.time_parts_s[part][row]) for part in members)
-                for name, members in TIME_PARTS.items()
-            },
+            time_parts_s=time_by_part(
+                {name: float(part[row]) for name, part in forecast.time_parts_s.items()}
+            ),
             memory_parts_gib={
                 name: float(part[row]) for name, part in forecast.memory_parts_gib.items()
             },

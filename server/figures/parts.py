@@ -38,9 +38,12 @@ OTHER_COLOUR = ("#b9bec6", "#1c2430")
 TIME_COLOURS: Mapping[str, tuple[str, str]] = {
     "products": ("#0072B2", "#ffffff"),
     "attention": ("#56B4E9", "#1c2430"),
+    "experts": ("#004c73", "#ffffff"),
     "elementwise": ("#a8d5f2", "#1c2430"),
     "recomputation": ("#009E73", "#ffffff"),
     "tensor_parallel": ("#D55E00", "#1c2430"),
+    "context_parallel": ("#f4a582", "#1c2430"),
+    "all_to_all": ("#8c3d00", "#ffffff"),
     "bubble": ("#F0E442", "#1c2430"),
     "pipeline_transfer": ("#E69F00", "#1c2430"),
     "data_parallel": ("#CC79A7", "#1c2430"),

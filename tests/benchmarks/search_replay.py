@@ -1,13 +1,14 @@
 """How many trials each search needs on published grids, where a trial reveals a row.
 
-    python tests/benchmarks/search_replay.py --throughput FILE... [--seeds N] [--json OUT]
-        [--picture OUT] [--processes N]
+    python tests/benchmarks/search_replay.py --throughput FILE... [--grids FILE...] [--seeds N]
+        [--json OUT] [--picture OUT] [--processes N]
 
 FILE is a CSV file with a row for each configuration that was measured or ran out of memory, with
 the columns of `tests/benchmarks/accuracy/tables.py`; one that is missing is empty. A landscape is
 what is known of one model on some GPUs of one stack, at one sequence length: at least 12 strategies
 of which one ran. The objective is tokens/s on one GPU, and a search is there when a trial is within
-1 % of the best that was measured.
+1 % of the best that was measured. A table of --grids has a few layouts for each `grid_id`; of these
+the first choice before any trial is judged.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from threadpoolctl import threadpool_limits
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import THROUGHPUT, PublishedRow, TableError, read
+from tests.benchmarks.replay.grids import GridChoices, choices, read_grids
 from tests.benchmarks.replay.landscapes import landscapes, stacks, usable
 from tests.benchmarks.replay.methods import jobs, replays_of
 from tests.benchmarks.replay.ours import cold
@@ -43,14 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for path in chosen.throughput
             for row in read(path, THROUGHPUT, missing_are_empty=True)
         ]
+        grids = choices(read_grids(chosen.grids)) if chosen.grids else None
     except TableError as error:
         print(f"search_replay: {error}", file=sys.stderr)
         return 2
-    _compare(rows, chosen)
+    _compare(rows, grids, chosen)
     return 0
 
 
-def _compare(rows: Sequence[PublishedRow], chosen: argparse.Namespace) -> None:
+def _compare(
+    rows: Sequence[PublishedRow], choices_2026: GridChoices | None, chosen: argparse.Namespace
+) -> None:
     facts = Facts.of(rows)
     kept, left_out = usable(rows, facts)
     every = stacks(kept, facts)
@@ -69,7 +74,7 @@ def _compare(rows: Sequence[PublishedRow], chosen: argparse.Namespace) -> None:
             progress=started(progress, "replays", total),
         )
         own_stops = [cold(grid).own_stop() for grid in grids]
-    whole = document(replays, found, own_stops)
+    whole = document(replays, found, own_stops, choices_2026)
     show(whole, left_out, console(sys.stdout))
     if chosen.json:
         text = json.dumps(whole, indent=1, allow_nan=False)
@@ -81,6 +86,9 @@ def _compare(rows: Sequence[PublishedRow], chosen: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--throughput", type=Path, nargs="+", required=True, metavar="FILE")
+    parser.add_argument(
+        "--grids", type=Path, nargs="+", metavar="FILE", help="layouts of models of 2026, CSV"
+    )
     parser.add_argument(
         "--seeds", type=at_least_1, default=10, help="replays of what depends on chance"
     )

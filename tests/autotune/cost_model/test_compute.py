@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import Parameters, compute
+from autotune.cost_model.communication import Copies
 from autotune.cost_model.strategies import Strategies
 from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import (
@@ -285,5 +286,5 @@ def test_the_optimizers_traffic(zero_stage: int, shards: int) -> None:
     constants = replace(A100, memory_efficiency=0.8, optimizer_efficiency=0.5)
     layout = strategy(zero_stage=zero_stage)
     one = strategies_of(layout, machine=DGX_A100, parameters=constants)
-    seconds = compute.optimizer_time_s(one, parameters_of_rank=np.array(1e9))
+    seconds = compute.optimizer_time_s(one, Copies.unrouted(one, np.array(1e9)))
     assert value(seconds) == pytest.approx((6 + 14 / shards) * 1e9 / (2000e9 * 0.8 * 0.5))

@@ -40,6 +40,9 @@ FASTER = (
     "misaligned_gemm",
     "odd_gemm",
     "fp8_gain",
+    "fp4_gain",
+    "grouped_gemm",
+    "all_to_all_efficiency",
     "flash_efficiency",
     "flash_1_efficiency",
     "misaligned_head",
@@ -56,6 +59,11 @@ FASTER = (
 
 SLOWER = (
     "gemm_depth",
+    "cast_bytes",
+    "permutation_passes",
+    "exposed_all_to_all",
+    "expert_host",
+    "expert_load",
     "score_traffic",
     "unfused_score_traffic",
     "host_floor_s",

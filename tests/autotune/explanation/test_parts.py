@@ -45,8 +45,9 @@ def of(
 
 def test_every_part_of_the_cost_model_is_shown_once() -> None:
     predicted = SETTINGS[1][0].estimate()
-    shown = [part for parts in TIME_PARTS.values() for part in parts]
-    assert sorted(shown) == sorted(predicted.time_parts_s)
+    shown = {part for parts in TIME_PARTS.values() for part in parts}
+    assert shown - set(predicted.time_parts_s) == {"experts", "all_to_all"}
+    assert set(predicted.time_parts_s) <= shown
     assert list(TIME_WORDS) == list(TIME_PARTS)
     of_experts = {"experts", "routed_tokens"}
     assert [name for name in MEMORY_WORDS if name not in of_experts] == list(

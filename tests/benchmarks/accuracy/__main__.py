@@ -23,7 +23,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tests.benchmarks.accuracy import memory_2026
+from tests.benchmarks.accuracy import memory_2026, models_2026
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
@@ -107,10 +107,12 @@ def _judged(
         )
         if not newer and not golden:
             return judgement
-        timing = started(progress, "memory of 2026", 1)
+        timing = started(progress, "models of 2026", 2)
         memory_of_2026 = memory_2026.judge(peaks, known, timed_2026)
         timing()
-    return replace(judgement, memory_of_2026=memory_of_2026)
+        of_2026 = models_2026.judge(timed_2026, draws=draws) if newer else None
+        timing()
+    return replace(judgement, of_2026=of_2026, memory_of_2026=memory_of_2026)
 
 
 def _rows(paths: Sequence[Path], columns: Sequence[str]) -> list[PublishedRow]:

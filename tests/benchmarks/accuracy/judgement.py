@@ -12,6 +12,7 @@ from tests.benchmarks.accuracy import memory, throughput
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
 from tests.benchmarks.accuracy.memory_2026 import MemoryOf2026
+from tests.benchmarks.accuracy.models_2026 import TimesOf2026
 from tests.benchmarks.accuracy.speed import Speed
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
@@ -38,8 +39,8 @@ Started = Callable[[str, int], Callable[[], None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What the tables say of the cost model; stacks by their names. `memory_of_2026` is None
-    without a table of models of 2025 and 2026."""
+    """What the tables say of the cost model; stacks by their names. `of_2026` and `memory_of_2026`
+    are None without a table of models of 2025 and 2026."""
 
     stacks: Mapping[str, StackAccuracy]
     times_left_out: Counter[str]
@@ -48,6 +49,7 @@ class Judgement:
     memory_left_out: Counter[str]
     speed: Speed
     memory_of_2026: MemoryOf2026 | None = None
+    of_2026: TimesOf2026 | None = None
 
 
 def judge(
@@ -118,6 +120,8 @@ def document(judgement: Judgement) -> dict[str, Any]:
             "memory": judgement.memory_left_out,
         },
     }
+    if judgement.of_2026 is not None:
+        whole["models_2026"] = asdict(judgement.of_2026)
     if judgement.memory_of_2026 is not None:
         whole["models_2026"] = whole.get("models_2026", {}) | asdict(judgement.memory_of_2026)
     return {name: _finite(part) for name, part in whole.items()}

@@ -38,6 +38,9 @@ def show(judgement: Judgement, console: Console) -> None:
     if judgement.memory_of_2026 is not None:
         console.print(_memory_of_2026(figures["models_2026"]))
     console.print(_bars(figures))
+    if judgement.of_2026 is not None:
+        console.print(_models_2026(figures["models_2026"]))
+        _left_out(console, "models of 2026", judgement.of_2026.left_out)
     console.print(_peers())
 
 
@@ -155,6 +158,26 @@ def _memory_of_2026(figures: dict[str, Any]) -> Table:
         table.add_row(row[0], f"{figures[row[1]]}", percent(figures[row[2]]), row[3])
     left_out = {**figures["peaks_left_out"], **figures["ran_left_out"]}
     table.caption = "Left out: " + "; ".join(f"{n} {reason}" for reason, n in left_out.items())
+    return table
+
+
+def _models_2026(figures: dict[str, Any]) -> Table:
+    """Models of 2025 and 2026: what is aimed at beside what is reached."""
+    rows = (
+        ("rows that a strategy describes", _of(figures["describable"], figures["rows"]), "71 %"),
+        ("error zero-shot, of these", percent(figures["zero_shot_mape_describable"]), "12 %"),
+        ("error zero-shot, of all", percent(figures["zero_shot_mape_all"]), "18 %"),
+        ("error after 5 trials", percent(figures["mape_after_5"]), "12 %"),
+        ("error for a left-out model", percent(figures["leave_one_model_out_mape"]), "12 %"),
+        ("error within a program", percent(figures["in_stack_mape"]), "5 %"),
+        ("error with context parallelism", percent(figures["context_parallel_mape"]), "6 %"),
+    )
+    table = Table(title="Models of 2025 and 2026: means over rows")
+    table.add_column("figure")
+    table.add_column("reached", justify="right")
+    table.add_column("aimed at", justify="right")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

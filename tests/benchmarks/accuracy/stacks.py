@@ -66,12 +66,26 @@ def tuning_of(framework: str) -> Tuning:
     return "usual" if name.startswith("megatron-deepspeed") else "plain"
 
 
-def stacks_of(rows: Iterable[PublishedRow], facts: Facts, *, zero_stage: ZeroStage) -> list[Stack]:
+def stack_key(row: PublishedRow) -> tuple[str, str, str]:
+    return row["cluster"], row["framework"], kind_of(row)
+
+
+def stacks_of(
+    rows: Iterable[PublishedRow],
+    facts: Facts,
+    *,
+    zero_stage: ZeroStage,
+    key: Callable[[PublishedRow], tuple[str, str, str]] = stack_key,
+) -> list[Stack]:
     """In the order in which they are met first. Two frameworks on one machine are two stacks, and
-    so are two kinds of GPU."""
+    so are two kinds of GPU.
+
+    Args:
+        key: cluster, framework and kind of GPU of a row; "" for any.
+    """
     grouped: dict[tuple[str, str, str], list[PublishedRow]] = defaultdict(list)
     for row in rows:
-        grouped[row["cluster"], row["framework"], kind_of(row)].append(row)
+        grouped[key(row)].append(row)
     results = []
     for (cluster, framework, kind), members in grouped.items():
         results.append(
@@ -102,22 +116,14 @@ def named(stacks: Sequence[Stack]) -> dict[str, Stack]:
     return {name(stack): stack for stack in stacks}
 
 
-BLOCK_FORMATS = ("mxfp8", "nvfp4")
-
-
-def in_block_format(row: PublishedRow) -> bool:
-    """Products of 8 or 4 bits with a scale for each block, which the cost model does not have."""
-    return row["precision"].casefold() in BLOCK_FORMATS
-
-
-def with_experts(row: PublishedRow) -> bool:
-    """A mixture of experts, which no shape of the cost model describes."""
-    return (row.number("num_experts") or 0) > 1
+def with_unknown_experts(row: PublishedRow) -> bool:
+    """A mixture of experts whose widths the table does not have."""
+    known = row.known("moe_top_k", "moe_ffn_hidden_size")
+    return (row.number("num_experts") or 0) > 1 and not known
 
 
 NOT_DESCRIBED: Mapping[str, Callable[[PublishedRow], bool]] = {
-    "mixture of experts, not covered": with_experts,
-    "mxfp8 or nvfp4, not covered": in_block_format,
+    "mixture of experts of unknown widths": with_unknown_experts,
 }
 """Reasons to leave a row out of every benchmark on tables."""
 
@@ -168,10 +174,6 @@ def independent(rows: Sequence[PublishedRow]) -> list[PublishedRow]:
         together = _on_one_node(members[0]) and exact.get(stack_key(members[0]), False)
         chosen += [_middle(members)] if together else members
     return chosen
-
-
-def stack_key(row: PublishedRow) -> tuple[str, str, str]:
-    return row["cluster"], row["framework"], kind_of(row)
 
 
 def _on_one_node(row: PublishedRow) -> bool:

@@ -111,7 +111,7 @@ def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> 
     Args:
         draws: random choices of trials for each size; the same ones in every run.
     """
-    trials = _Trials(stack)
+    trials = Trials(stack)
     landscapes, of_a_batch = (list(_landscapes(stack, same_batch=b)) for b in (False, True))
     errors: dict[int, list[float]] = defaultdict(list)
     within: list[float] = []
@@ -141,10 +141,11 @@ def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> 
     )
 
 
-class _Trials:
+class Trials:
     """Calibrations on some rows of a stack."""
 
     def __init__(self, stack: Stack) -> None:
+        self.stack = stack
         self.quantity = Quantity(machine=stack.machine, prior=stack.prior, of_memory=False)
         self.columns = stack.columns
         self.log_time = np.log(stack.figures("iteration_time_s"))
@@ -189,7 +190,7 @@ def _models(stack: Stack) -> list[str]:
     return [row["model"] for row in stack.rows]
 
 
-def _left_out_model(stack: Stack, trials: _Trials, progress: Progress) -> float | None:
+def _left_out_model(stack: Stack, trials: Trials, progress: Progress) -> float | None:
     """Each model predicted from the others' rows, at most 60 of them, drawn at random."""
     models = np.array(_models(stack))
     if len(set(models)) == 1:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.replay.grids import GridChoices
 from tests.benchmarks.replay.methods import METHODS, Replays
 from tests.benchmarks.replay.projection import Pair, figures
 from tests.benchmarks.replay.trials import OwnStop, Replay
@@ -26,11 +28,14 @@ PROJECTION_BARS = {"2-4": "2 %; 75 to 85 %", "16+": "8 %; 75 to 85 %"}
 
 
 def document(
-    replays: Replays, pairs: Sequence[Pair], own_stops: Sequence[OwnStop]
+    replays: Replays,
+    pairs: Sequence[Pair],
+    own_stops: Sequence[OwnStop],
+    grids_2026: GridChoices | None = None,
 ) -> dict[str, Any]:
     """Trials to within 1 % of the best measured, by method: over all landscapes and of each; and
     what our searches come to that end by themselves."""
-    return {
+    whole = {
         "overall": {
             name: _summary(every) for name in METHODS if (every := _of_method(replays, name))
         },
@@ -41,6 +46,7 @@ def document(
         "projection": figures(pairs),
         "own_stop": _own_stop(own_stops),
     }
+    return whole if grids_2026 is None else whole | {"grids_2026": asdict(grids_2026)}
 
 
 def _own_stop(ended: Sequence[OwnStop]) -> dict[str, float] | None:
@@ -82,9 +88,20 @@ def show(whole: dict[str, Any], left_out: Counter[str], console: Console) -> Non
             f"{own['within_1_percent']:.0%} of searches within 1 % of the best.",
             highlight=False,
         )
+    if grids := whole.get("grids_2026"):
+        console.print(
+            f"First choices on {grids['grids']} grids of models of 2026: "
+            f"{_percent(grids['mean_regret_first'])} lost (aimed at 5 %), within 5 % of the best "
+            f"in {grids['within_5_percent']} (aimed at 17 of 20).",
+            highlight=False,
+        )
     reasons = [f"{count} {reason}" for reason, count in left_out.items() if count]
     if reasons:
         console.print(f"Rows left out: {'; '.join(reasons)}.", highlight=False)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 def _overall(whole: dict[str, Any]) -> Table:

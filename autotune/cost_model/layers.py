@@ -1,0 +1,268 @@
+"""Time of layers with a mixture of experts, multi-head latent attention or a Mamba-2 block: one
+micro-batch, forward and backward, in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.cost_model import compute
+from autotune.cost_model.columns import Array, Mask
+from autotune.cost_model.communication import all_to_all_time_s
+from autotune.cost_model.strategies import Strategies
+
+ROUTER_BYTES = 32.0
+"""Memory traffic for each token and expert: logits, softmax, the top k and their map, in fp32."""
+
+PADDED = 64.0
+"""Tokens of an expert are padded to a multiple of this: its products are aligned."""
+
+SCAN_FLOPS = 7.0
+"""Operations of a Mamba-2 scan for each token, channel and state, as Megatron-LM counts them."""
+
+SCAN_PASSES = 12.0
+"""Reads and writes of the inner width around convolution, scan and gate, states in fp32 among
+them."""
+
+SCAN_RATE = 0.12
+"""Of the rate of matrix products, what the scan's small ones (chunks of 128 to 256 tokens)
+reach."""
+
+Pass = tuple[Array, Array]
+"""Seconds forward and backward."""
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """A block of a layer.
+
+    Attributes:
+        matrix, attention, experts, elementwise, all_to_all: seconds of its parts, forward and
+            backward.
+        repeated: forward seconds that are spent again for modules that are recomputed.
+    """
+
+    matrix: Pass
+    attention: Pass
+    experts: Pass
+    elementwise: Pass
+    all_to_all: Pass
+    repeated: Array
+
+    @property
+    def forward(self) -> Array:
+        """Seconds of a whole forward pass."""
+        parts = (self.matrix, self.attention, self.experts, self.elementwise, self.all_to_all)
+        return _sum(part[0] for part in parts)
+
+
+NOTHING: Pass = (np.zeros(()), np.zeros(()))
+
+
+def _block(
+    *,
+    matrix: Pass = NOTHING,
+    attention: Pass = NOTHING,
+    experts: Pass = NOTHING,
+    elementwise: Pass = NOTHING,
+    all_to_all: Pass = NOTHING,
+    repeated: Array = NOTHING[0],
+) -> LayerTimes:
+    return LayerTimes(matrix, attention, experts, elementwise, all_to_all, repeated)
+
+
+def _sum(times: object) -> Array:
+    return np.asarray(sum(times))  # type: ignore[call-overload]
+
+
+def attention_block(strategies: Strategies) -> LayerTimes:
+    """Return attention with its projections and norm."""
+    sizes = compute.attention_layers(strategies)
+    tokens = strategies.tokens
+    matrix = compute.linear_time_s(strategies, sizes)
+    cast = compute.cast_time_s(strategies, sizes, tokens)
+    expanded = np.zeros(())
+    if strategies.any_latent:
+        down, up = _latent_layers(strategies)
+        whole = compute.linear_time_s(strategies, down, tokens=strategies.rank_tokens)
+        cut = compute.linear_time_s(strategies, up)
+        latent = strategies.latent
+        matrix = _where(latent, _plus(whole, cut), matrix)
+        moved = compute.cast_time_s(strategies, down, strategies.rank_tokens)
+        moved = moved + compute.cast_time_s(strategies, up, tokens)
+        cast = np.where(latent, moved, cast)
+        # The result's projection, the last of them, is not repeated.
+        again = compute.linear_time_s(strategies, up[:-1])[0]
+        expanded = np.where(latent & strategies.flag("recompute_mla_up_proj"), again, 0.0)
+    passes = compute.LAYOUT_PASSES * strategies.score_width / strategies.hidden_size
+    passes = passes / strategies.tensor_parallel
+    core = compute.attention_time_s(strategies)
+    selective = np.where(strategies.selective_checkpointing, core[0], 0.0)
+    norm = _norm(strategies)
+    streamed = compute.streamed_time_s(strategies, passes) + norm
+    return _block(
+        matrix=matrix,
+        attention=core,
+        elementwise=(streamed + cast, 2.0 * streamed + cast),
+        repeated=expanded + selective + _repeated_norm(strategies, norm),
+    )
+
+
+def _latent_layers(
+    strategies: Strategies,
+) -> tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]]:
+    """Return inputs and outputs of latent attention's projections to its ranks, which are whole on
+    every GPU and done for a GPU's own tokens, and of those from them, which TP cuts (DeepSeek-V2,
+    arXiv 2405.04434, section 2.1)."""
+    columns, h, t = strategies.columns, strategies.hidden_size, strategies.tensor_parallel
+    heads, rope = columns["num_attention_heads"], columns["rope_head_dim"]
+    query, rank = columns["q_rank"], np.maximum(columns["kv_rank"], 1.0)
+    inputs = np.where(query > 0, query, h)
+    down = [(h, query + rank + rope)]
+    up = [
+        (inputs, heads * np.maximum(columns["qk_head_dim"] + rope, 1.0) / t),
+        (rank, heads * np.maximum(columns["qk_head_dim"] + columns["v_head_dim"], 1.0) / t),
+        (heads * np.maximum(columns["v_head_dim"], 1.0) / t, h),
+    ]
+    return down, up
+
+
+def dense_block(strategies: Strategies) -> LayerTimes:
+    """Return a dense MLP with its norm."""
+    width = strategies.ffn_hidden_size / strategies.tensor_parallel
+    return _mlp_block(strategies, width, repeated="recompute_mlp")
+
+
+def _mlp_block(strategies: Strategies, width: Array, *, repeated: str) -> LayerTimes:
+    sizes = compute.mlp_layers(strategies, np.maximum(width, 1.0))
+    cast = compute.cast_time_s(strategies, sizes, strategies.tokens)
+    passes = compute.activation_passes(strategies, width)
+    norm = _norm(strategies)
+    streamed = compute.streamed_time_s(strategies, passes) + norm
+    matrix = compute.linear_time_s(strategies, sizes)
+    again = np.where(strategies.flag(repeated), matrix[0] + streamed + cast, 0.0)
+    return _block(
+        matrix=matrix,
+        elementwise=(streamed + cast, 2.0 * streamed + cast),
+        repeated=again + _repeated_norm(strategies, norm),
+    )
+
+
+def _norm(strategies: Strategies) -> Array:
+    """Return forward seconds of one of a layer's two norms, with its residual."""
+    return compute.streamed_time_s(strategies, compute.norm_passes(strategies) / 2.0)
+
+
+def _repeated_norm(strategies: Strategies, norm: Array) -> Array:
+    return np.where(strategies.flag("recompute_layernorm"), norm, 0.0)
+
+
+def expert_block(strategies: Strategies) -> LayerTimes:
+    """Return a mixture of experts with its norm: the router, tokens sent to their experts and back,
+    one kernel for the products of all experts of a rank, and the shared experts.
+
+    Each rank receives `R = Ts k` routed tokens, times ETP, which all its `E / EP` experts share.
+    The products' efficiency falls with the tokens of one expert, `R EP / E`, as with any short side
+    of a product.
+    """
+    columns, parameters, h = strategies.columns, strategies.parameters, strategies.hidden_size
+    etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
+    routed = strategies.routed_tokens * etp * parameters.expert_load
+    experts = np.maximum(columns["num_experts"] / columns["expert_parallel"], 1.0)
+    width = np.maximum(ffn / etp, 1.0)
+    sizes = compute.mlp_layers(strategies, width)
+    each = np.maximum(np.ceil(routed / (experts * PADDED)), 1.0) * PADDED
+    grouped = compute.linear_time_s(
+        strategies,
+        sizes,
+        tokens=each,
+        groups=experts,
+        flops=strategies.gemm_flops * parameters.grouped_gemm,
+    )
+    router = ROUTER_BYTES * strategies.rank_tokens * columns["num_experts"]
+    permuted = parameters.permutation_passes * strategies.routed_tokens * h
+    activated = np.where(strategies.gated, 3.0, 2.0) * routed * width
+    rate = strategies.memory_bytes_per_s
+    around = (router + (permuted + activated) * strategies.element_bytes) / rate
+    cast = compute.cast_time_s(strategies, sizes, routed)
+    activation = activated * strategies.element_bytes / rate
+    sent = all_to_all_time_s(strategies)
+    shared_width = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel
+    shared = _mlp_block(strategies, shared_width, repeated="recompute_moe")
+    has = shared_width > 0
+    matrix = _where(has, shared.matrix, NOTHING)
+    norm = _norm(strategies)
+    elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
+    products = (grouped[0] + around + cast, grouped[1] + 1.5 * around + cast)
+    whole = matrix[0] + elementwise[0] - norm + products[0] + sent
+    again = np.where(strategies.flag("recompute_moe_act"), activation, 0.0)
+    again = np.where(strategies.flag("recompute_moe"), whole, again)
+    return _block(
+        matrix=matrix,
+        experts=products,
+        elementwise=elementwise,
+        all_to_all=(sent, sent),
+        repeated=again + _repeated_norm(strategies, norm),
+    )
+
+
+def mamba_block(strategies: Strategies) -> LayerTimes:
+    """Return a Mamba-2 block: its projections, its scan, which is linear in the sequence, and its
+    norm."""
+    columns, t = strategies.columns, strategies.tensor_parallel
+    inner = np.maximum(columns["mamba_inner_size"], 1.0) / t
+    sizes = [
+        (strategies.hidden_size, np.maximum(columns["mamba_projected_size"], 1.0) / t),
+        (inner, strategies.hidden_size),
+    ]
+    matrix = compute.linear_time_s(strategies, sizes)
+    cast = compute.cast_time_s(strategies, sizes, strategies.tokens)
+    flops = SCAN_FLOPS * strategies.tokens * inner * columns["mamba_state_size"]
+    scan = flops / (strategies.wide_gemm_flops * SCAN_RATE)
+    norm = _norm(strategies)
+    streamed = compute.streamed_time_s(strategies, SCAN_PASSES * inner / strategies.hidden_size)
+    streamed = streamed + norm
+    return _block(
+        matrix=matrix,
+        attention=(scan, 2.5 * scan),
+        elementwise=(streamed + cast, 2.0 * streamed + cast),
+        repeated=_repeated_norm(strategies, norm),
+    )
+
+
+def mean_block(strategies: Strategies) -> LayerTimes:
+    """Return the mean layer: each kind of block by its share of the layers."""
+    blocks: list[tuple[Array, LayerTimes]] = [
+        (strategies.attention_share, attention_block(strategies)),
+        (strategies.dense_share, dense_block(strategies)),
+    ]
+    if strategies.any_experts:
+        blocks.append((strategies.expert_share, expert_block(strategies)))
+    if strategies.any_mamba:
+        blocks.append((strategies.mamba_share, mamba_block(strategies)))
+    return LayerTimes(
+        matrix=_mean(blocks, [block.matrix for _, block in blocks]),
+        attention=_mean(blocks, [block.attention for _, block in blocks]),
+        experts=_mean(blocks, [block.experts for _, block in blocks]),
+        elementwise=_mean(blocks, [block.elementwise for _, block in blocks]),
+        all_to_all=_mean(blocks, [block.all_to_all for _, block in blocks]),
+        repeated=_sum(share * block.repeated for share, block in blocks),
+    )
+
+
+def _mean(blocks: Sequence[tuple[Array, LayerTimes]], parts: Sequence[Pass]) -> Pass:
+    shares = [share for share, _ in blocks]
+    forward, backward = (
+        _sum(share * part[way] for share, part in zip(shares, parts, strict=True)) for way in (0, 1)
+    )
+    return forward, backward
+
+
+def _plus(one: Pass, other: Pass) -> Pass:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _where(condition: Mask, chosen: Pass, other: Pass) -> Pass:
+    return np.where(condition, chosen[0], other[0]), np.where(condition, chosen[1], other[1])
