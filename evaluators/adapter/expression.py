@@ -1,8 +1,8 @@
 """Expressions of adapters: arithmetic over named values, a part of Python's own expressions.
 
 Python's parser reads them, and what is not listed here is refused: numbers, texts in quotes, True,
-False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too),
-`and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
+False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too, and
+`in` of two texts), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
 There are no attributes, no subscripts and no other calls; length, depth and size of every value are
 bounded.
 
@@ -46,12 +46,26 @@ def _rounded(value: Any, digits: int = 0, *more: Any) -> Any:
     return round(value, digits) if digits else round(value)
 
 
+def _replaced(text: str, old: str, new: str) -> str:
+    """Replace as Python does, where the result is no longer than any text may be."""
+    if len(text) + text.count(old) * len(new) > LONGEST_TEXT:
+        raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
+    return text.replace(old, new)
+
+
+def _within(part: Any, text: Any) -> bool:
+    if not isinstance(part, str) or not isinstance(text, str):
+        raise TypeError("`in` takes two texts")
+    return part in text
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
     "float": float,
     "int": int,
     "max": max,
     "min": min,
+    "replace": lambda text, old, new: _replaced(str(text), str(old), str(new)),
     "round": _rounded,
     "str": str,
 }
@@ -71,6 +85,8 @@ _COMPARISONS = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
+    ast.In: _within,
+    ast.NotIn: lambda part, text: not _within(part, text),
 }
 _SIGNS: Mapping[Any, Callable[[Any], Any]] = {
     ast.UAdd: operator.pos,

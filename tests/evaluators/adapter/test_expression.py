@@ -102,7 +102,9 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
         ("max(*'ab')", """has "*'ab'", which means nothing"""),
         ("round(1.5, digits=1)", "which means nothing"),
         ("~1", "has '~1', which means nothing"),
-        ("1 in 'a'", "which means nothing"),
+        ("1 in 'a'", "`in` takes two texts"),
+        ("1 is 1", "which means nothing"),
+        ("replace('a' * 9000, '', 'bc')", "a text of over 10,000 characters"),
         ("b'a'", "which means nothing"),
         ("1j", "which means nothing"),
         ("1e400", "has a number above"),
@@ -134,6 +136,11 @@ def test_the_longest_chain_is_worked_out() -> None:
     assert parse("9" * 30).value({}) == int("9" * 30)
     with pytest.raises(ExpressionFault, match="too large"):
         parse("9" * 30 + " * 10").value({})
+
+
+def test_texts_are_searched_and_replaced() -> None:
+    assert parse("'moe' in 'a+moe' and 'moe' not in 'b'").value({}) is True
+    assert parse("replace(precision, 'bf', 'fp')").value(NAMES) == "fp16"
 
 
 def test_a_template_keeps_the_type_of_one_expression() -> None:
