@@ -7,6 +7,7 @@ Its options are known from its own parser at one commit (`megatron_lm_options.js
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.dimensions import RECOMPUTED_SETS
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Experts, LatentAttention
@@ -64,15 +66,36 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         gradient_accumulation_steps=batch,
         zero_stage=zero,
         num_nodes=num_nodes,
-        activation_checkpointing=args["recompute_granularity"] or "none",
+        activation_checkpointing=recomputed(args),
         sequence_parallel=args["sequence_parallel"],
         flash_attention=args["attention_backend"] == "flash",
         virtual_stages=args.get("virtual_pipeline_model_parallel_size", given) or 1,
         context_parallel=context,
         expert_parallel=args["expert_model_parallel_size"],
         expert_tensor_parallel=args["expert_tensor_parallel_size"] if args["num_experts"] else 1,
-        precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
+        precision=precision_of(args),
     )
+
+
+def recomputed(args: Mapping[str, Any]) -> Any:
+    """Return what is recomputed: layers, the scores of attention, or named parts."""
+    told = args["recompute_modules"]
+    modules = set(ast.literal_eval(told) if isinstance(told, str) else told or ["core_attn"])
+    if args["recompute_granularity"] != "selective":
+        return args["recompute_granularity"] or "none"
+    if modules == {"core_attn"}:
+        return "selective"
+    return next(each for each in RECOMPUTED_SETS if set(each.split("+")) == modules)
+
+
+def precision_of(args: Mapping[str, Any]) -> Any:
+    """Return the format of matrix products."""
+    if args["fp4"]:
+        return "nvfp4"
+    if args["fp8"]:
+        recipes = {"delayed": "fp8", "tensorwise": "fp8_current", "blockwise": "fp8_blockwise"}
+        return recipes.get(args["fp8_recipe"], args["fp8_recipe"])
+    return "bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32"
 
 
 def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,14 +43,16 @@ def _random(adapter: Adapter, transformer: Transformer, random: Random) -> Strat
     experts = transformer.experts is not None
     tensor = random.choice([1, 1, 2, 4, 8])
     pipeline = random.choice([1, 1, 2, 3, 4, 5, 8])
-    precision = random.choice(["bf16", "fp16", "fp32"])
+    precision = random.choice(["bf16", "fp16", "fp32", *adapter.values.get("precision", ())])
     values = {
         "tensor_parallel": tensor,
         "pipeline_parallel": pipeline,
         "micro_batch_size": random.randint(1, 8),
         "gradient_accumulation_steps": pipeline * random.randint(1, 9) + random.choice([0, 0, 1]),
         "zero_stage": random.choice([0, 1, 2, 3]),
-        "activation_checkpointing": random.choice(["none", "selective", "full"]),
+        "activation_checkpointing": random.choice(
+            ["none", "selective", "full", *adapter.values.get("activation_checkpointing", ())]
+        ),
         "sequence_parallel": (experts and tensor > 1) or random.choice([False, True]),
         # What asks for FlashAttention with 32 bits gets none.
         "flash_attention": precision != "fp32" and random.choice([False, True]),

@@ -42,7 +42,7 @@ from tests.evaluators.adapter.samples import strategy as two_ranks
 from tests.evaluators.frameworks.strategies import BASE
 from tests.patience import PATIENCE_S
 
-FRONTIER = load_machine("frontier")
+NODES = load_machine("dgx-b200")
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 SHORT = replace(GPT, num_layers=14)
@@ -62,12 +62,12 @@ def asked(adapter: Adapter) -> list[tuple[Transformer, Strategy]]:
     return [
         (model, strategy)
         for model, wanted in WANTED.items()
-        for strategy in random_strategies(adapter, model, FRONTIER, wanted)
+        for strategy in random_strategies(adapter, model, NODES, wanted)
     ]
 
 
 def _start(adapter: Adapter, model: Transformer, strategy: Strategy) -> TrainerStart:
-    plan = StartPlan(transformer=model, machine=FRONTIER, strategy=strategy, iterations=8)
+    plan = StartPlan(transformer=model, machine=NODES, strategy=strategy, iterations=8)
     return start_of(adapter, plan)
 
 
@@ -81,7 +81,7 @@ def test_strategies_come_back_from_the_recorded_options(
 ) -> None:
     for model, strategy in asked:
         args = parsed(_words(_start(adapter, model, strategy)))
-        found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
+        found = strategy_of_arguments(args, NODES, num_nodes=strategy.num_nodes)
         assert found == strategy
         assert args["num_layers"] == model.num_layers
         layers = layers_of_arguments(args)
@@ -100,15 +100,15 @@ def test_strategies_come_back_from_its_own_validation(
     requests = []
     for model, strategy in asked:
         start = _start(adapter, model, strategy)
-        ranks = strategy.world_size(FRONTIER.gpus_per_node)
+        ranks = strategy.world_size(NODES.gpus_per_node)
         requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
     for (model, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
         assert "error" not in args, (model.name, strategy.short(), args["error"])
         layers = layers_of_arguments(args)
         assert layers == {name: getattr(model, name) for name in layers}
-        found = strategy_of_arguments(args, FRONTIER, num_nodes=strategy.num_nodes)
+        found = strategy_of_arguments(args, NODES, num_nodes=strategy.num_nodes)
         assert found == strategy
-        replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1
+        replicated = strategy.data_parallel(NODES.gpus_per_node) * strategy.context_parallel > 1
         assert args["overlap_grad_reduce"] is replicated
         assert args["overlap_param_gather"] is (replicated and strategy.zero_stage > 0)
         assert args["cross_entropy_loss_fusion"]
@@ -125,12 +125,12 @@ def test_strategies_come_back_from_its_own_validation(
 def test_two_batches_of_one_start_are_those_of_its_own_schedule(
     adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
 ) -> None:
-    plans = [two_accumulations(model, FRONTIER, strategy) for model, strategy in asked]
+    plans = [two_accumulations(model, NODES, strategy) for model, strategy in asked]
     shared = [plan for plan in plans if plan is not None]
     requests = []
     for plan in shared:
         start = start_of(adapter, plan)
-        ranks = plan.strategy.world_size(FRONTIER.gpus_per_node)
+        ranks = plan.strategy.world_size(NODES.gpus_per_node)
         requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
     assert len(requests) > 50
     for plan, args in zip(shared, answers(CHECKOUT, requests), strict=True):
@@ -140,10 +140,10 @@ def test_two_batches_of_one_start_are_those_of_its_own_schedule(
 
 def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
     strategy = replace(BASE, gradient_accumulation_steps=8)
-    plan = two_accumulations(GPT, FRONTIER, strategy)
+    plan = two_accumulations(GPT, NODES, strategy)
     assert plan is not None
     args = parsed(_words(start_of(adapter, plan)))
-    first, last = (each.global_batch_size(FRONTIER.gpus_per_node) for each in plan.strategies)
+    first, last = (each.global_batch_size(NODES.gpus_per_node) for each in plan.strategies)
     tokens = 5 * first * GPT.seq_length
     assert args["step_batch_size_schedule"] == f"0:{first} {tokens}:{last}"
     assert args["train_samples"] == 5 * first + 7 * last
@@ -151,7 +151,7 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
     # A line says how large its batch was.
     line = LOG.splitlines()[-1].replace("iteration        2", "iteration        {step}")
     parts = [
-        StartPart(names_of(adapter, GPT, FRONTIER, each), count)
+        StartPart(names_of(adapter, GPT, NODES, each), count)
         for each, count in zip(plan.strategies, (5, 7), strict=True)
     ]
     for step, batch, differs in ((5, first, None), (6, first, last), (6, last, None)):
@@ -189,7 +189,7 @@ def test_what_data_parallelism_waits_for_is_overlapped_unless_it_is_told_off(
     reduced: bool,
     gathered: bool,
 ) -> None:
-    tensor = FRONTIER.gpus_per_node // replicas
+    tensor = NODES.gpus_per_node // replicas
     strategy = replace(
         BASE,
         num_nodes=1,
@@ -211,8 +211,8 @@ def test_an_overlap_that_it_switched_by_itself_is_noticed(
     adapter: Adapter, told: str, settings: tuple[tuple[str, bool], ...], noticed: bool
 ) -> None:
     strategy = replace(BASE, settings=settings)
-    assert strategy.data_parallel(FRONTIER.gpus_per_node) > 1
-    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, FRONTIER, strategy))]])
+    assert strategy.data_parallel(NODES.gpus_per_node) > 1
+    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, NODES, strategy))]])
     log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ................ {told}")
     assert bool(log.starts[0].figures.differs) is noticed
 
@@ -246,7 +246,7 @@ number of skipped iterations:   1 | number of nan iterations:   0 |
 
 
 def _read(adapter: Adapter, text: str) -> AdapterLog:
-    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, FRONTIER, BASE))]])
+    log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, NODES, BASE))]])
     for line in text.splitlines():
         log.take(line)
     return log
