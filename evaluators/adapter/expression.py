@@ -1,8 +1,9 @@
 """Expressions of adapters: arithmetic over named values, a part of Python's own expressions.
 
 Python's parser reads them, and what is not listed here is refused: numbers, texts in quotes, True,
-False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too, and
-`in` of two texts), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few functions of `FUNCTIONS`.
+False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too,
+and `in` of two texts), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few
+functions of `FUNCTIONS`.
 There are no attributes, no subscripts and no other calls; length, depth and size of every value are
 bounded.
 
