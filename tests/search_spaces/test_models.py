@@ -201,7 +201,7 @@ def test_heads_that_do_not_divide_are_refused(tmp_path: Path, shape: str, field:
     [
         ("mine.toml", "num_layers = = 8", "not TOML"),
         ("mine.toml", f"num_layers = {'9' * 5000}", "not TOML"),
-        ("mine.toml", f"{'a.' * 20_000}a = 1", "nested more than 100 deep"),
+        ("mine.toml", f"{'a.' * 2_000}a = 1", "nested more than 100 deep"),
         ("mine.json", f"{'[' * 500}{']' * 500}", "nested more than 100 deep"),
         ("mine.json", "{", "not JSON"),
         ("mine.json", "[" * 100_000, "not JSON"),
