@@ -44,6 +44,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
         "context_parallel_size",
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
+        *("recompute_modules", "fp8", "fp8_recipe", "fp4"),
         *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
         *("expert_model_parallel_size", "expert_tensor_parallel_size", "num_moe_experts"),
         *("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),

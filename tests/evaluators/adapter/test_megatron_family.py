@@ -22,7 +22,12 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.evaluators.adapter import megatron_bridge
-from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
+from tests.evaluators.adapter.megatron_lm import (
+    answers,
+    layers_of_arguments,
+    precision_of,
+    recomputed,
+)
 from tests.evaluators.adapter.random_strategies import (
     batches_of,
     random_strategies,
@@ -35,6 +40,8 @@ FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
 GPT_175B, GPT_1T = load_model("gpt-175b"), load_model("gpt-1t")
 OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
+RECOMPUTATION = ("recompute_granularity", "recompute_modules")
+FORMAT = ("bf16", "fp16", "fp8", "fp8_recipe", "fp4")
 SHARDED = {"optim_grads": 2, "optim_grads_params": 3}
 """Megatron-FSDP's words -> the ZeRO stage that shards the same."""
 
@@ -65,7 +72,9 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
         // (key["train.micro_batch_size"] * replicas),
         zero_stage=zero,
         num_nodes=num_nodes,
-        activation_checkpointing=key["model.recompute_granularity"] or "none",
+        activation_checkpointing=recomputed(
+            {name: key.get(f"model.{name}") for name in RECOMPUTATION}
+        ),
         sequence_parallel=key["model.sequence_parallel"],
         virtual_stages=key["model.virtual_pipeline_model_parallel_size"] or 1,
         precision=key["mixed_precision"].removesuffix("_mixed"),
@@ -143,10 +152,10 @@ def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
         gradient_accumulation_steps=told["train.global_batch_size"] // batch,
         zero_stage=zero,
         num_nodes=ranks // FRONTIER.gpus_per_node,
-        activation_checkpointing=told["model.recompute_granularity"] or "none",
+        activation_checkpointing=recomputed({n: told[f"model.{n}"] for n in RECOMPUTATION}),
         sequence_parallel=told["model.sequence_parallel"],
         virtual_stages=told["model.virtual_pipeline_model_parallel_size"] or 1,
-        precision="bf16" if told["model.bf16"] else "fp16" if told["model.fp16"] else "fp32",
+        precision=precision_of({n: told[f"model.{n}"] for n in FORMAT}),
         context_parallel=context,
         expert_parallel=told["model.expert_model_parallel_size"],
         expert_tensor_parallel=told["model.expert_tensor_parallel_size"]
