@@ -147,6 +147,8 @@ def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     pipeline. Where layers do not divide evenly, stages with an end have fewer of them."""
     last = last_s(strategies, micro_batch)
     worse = np.maximum(micro_batch.first, last)
+    if not strategies.uneven.any():
+        return np.where(strategies.has_pipeline, worse, micro_batch.first + last)
     layers = strategies.num_layers * micro_batch.layer_s
     balanced = (layers + micro_batch.first + last) / strategies.pipeline_parallel
     over = np.maximum(balanced - strategies.stage_layers * micro_batch.layer_s, 0.0)
@@ -158,6 +160,8 @@ def last_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     """Return seconds of what the last stage does besides its layers: logits, and a layer and logits
     more for each depth of multi-token prediction."""
     predicting = strategies.columns["mtp_layers"]
+    if not predicting.any():
+        return micro_batch.last
     return micro_batch.last + predicting * (micro_batch.layer_s + micro_batch.last)
 
 
