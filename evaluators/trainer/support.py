@@ -17,6 +17,7 @@ from search_spaces.program import (
     ProgramCapabilities,
     UndeclaredRefusal,
     lacking,
+    stage_layers,
 )
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -106,7 +107,24 @@ ANYWHERE: tuple[Refusal, ...] = (
 )
 """Refused whatever the nodes have, so that spaces leave these strategies out."""
 
+
+def _a_stage_lacks_experts(strategy: Strategy, transformer: Transformer) -> bool:
+    """Return whether DeepSpeed hangs: each stage sums a norm for its experts, if it has some."""
+    experts, stages = transformer.experts, strategy.pipeline_parallel
+    if experts is None or stages == 1 or strategy.expert_parallel == 1:
+        return False
+    if strategy.zero_stage == 0 and strategy.precision == "fp32":
+        return False
+    return stage_layers(transformer.num_layers, stages)[0] <= experts.dense_layers
+
+
 OF_MODELS = (
+    ModelRefusal(
+        dimensions=("pipeline_parallel", "expert_parallel", "zero_stage", "precision"),
+        because="DeepSpeed hangs where expert_parallel is above 1 and the first pipeline stage has "
+        "no experts, but for zero_stage 0 in fp32",
+        meets=_a_stage_lacks_experts,
+    ),
     ModelRefusal(
         dimensions=(ROUTING.name,),
         because="routing is of tokens to experts, which the model does not have",

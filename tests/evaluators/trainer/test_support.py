@@ -57,6 +57,9 @@ def test_experts_that_cannot_be_shared_out_are_refused() -> None:
     assert indivisible(MIXTURE, strategy(2, expert_parallel=4, expert_tensor_parallel=2)) is None
     assert "tensor-parallel ranks" in (indivisible(MIXTURE, strategy(2)) or "")
     assert "3 ranks" in (indivisible(MIXTURE, strategy(expert_parallel=3)) or "")
+    assert "first pipeline stage" in (
+        indivisible(MIXTURE, strategy(1, 2, expert_parallel=2, zero_stage=1)) or ""
+    )
     balanced = strategy(settings=(("routing", "balanced"),))
     assert indivisible(MIXTURE, balanced) is None
     assert "does not have" in (indivisible(GPT, balanced) or "")
