@@ -377,12 +377,14 @@ class Transformer:
             mamba = replace(
                 mamba, layers=layers, attention_layers=min(attention, num_layers - layers)
             )
+        windowed = round(share * self.window_layers)
         return replace(
             self,
             name=f"{self.name} with {num_layers} of {self.num_layers} layers",
             num_layers=num_layers,
             experts=experts,
-            window_layers=round(share * self.window_layers),
+            attention_window=self.attention_window if windowed else None,
+            window_layers=windowed,
             mamba=mamba,
         )
 

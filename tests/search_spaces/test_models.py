@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.catalog import load_model, model_names, read_model
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.transformer import Experts
 
 PUBLISHED_PARAMETERS = {
     "llama-2-7b": 6_738_415_616,
@@ -194,6 +195,49 @@ def test_heads_that_do_not_divide_are_refused(tmp_path: Path, shape: str, field:
     with pytest.raises(InvalidInputs, match="not divisible") as refusal:
         read_model(written(tmp_path, shape))
     assert [problem.field for problem in refusal.value.problems] == [field]
+
+
+EXPERTS = "[experts]\nnum_experts = 8\nffn_hidden_size = 64\n"
+LATENT = "[latent_attention]\nkv_rank = 64\nqk_head_dim = 32\nrope_head_dim = 16\nv_head_dim = 32\n"
+MAMBA = "[mamba]\nnum_heads = 8\nhead_dim = 64\nstate_size = 16\nattention_layers = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("experts = 8", ["experts"]),
+        (EXPERTS + "topk = 2", ["experts.topk", "experts.top_k"]),
+        (EXPERTS + "top_k = 9", ["experts.top_k"]),
+        (EXPERTS + "top_k = true", ["experts.top_k"]),
+        (EXPERTS + "top_k = 2\ndense_layers = 8", ["experts.dense_layers"]),
+        ("head_dim = 64\nnum_query_groups = 2\n" + LATENT, ["head_dim", "num_query_groups"]),
+        ("window_layers = 4", ["window_layers"]),
+        ("attention_window = 128", ["window_layers"]),
+        ("attention_window = 128\nwindow_layers = 9", ["window_layers"]),
+        (MAMBA + "layers = 7\nnum_groups = 8", ["mamba.layers"]),
+        (MAMBA + "layers = 4\nnum_groups = 3", ["mamba.num_groups"]),
+        ("mtp_layers = 1\n" + MAMBA + "layers = 4\nnum_groups = 8", ["mtp_layers"]),
+    ],
+)
+def test_layers_that_cannot_be_are_refused_by_their_field(
+    tmp_path: Path, text: str, fields: list[str]
+) -> None:
+    with pytest.raises(InvalidInputs) as refusal:
+        read_model(written(tmp_path, SHAPE + text))
+    assert [each.field for each in refusal.value.problems] == [f"model.{name}" for name in fields]
+
+
+def test_layers_of_several_kinds_are_read_from_tables(tmp_path: Path) -> None:
+    model = read_model(written(tmp_path, SHAPE + LATENT + EXPERTS + "top_k = 2\ndense_layers = 1"))
+    assert model.experts == Experts(num_experts=8, top_k=2, ffn_hidden_size=64, dense_layers=1)
+    assert model.latent_attention is not None
+    assert (model.latent_attention.q_rank, model.head_width) == (None, 48)
+    hybrid = read_model(written(tmp_path, SHAPE + MAMBA + "layers = 4\nnum_groups = 8"))
+    assert [(kind.count, kind.mixer) for kind in hybrid.kinds] == [
+        (4, "mamba"),
+        (2, "attention"),
+        (2, None),
+    ]
 
 
 @pytest.mark.parametrize(

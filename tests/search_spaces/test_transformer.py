@@ -119,6 +119,7 @@ def test_kinds_of_layers_add_up_and_keep_their_places_in_a_model_with_fewer() ->
         model = load_model(name)
         assert [kind.count for kind in model.kinds] == whole
         assert [kind.count for kind in model.with_layers(10).kinds] == ten
+    assert load_model("gpt-oss-120b").with_layers(1).attention_window is None
     only = load_model("deepseek-v3").with_layers(1)
     assert [(kind.count, kind.mlp) for kind in only.kinds] == [(1, "experts")]
 
