@@ -46,7 +46,8 @@ def test_a_model_as_a_shape_keeps_its_kinds_of_layers(client: TestClient, name: 
     shape = client.get(f"/api/v1/models/{name}").json()
     kinds = {"experts", "latent_attention", "mtp_layers", "window_layers", "mamba"}
     assert bool(kinds & set(shape)) is (name != "llama-3-8b")
-    campaign = client.post(CAMPAIGNS, json=body(model=shape)).json()
+    enough = {"machine": "gb200-nvl72", "nodes": 64, "pool_nodes": 64, "space": {}}
+    campaign = client.post(CAMPAIGNS, json=body(model=shape, **enough)).json()
     assert campaign["model"] == shape
     [listed] = CampaignPage.model_validate(client.get(CAMPAIGNS).json()).items
     assert listed.model.model_dump(mode="json") == shape
