@@ -165,15 +165,17 @@ def expert_block(strategies: Strategies) -> LayerTimes:
 
     Each rank receives `R = Ts k` routed tokens, times ETP, which all its `E / EP` experts share.
     The products' efficiency falls with the tokens of one expert, `R EP / E`, as with any short side
-    of a product.
+    of a product. It is that of an even share, whatever the load of the slowest rank: tokens are
+    padded to whole tiles, and the time would jump with the load.
     """
     columns, parameters, h = strategies.columns, strategies.parameters, strategies.hidden_size
     etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
-    routed = strategies.routed_tokens * etp * parameters.expert_load
+    even = strategies.routed_tokens * etp
+    routed = even * parameters.expert_load
     experts = np.maximum(columns["num_experts"] / columns["expert_parallel"], 1.0)
     width = np.maximum(ffn / etp, 1.0)
     sizes = compute.mlp_layers(strategies, width)
-    each = np.maximum(np.ceil(routed / (experts * PADDED)), 1.0) * PADDED
+    each = np.maximum(np.ceil(even / (experts * PADDED)), 1.0) * PADDED
     grouped = compute.linear_time_s(
         strategies,
         sizes,
@@ -195,7 +197,8 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     matrix = _where(has, shared.matrix, NOTHING)
     norm = _norm(strategies)
     elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
-    products = (grouped[0] + around + cast, grouped[1] + 1.5 * around + cast)
+    forward, backward = (time * parameters.expert_load for time in grouped)
+    products = (forward + around + cast, backward + 1.5 * around + cast)
     whole = matrix[0] + elementwise[0] - norm + products[0] + sent
     again = np.where(strategies.flag("recompute_moe_act"), activation, 0.0)
     again = np.where(strategies.flag("recompute_moe"), whole, again)

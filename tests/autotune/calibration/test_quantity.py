@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from autotune.calibration.quantity import Quantity
 from autotune.cost_model import Parameters
 from autotune.cost_model.columns import Columns
+from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
 from tests.autotune.calibration.examples import GENERAL, SPACE, lattice, truth
 from tests.autotune.cost_model.examples import CPU, FRONTIER, GPT_22B, columns, strategy
@@ -121,3 +122,18 @@ def test_a_quantity_that_no_constant_moves_differs_between_no_rows() -> None:
         "exposed_transfer",
     } <= still
     assert not {"gemm_efficiency", "memory_efficiency", "flash_efficiency"} & still
+
+
+@pytest.mark.parametrize(
+    ("name", "of_memory"), [("expert_load", False), ("routing_imbalance", True)]
+)
+def test_no_prediction_jumps_with_the_load_of_experts(name: str, of_memory: bool) -> None:
+    """A jump within a nudge would be a slope of thousands, and nothing known of its layout."""
+    one = quantity(of_memory=of_memory, machine=load_machine("dgx-h200"))
+    layout = strategy(tensor_parallel=1, pipeline_parallel=1, micro_batch_size=1, num_nodes=2)
+    layout = replace(layout, expert_parallel=8, activation_checkpointing="none")
+    z = np.zeros((500, len(one.names)))
+    z[:, one.names.index(name)] = np.linspace(-1.0, 1.0, 500)
+    values = one.log_value(z, columns(layout, transformer=load_model("qwen3-30b-a3b")), np.zeros(1))
+    assert np.ptp(values) > 0.005
+    assert np.abs(np.diff(values, axis=0)).max() < 0.001

@@ -123,7 +123,7 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge() -> None:
         assert _strategy_of_recipe(told) == strategy
         replicated = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel > 1
         gathered = replicated and strategy.zero_stage > 0
-        assert told["ddp.overlap_grad_reduce"] is replicated
+        assert told["ddp.overlap_grad_reduce"] is replicated, (model.name, strategy.short())
         assert (
             told["ddp.overlap_param_gather"] is told["optimizer.overlap_param_gather"] is gathered
         )

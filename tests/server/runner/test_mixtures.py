@@ -50,7 +50,7 @@ def test_a_configuration_becomes_arguments(
             "num_nodes": nodes,
             "micro_batch_size": [1, 2],
             "zero_stage": 1,
-            "expert_parallel": "auto",
+            "expert_parallel": [8, 16],
             "global_batch_size": 2048,
         },
         "budget": {"max_trials": 6},
@@ -60,7 +60,6 @@ def test_a_configuration_becomes_arguments(
     found = recommend(campaign, running_on_sqlite.trials(campaign))
     assert found is not None
     strategy = strategy_of(found.best.strategy)
-    assert strategy.expert_parallel > 1  # all experts on one GPU fit nowhere, or leave no room
     there = load_machine(machine)
     launch = Launch(
         transformer=model, machine=there, strategy=strategy, name=name, evaluator="simulated"
