@@ -7,13 +7,22 @@ from __future__ import annotations
 # which has a second to tell of its own. Asked to end, it asks all at once.
 _RANKS = """ranks={ranks}
 export SLURM_NTASKS="$ranks" SLURM_TASKS_PER_NODE="$ranks" SLURM_NODEID=0
+pids=()
 for ((rank = 0; rank < ranks; rank++)); do
     SLURM_PROCID="$rank" SLURM_LOCALID="$rank" "$@" &
+    pids+=("$!")
 done
 trap 'kill $(jobs -rp) 2>/dev/null' TERM INT
 code=0
-for ((left = ranks; left > 0; left--)); do
-    wait -n || {{ code=$?; break; }}
+while ((code == 0 && ${{#pids[@]}})); do
+    sleep 0.1
+    for at in "${{!pids[@]}}"; do
+        kill -0 "${{pids[at]}}" 2>/dev/null && continue
+        wait "${{pids[at]}}"
+        ended=$?
+        ((code)) || code=$ended
+        unset "pids[at]"
+    done
 done
 asked=10
 for ((looks = 0; code != 0 && looks < 40; looks++)); do
