@@ -7,7 +7,6 @@ cannot be said were not there, and count in `zero_shot_mape_all` alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -81,7 +80,7 @@ class TimesOf2026:
     leave_one_model_out_mape: float | None
     in_stack_mape: float | None
     context_parallel_mape: float | None
-    left_out: Counter[str]
+    left_out: Mapping[str, int]
 
 
 def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
@@ -115,7 +114,7 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
         leave_one_model_out_mape=_mean(map(_left_out_models, programs)),
         in_stack_mape=_mean(map(_left_out, programs)),
         context_parallel_mape=_mean(in_context),
-        left_out=left_out + not_described,
+        left_out=dict(left_out + not_described),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -190,7 +190,7 @@ def _peers() -> Table:
     return table
 
 
-def _left_out(console: Console, what: str, reasons: Counter[str]) -> None:
+def _left_out(console: Console, what: str, reasons: Mapping[str, int]) -> None:
     text = [f"{count} {reason}" for reason, count in reasons.items() if count]
     if text:
         console.print(f"Rows left out of {what}: {'; '.join(text)}.\n", highlight=False)

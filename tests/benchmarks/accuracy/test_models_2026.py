@@ -73,7 +73,7 @@ def test_rows_that_no_strategy_describes_count_in_all_rows_alone(tmp_path: Path)
     found = models_2026.judge(rows, draws=1)
     reasons = [reason for _, reason in NOT_SAID]
     assert (found.rows, found.describable) == (1 + len(NOT_SAID), 1)
-    assert +found.left_out == dict.fromkeys(reasons, 1) | {"out of memory or not ended": 1}
+    assert found.left_out == dict.fromkeys(reasons, 1) | {"out of memory or not ended": 1}
     assert found.zero_shot_mape_describable is not None
     assert found.zero_shot_mape_all != found.zero_shot_mape_describable
     assert found.mape_after_5 is found.leave_one_model_out_mape is None
