@@ -14,8 +14,9 @@ for ((rank = 0; rank < ranks; rank++)); do
 done
 trap 'kill $(jobs -rp) 2>/dev/null' TERM INT
 code=0
+exec {{never}}<> <(:)
 while ((code == 0 && ${{#pids[@]}})); do
-    sleep 0.1
+    read -rt 0.05 -u "$never"
     for at in "${{!pids[@]}}"; do
         kill -0 "${{pids[at]}}" 2>/dev/null && continue
         wait "${{pids[at]}}"
