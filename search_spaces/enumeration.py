@@ -165,7 +165,7 @@ class _Crossing:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is crossed: the legal tuples, and each of the others."""
+        """Shape of the product: the legal tuples, then each other dimension."""
         return (len(self.tuples[0]), *(self.grid.shape[axis] for axis in self.others))
 
     def over(self, mask: Mask) -> Mask:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-import numpy as np
-
 Whole: TypeAlias = Any
 """A whole number, or an array of them of shape (n,)."""
 
@@ -98,39 +96,3 @@ class ParallelGroups:
     def expert_shards(self) -> Whole:
         """GPUs that hold the same part of an expert before ZeRO, which shards over them."""
         return self.expert_data_parallel
-
-    @cached_property
-    def sizes(self) -> dict[str, Whole]:
-        """Name -> GPUs of each group; `data_parallel` and `expert_data_parallel` among them."""
-        return {
-            "tensor_parallel": self.tensor_parallel,
-            "context_parallel": self.context_parallel,
-            "data_parallel": self.data_parallel,
-            "expert_tensor_parallel": self.expert_tensor_parallel,
-            "expert_parallel": self.expert_parallel,
-            "expert_data_parallel": self.expert_data_parallel,
-            "pipeline_parallel": self.pipeline_parallel,
-        }
-
-    @cached_property
-    def strides(self) -> dict[str, Whole]:
-        """Name -> ranks from one GPU of a group to the next."""
-        return {
-            "tensor_parallel": 1,
-            "context_parallel": self.tensor_parallel,
-            "data_parallel": self.tensor_parallel * self.context_parallel,
-            "expert_tensor_parallel": 1,
-            "expert_parallel": self.expert_tensor_parallel,
-            "expert_data_parallel": self.expert_tensor_parallel * self.expert_parallel,
-            "pipeline_parallel": self.world_size // self.pipeline_parallel,
-        }
-
-    def within(self, name: str, *, gpus: int) -> Whole:
-        """Return how many GPUs of a group share one domain of so many GPUs; 1 or more."""
-        together = np.maximum(gpus // self.strides[name], 1)
-        return np.minimum(self.sizes[name], together)
-
-    def stays_within(self, name: str, *, gpus: int) -> Whole:
-        """Return whether each group lies in one domain of so many GPUs: its span divides it."""
-        span = self.sizes[name] * self.strides[name]
-        return (self.sizes[name] == 1) | (gpus % np.maximum(span, 1) == 0)

@@ -329,8 +329,7 @@ def _faults(
     choices: Mapping[str, DimensionChoice],
     program: ProgramCapabilities,
 ) -> Iterator[InvalidInput]:
-    """Yield what is wrong with `nodes`, a model that the program cannot train, and choices for
-    dimensions that do not exist."""
+    """Yield a problem for invalid `nodes`, an untrainable model, and each unknown dimension."""
     if not 1 <= nodes <= machine.max_nodes:
         reason = (
             "at least one node is needed"

@@ -35,7 +35,7 @@ def in_bytes(strategies: Strategies, elements: Array) -> Array:
 
 
 def product_width(strategies: Strategies) -> Array:
-    """Return the width of what is kept for a product's weight gradient, over that of an element."""
+    """Return the bytes of an input stored for the weight gradient, relative to an element's."""
     return np.where(strategies.narrow, LOW_PRECISION, 1.0)
 
 

@@ -63,7 +63,7 @@ EXPERT_LAYOUT: Mapping[str, float] = {
     "expert_tensor_parallel": 1.0,
     **{f"recompute_{module}": 0.0 for module in RECOMPUTED},
 }
-"""Columns of a layout of experts, and of what is recomputed of a layer, with their usual values."""
+"""Columns of expert parallelism and of recomputed modules, with their default values."""
 
 STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 """Columns that are a lattice's own."""
@@ -143,8 +143,7 @@ class Columns:
 
     @classmethod
     def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
-        """Return all columns from those that are `known`; what ABSENT names may be missing,
-        and the columns of choices that nothing was said of."""
+        """Return all columns, with defaults (ABSENT, and 0 for choices) for those not `known`."""
         whole = {**dict.fromkeys(CHOICES, 0.0), **ABSENT, **known}
         values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
         return cls(values=values, rows=rows)

@@ -1,4 +1,4 @@
-"""Clusters: how to request jobs and what they need there, as TOML that a site's users share.
+"""Cluster profiles: job options and environments, as TOML files that a site's users share.
 
 To add a built-in one, add a file to `profiles/`; its name without `.toml` is the profile's.
 """

@@ -1,4 +1,4 @@
-"""What a cluster needs to be told with every job, and what a job finds there.
+"""Settings of a cluster: options of every job, and the environment on its nodes.
 
 A profile is not validated here; `profile_from_dict` validates a user's tables.
 """

@@ -33,7 +33,7 @@ class Samples:
 
     @property
     def ranks(self) -> int:
-        """Those that have different tokens, of all replicas."""
+        """Ranks with different tokens: every part of a sequence in every replica."""
         return self.replicas * self.parts
 
     def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -37,8 +37,7 @@ class RankGroup:
         return min(self.rank * width, count), min((self.rank + 1) * width, count)
 
     def swapped(self, x: Tensor) -> Tensor:
-        """Return what each rank has for this one, of shape (size, …), from what this rank has for
-        each, of the same shape."""
+        """Exchange slices: send `x[i]` to rank i; return those received, shape (size, …) as `x`."""
         if self.size == 1:
             return x
         received = torch.empty_like(x)

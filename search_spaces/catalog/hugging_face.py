@@ -29,7 +29,7 @@ BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """What one family of configurations calls each figure; None where it has none.
+    """Key of each field in the `config.json` of one family of models; None: the family has none.
 
     Attributes:
         experts: the number of routed experts.

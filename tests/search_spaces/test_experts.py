@@ -59,28 +59,6 @@ def test_experts_divide_the_replicas_and_not_the_world() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "within", "stays"),
-    [
-        ("tensor_parallel", 8, 2, True),
-        ("data_parallel", 8, 2, False),
-        ("expert_parallel", 8, 8, True),
-        ("expert_parallel", 4, 4, False),
-        ("expert_data_parallel", 32, 4, True),
-        ("expert_data_parallel", 8, 1, False),
-        ("pipeline_parallel", 32, 1, False),
-        ("pipeline_parallel", 64, 2, True),
-    ],
-)
-def test_what_lies_within_a_domain(name: str, gpus: int, within: int, stays: bool) -> None:
-    """By listing the ranks of the first group."""
-    sizes = {"tensor_parallel": 2, "context_parallel": 2, "pipeline_parallel": 2}
-    groups = ParallelGroups(**sizes, expert_parallel=8, world_size=64)
-    ranks = np.arange(groups.sizes[name]) * groups.strides[name]
-    assert np.count_nonzero(ranks < gpus) == within == groups.within(name, gpus=gpus)
-    assert (ranks[-1] < gpus) == stays == groups.stays_within(name, gpus=gpus)
-
-
-@pytest.mark.parametrize(
     ("changes", "program", "rule", "words"),
     [
         ({"expert_parallel": 16}, ANY_PROGRAM, None, ""),
