@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from evaluators import processes
 from evaluators.trainer.libraries import environment, load
 from evaluators.trial import TrialRequest
 from evaluators.trial_files import request_as_dict, request_from_dict
+from tests.patience import PATIENCE_S
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "AdamW": {},
@@ -67,8 +69,10 @@ class ForkedRanks(AbstractContextManager["ForkedRanks"]):
         steps: int,
         optimizers: Sequence[str] = tuple(OPTIMIZERS),
         plant: float = 1.0,
+        limit_s: float = PATIENCE_S,
     ) -> Trained:
-        """Train a layout at its own GAS.
+        """Train a layout at its own GAS. Ranks that hang fail the test after `limit_s`, and with
+        them the warm process ends.
 
         Args:
             plant: a factor of the experts' gradients, an error on purpose.
@@ -87,8 +91,17 @@ class ForkedRanks(AbstractContextManager["ForkedRanks"]):
         assert self.process.stdout
         self.process.stdin.write(json.dumps(task) + "\n")
         self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        assert answer is not None, (folder / "log").read_text()[-5000:]
+        answered, _, _ = select.select([self.process.stdout], [], [], limit_s)
+        if not answered:
+            self.process.kill()
+        answer = json.loads(self.process.stdout.readline() or "null")
+        log = folder / "log"
+        assert answer is not None, (
+            f"no answer within {limit_s:g} s"
+            if not answered
+            else "a rank failed, or the process of all",
+            log.read_text()[-5000:] if log.exists() else "",
+        )
         return Trained(**answer)
 
     def __exit__(self, *_: object) -> Literal[False]:

@@ -18,6 +18,7 @@ import pytest
 from search_spaces.transformer import Experts, LatentAttention, Transformer
 from tests.evaluators.local.trials import LLAMA, request, strategy
 from tests.evaluators.trainer.forked_ranks import ForkedRanks, Trained
+from tests.patience import PATIENCE_S
 
 STEPS = 5
 GLOBAL_BATCH = 4
@@ -133,6 +134,14 @@ def test_every_layout_has_the_same_losses(
     expected = alone(layout).losses
     for optimizer, losses in train(layout).losses.items():
         assert losses == pytest.approx(expected[optimizer], abs=1e-5), optimizer
+
+
+def test_ranks_that_do_not_answer_fail_within_their_limit(tmp_path: Path) -> None:
+    asked = request(Path(), strategy(), ranks=1, transformer=MIXTURE)
+    with ForkedRanks(tmp_path) as ranks:
+        with pytest.raises(AssertionError, match="no answer within 0 s"):
+            ranks.train(asked, steps=STEPS, limit_s=0.0)
+        assert ranks.process.wait(PATIENCE_S) < 0
 
 
 def test_gradients_of_experts_that_are_twice_as_large_are_seen(
