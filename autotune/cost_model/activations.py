@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.cost_model.columns import Array
+from autotune.cost_model.columns import Array, Rows, taken
 from autotune.cost_model.strategies import Strategies
 
 LOW_PRECISION = 0.5
@@ -25,6 +25,12 @@ ROUTING_BYTES = 4.0
 ROUTER_BYTES = 9.0
 """Of one token and expert: the router's logits and probabilities in fp32, and a map of bits."""
 
+COMPILED_COPIES = 2.0
+"""Times as much for logits where a compiler fuses the loss: its kernels write each step's result
+beside the one before, in fp32, where Megatron-LM's own loss overwrites it."""
+
+PREDICTION_BYTES = 4.0
+"""For each token and vocabulary entry of one more predicted token: its logits' softmax in fp32."""
 
 SOFTMAX_SHARE = 0.4
 """Of a stored score's bytes, those of the softmax's result; the rest is its dropout's."""
@@ -140,6 +146,8 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
 def score_activations(strategies: Strategies) -> Array:
     """Return bytes of one layer's score matrix where it is stored at all, `5 a s^2 b / t`, of which
     dropout has 3: flash attention never writes it."""
+    if strategies.flash.all():
+        return np.zeros(())
     parameters = strategies.parameters
     heads = strategies.columns["num_attention_heads"]
     pairs = strategies.tokens * strategies.seq_length * heads / strategies.tensor_parallel
@@ -162,21 +170,33 @@ def kept_products(strategies: Strategies) -> Array:
     return strategies.parameters.activation_bytes * strategies.hidden_bytes * kept
 
 
+def logits_memory(strategies: Strategies) -> Array:
+    """Return bytes of the last stage's logits, cut by TP: Megatron's loss is parallel over the
+    vocabulary. Each depth of multi-token prediction keeps its softmax beside them."""
+    entries = strategies.tokens * strategies.padded_vocabulary
+    copies = np.where(strategies.flag("compiled_loss"), COMPILED_COPIES, 1.0)
+    predictions = PREDICTION_BYTES * strategies.columns["mtp_layers"]
+    return (strategies.parameters.logits_bytes * copies + predictions) * entries
+
+
 @dataclass(frozen=True)
 class KeptBytes:
-    """Bytes that one layer keeps of one micro-batch, with what is recomputed left out.
+    """Bytes of one micro-batch: what a layer keeps for the backward pass, with what is recomputed
+    left out, and what lives for a moment.
 
     Attributes:
         dense: a layer with a dense MLP.
         expert, routed: a layer with experts: of all tokens, and of those that its experts got; None
             for models without.
-        lost: what the layer that loses most would keep beside, were nothing recomputed.
+        passing: what lives only while a layer is recomputed, of the layer where that is most.
+        logits: of the last stage; they are gone when the first layer is differentiated.
     """
 
     dense: Array
     expert: Array | None
     routed: Array | None
-    lost: Array
+    passing: Array
+    logits: Array
 
     @classmethod
     def of(cls, strategies: Strategies) -> KeptBytes:
@@ -189,17 +209,34 @@ class KeptBytes:
         inputs = strategies.element_bytes * strategies.hidden_elements
         linear = dense_layer(strategies)
         whole = scores + (linear if everything is strategies else dense_layer(everything))
-        dense, by_operation = linear + stored, strategies.operation_checkpointing
-        if by_operation.any():
-            dense = np.where(by_operation, kept_products(strategies), dense)
+        dense = linear + stored
+        if strategies.have("operation_checkpointing"):
+            products = kept_products(strategies)
+            dense = np.where(strategies.operation_checkpointing, products, dense)
         dense = np.where(full, inputs, dense)
         lost = np.maximum(whole - dense, 0.0)
-        if not strategies.any_experts:
-            return cls(dense=dense, expert=None, routed=None, lost=lost)
-        common, routed = expert_layer(strategies)
-        whole = scores + np.add(*expert_layer(everything))
-        expert = np.where(full, inputs, common + stored)
-        routed = np.where(full, 0.0, routed)
-        of_experts = np.maximum(whole - expert - routed, 0.0)
-        lost = np.where(strategies.has_experts, of_experts, lost)
-        return cls(dense=dense, expert=expert, routed=routed, lost=lost)
+        expert = routed = None
+        if strategies.any_experts:
+            common, routed = expert_layer(strategies)
+            whole = scores + np.add(*expert_layer(everything))
+            expert = np.where(full, inputs, common + stored)
+            routed = np.where(full, 0.0, routed)
+            of_experts = np.maximum(whole - expert - routed, 0.0)
+            lost = np.where(strategies.has_experts, of_experts, lost)
+        return cls(
+            dense=dense,
+            expert=expert,
+            routed=routed,
+            passing=strategies.parameters.recomputed_layer * lost,
+            logits=logits_memory(strategies),
+        )
+
+    def take(self, rows: Rows) -> KeptBytes:
+        """Return the micro-batches that `rows` point at, one for each."""
+        return KeptBytes(
+            dense=taken(self.dense, rows),
+            expert=None if self.expert is None else taken(self.expert, rows),
+            routed=None if self.routed is None else taken(self.routed, rows),
+            passing=taken(self.passing, rows),
+            logits=taken(self.logits, rows),
+        )

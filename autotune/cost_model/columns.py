@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.dimensions import TABLE, Scalar
+from search_spaces.dimensions import MODULES, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.lattice import Mask as Mask
 from search_spaces.transformer import Transformer
@@ -54,22 +55,25 @@ LAYER_KINDS: Mapping[str, float] = {
 """Columns of a model whose layers are not all alike, named as in `Experts`, `LatentAttention` and
 `Transformer`, with their values for one of equal dense layers."""
 
-RECOMPUTED = ("layernorm", "mla_up_proj", "moe_act", "moe", "mlp")
-"""Modules whose results may be computed again, beside the attention's core (selective
-checkpointing) and the layer (full): a column `recompute_layernorm`, and so on, for each."""
+RECOMPUTED = tuple(f"recompute_{module}" for module in MODULES)
+"""Columns of modules whose results may be computed again, beside the attention's core (selective
+checkpointing) and the layer (full)."""
+
+NARROW = ("fp8", "mxfp8", "nvfp4")
+"""Columns of matrix products in 8 and 4 bits."""
 
 EXPERT_LAYOUT: Mapping[str, float] = {
     "expert_parallel": 1.0,
     "expert_tensor_parallel": 1.0,
-    **{f"recompute_{module}": 0.0 for module in RECOMPUTED},
+    **dict.fromkeys(RECOMPUTED, 0.0),
 }
 """Columns of expert parallelism and of recomputed modules, with their default values."""
 
 STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 """Columns that are a lattice's own."""
 
-CHOICES = {column: (d.name, values) for d in TABLE for column, values in d.columns.items()}
-"""Column -> the dimension and the values of it that it is 1 for."""
+CHOICES = tuple(column for d in TABLE for column in d.columns)
+"""Columns that are 1 for some values of a dimension without an order, and 0 for its others."""
 
 CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_checkpointing")
 """Kinds of recomputation, the last of which no search space has."""
@@ -79,9 +83,7 @@ ABSENT: Mapping[str, float] = {
     **EXPERT_LAYOUT,
     "dropout": 1.0,
     "compiled_loss": 0.0,
-    "fp8": 0.0,
-    "mxfp8": 0.0,
-    "nvfp4": 0.0,
+    **dict.fromkeys(NARROW, 0.0),
     "overlapped_all_to_all": 0.0,
     "cuda_graphs": 0.0,
     "flash_1": 0.0,
@@ -94,7 +96,6 @@ no dropout, a loss that is compiled and not written by hand, matrix products in 
 all-to-all that runs behind computation, CUDA graphs, FlashAttention 1, softmax without a fused
 kernel; norms in one kernel (0: one operation after another); checkpointing that keeps every second
 product and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
-
 
 REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)
 """Columns that follow from a lattice's."""
@@ -129,10 +130,7 @@ class Columns:
             "data_parallel": replicas,
             "zero_shard_gpus": np.maximum(lattice.groups.dense_shards, 1),
             "world_size": lattice.world_size,
-            **{
-                column: _is_one_of(lattice[name], several)
-                for column, (name, several) in CHOICES.items()
-            },
+            **_choices(lattice),
         }
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
@@ -234,18 +232,44 @@ def _settings(lattice: Lattice) -> dict[tuple[str, Scalar], Array]:
     return found
 
 
-def _is_one_of(column: NDArray[Any], values: Sequence[Scalar]) -> Mask:
-    first, *others = values
-    found = column == first
-    for value in others:
-        found |= column == value
-    return np.asarray(found)
+def _choices(lattice: Lattice) -> dict[str, Array]:
+    """Return the columns that are CHOICES. A lattice has few of a dimension's values: once all rows
+    have theirs, the others are not looked for."""
+    chosen: dict[str, Array] = {}
+    for dimension in TABLE:
+        if dimension.columns:
+            where = _occurring(_once_if_fixed(lattice[dimension.name]), dimension.values)
+            for column, values in dimension.columns.items():
+                masks = (where[value] for value in values if value in where)
+                chosen[column] = reduce(np.add, masks, np.zeros(()))
+    return chosen
+
+
+def _occurring(column: NDArray[Any], values: Sequence[Scalar]) -> dict[Scalar, Mask]:
+    """Return where each value is, for those that occur."""
+    where: dict[Scalar, Mask] = {}
+    left = column.size
+    for value in values:
+        if not left:
+            break
+        found = np.asarray(column == value)
+        if count := np.count_nonzero(found):
+            where[value] = found
+            left -= int(count)
+    return where
 
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:
     """Return a column, of shape () where all rows agree: most spaces fix some dimensions, and
     nothing that follows from those alone need be worked out row by row."""
-    return column[0] if len(column) and np.all(column == column[0]) else column
+    if not column.ndim or not len(column) or column[0] != column[-1]:
+        return column
+    return column[0] if np.all(column == column[0]) else column
+
+
+def taken(part: Array, rows: Rows) -> Array:
+    """Return rows of an array's last axis; the array itself where one entry holds for all rows."""
+    return part.take(rows, axis=-1) if part.ndim and part.shape[-1] > 1 else part
 
 
 def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]:
@@ -258,10 +282,14 @@ def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]
         The row at which each combination is met first, shape (k,), and for each row the number of
         its combination, shape (n,).
     """
-    key = np.zeros(rows, dtype=np.int64)
+    key, values = np.zeros(rows, dtype=np.int64), 1
     for column in columns:
         if column.ndim and rows:
-            whole = column.astype(np.int64)
-            key = key * (int(whole.max()) + 1) + whole
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+            size = int(column.max()) + 1
+            key *= size
+            key += column.astype(np.int64)
+            values *= size
+    # Keys of 16 bits are sorted by radix, in a fraction of the time.
+    short = key.astype(np.min_scalar_type(values))
+    _, first, which = np.unique(short, return_index=True, return_inverse=True)
     return first, which

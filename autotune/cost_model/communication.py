@@ -205,32 +205,24 @@ class Copies:
         )
 
 
-def micro_batch_traffic_s(strategies: Strategies, copies: Copies) -> Array:
-    """Return seconds of what ZeRO sends with every micro-batch.
+def traffic_s(strategies: Strategies, copies: Copies) -> tuple[Array, Array]:
+    """Return seconds of what replicas send with every micro-batch, and once in each step.
 
-    Stage 3 gathers the weights forward and again backward and scatters the gradients, `3 N`, unless
-    a pipeline keeps them gathered; stage 2 scatters the gradients of each micro-batch (DeepSpeed,
-    `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation boundary).
-    """
-    once = copies.ring_time_s(strategies, copies.shards)
-    stage = strategies.zero_stage
-    times = np.where((stage == 3) & ~strategies.gathered_once, 3.0, np.where(stage == 2, 1.0, 0.0))
-    return once * times
-
-
-def step_traffic_s(strategies: Strategies, copies: Copies) -> Array:
-    """Return seconds of what is sent once in each step.
-
-    An all-reduce of the gradients (stage 0), or their reduce-scatter over all replicas and an
-    all-gather of the new weights over those that share them (stage 1); stage 2 has the latter
+    With every micro-batch, stage 3 gathers the weights forward and again backward and scatters the
+    gradients, `3 N`, unless a pipeline keeps them gathered; stage 2 scatters the gradients
+    (DeepSpeed, `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation
+    boundary). Once in a step, stage 0 all-reduces the gradients; stage 1 reduce-scatters them over
+    all replicas and all-gathers the new weights over those that share them; stage 2 has the latter
     alone, stage 3 both where a pipeline keeps the gathered weights.
     """
-    stage = strategies.zero_stage
-    reduce = copies.ring_time_s(strategies, copies.replicas)
-    shards = np.where(stage == 0, copies.replicas, copies.shards)
-    gather = copies.ring_time_s(strategies, shards)
-    both = (stage <= 1) | strategies.gathered_once
-    return np.where(both, reduce, 0.0) + np.where(both | (stage == 2), gather, 0.0)
+    stage, once = strategies.zero_stage, strategies.gathered_once
+    over_all = copies.ring_time_s(strategies, copies.replicas)
+    over_shards = copies.ring_time_s(strategies, copies.shards)
+    times = np.where((stage == 3) & ~once, 3.0, np.where(stage == 2, 1.0, 0.0))
+    both = (stage <= 1) | once
+    gathered = np.where(stage == 0, over_all, over_shards)
+    reduced = np.where(both, over_all, 0.0)
+    return over_shards * times, reduced + np.where(both | (stage == 2), gathered, 0.0)
 
 
 def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> Array:

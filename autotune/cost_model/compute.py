@@ -166,7 +166,10 @@ def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
 def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Return seconds, forward and backward, of a layer's attention between query and value,
     projections apart."""
-    fused, plain = flash_attention_time_s(strategies), plain_attention_time_s(strategies)
+    fused = flash_attention_time_s(strategies)
+    if strategies.flash.all():
+        return fused
+    plain = plain_attention_time_s(strategies)
     return (
         np.where(strategies.flash, fused[0], plain[0]),
         np.where(strategies.flash, fused[1], plain[1]),
@@ -206,7 +209,7 @@ def reached_share(strategies: Strategies) -> Array:
     """Return the share of the causal half's pairs that a layer reaches, mean over layers: with a
     window of `w` tokens, `2w/s` of them."""
     layers, window = strategies.columns["window_layers"], strategies.columns["attention_window"]
-    if not (layers > 0).any():
+    if not strategies.have("window_layers"):
         return np.ones(())
     reached = np.minimum(2.0 * (window + WINDOW_TILE) / strategies.seq_length, 1.0)
     windowed = layers / strategies.num_layers

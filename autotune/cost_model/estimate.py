@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autotune.cost_model.activations import KeptBytes
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.memory import memory_parts
@@ -94,23 +95,26 @@ def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the parts of time (s) and of memory (GiB) of strategies of one model, each of shape
     (n,).
 
-    What a micro-batch costs is worked out once for all strategies that share it: most differ in
-    stages, accumulation or nodes alone.
+    What a micro-batch takes and keeps is worked out once for all strategies that share it: most
+    differ in stages, accumulation or nodes alone.
     """
     first, which = sharing_micro_batch(strategies)
-    shared = MicroBatch.of(strategies.take(first))
+    sharing = strategies.take(first)
+    micro_batch, kept = MicroBatch.of(sharing), KeptBytes.of(sharing)
     n = len(strategies.columns)
     times: dict[str, Array] = {}
     memory: dict[str, Array] = {}
     for start in range(0, max(n, 1), BLOCK):
         rows = slice(start, min(start + BLOCK, n))
-        block = strategies.take(rows)
-        gib = {name: size * (1.0 / GIB) for name, size in memory_parts(block).items()}
-        _write(gib, memory, rows, n)
-        _write(time_parts(block, shared.take(which[rows])), times, rows, n)
+        block, shared = strategies.take(rows), which[rows]
+        sizes = memory_parts(block, kept.take(shared))
+        _write(sizes, memory, rows, n, scale=1.0 / GIB)
+        _write(time_parts(block, micro_batch.take(shared)), times, rows, n)
     return times, memory
 
 
-def _write(parts: Mapping[str, Array], into: dict[str, Array], rows: slice, n: int) -> None:
+def _write(
+    parts: Mapping[str, Array], into: dict[str, Array], rows: slice, n: int, *, scale: float = 1.0
+) -> None:
     for name, values in parts.items():
-        into.setdefault(name, np.empty(n))[rows] = values
+        np.multiply(values, scale, out=into.setdefault(name, np.empty(n))[rows])

@@ -21,22 +21,6 @@ from autotune.cost_model.strategies import GIB, Strategies, total
 MOST_ENDS = 2
 """Stages of a pipeline that has none between its first and its last."""
 
-COMPILED_COPIES = 2.0
-"""Times as much for logits where a compiler fuses the loss: its kernels write each step's result
-beside the one before, in fp32, where Megatron-LM's own loss overwrites it."""
-
-PREDICTION_BYTES = 4.0
-"""For each token and vocabulary entry of one more predicted token: its logits' softmax in fp32."""
-
-
-def logits_memory(strategies: Strategies) -> Array:
-    """Return bytes of the last stage's logits, cut by TP: Megatron's loss is parallel over the
-    vocabulary. Each depth of multi-token prediction keeps its softmax beside them."""
-    entries = strategies.tokens * strategies.padded_vocabulary
-    copies = np.where(strategies.flag("compiled_loss"), COMPILED_COPIES, 1.0)
-    predictions = PREDICTION_BYTES * strategies.columns["mtp_layers"]
-    return (strategies.parameters.logits_bytes * copies + predictions) * entries
-
 
 def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) -> Array:
     """Return the micro-batches that a stage keeps at once.
@@ -49,8 +33,11 @@ def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) 
         return np.ones(())
     p, v = strategies.pipeline_parallel, strategies.virtual_stages
     after = p - 1.0 if first else 0.0 if last else p - 2.0
-    interleaved = (2.0 * after + (v - 1.0) * p + 1.0) / v
-    return np.minimum(strategies.micro_batches, np.where(v > 1, interleaved, after + 1.0))
+    most = after + 1.0
+    if strategies.interleaved.any():
+        warm_up = (2.0 * after + (v - 1.0) * p + 1.0) / v
+        most = np.where(strategies.interleaved, warm_up, most)
+    return np.minimum(strategies.micro_batches, most)
 
 
 @dataclass(frozen=True)
@@ -58,31 +45,24 @@ class StageTerms:
     """Bytes that stages are put together from.
 
     Attributes:
-        kept: what one layer keeps of one micro-batch for its backward pass.
-        passing: what lives only while a layer is recomputed.
-        logits: of one micro-batch; they are gone when the first layer is differentiated.
+        kept: of one micro-batch.
         states: for each parameter of a rank but the routed experts'.
         expert_states: for each parameter of those; None for models without.
         gathered, context: of any stage.
     """
 
     kept: KeptBytes
-    passing: Array
-    logits: Array
     states: StateBytes
     expert_states: StateBytes | None
     gathered: Array
     context: Array
 
     @classmethod
-    def of(cls, strategies: Strategies) -> StageTerms:
-        kept = KeptBytes.of(strategies)
+    def of(cls, strategies: Strategies, kept: KeptBytes | None) -> StageTerms:
         experts = strategies.any_experts
         shards = strategies.expert_shards if experts else None
         return cls(
-            kept=kept,
-            passing=strategies.parameters.recomputed_layer * kept.lost,
-            logits=logits_memory(strategies),
+            kept=kept or KeptBytes.of(strategies),
             states=state_bytes(strategies),
             expert_states=state_bytes(strategies, shards=shards) if experts else None,
             gathered=gather_memory(strategies),
@@ -100,15 +80,15 @@ def stage_memory(
     recomputed, whichever is more.
     """
     n = stage_parameters(strategies, first=first, last=last)
-    logits = terms.logits if last else np.zeros(())
-    logits_last = logits >= terms.passing
+    logits = terms.kept.logits if last else np.zeros(())
+    logits_last = logits >= terms.kept.passing
     parts = {
         "parameters": terms.states.parameters * n,
         "gradients": terms.states.gradients * n,
         "optimizer": terms.states.optimizer * n,
         **_expert_states(strategies, terms, first=first, last=last),
         **_activations(strategies, terms.kept, first=first, last=last),
-        "recomputation": np.where(logits_last, 0.0, terms.passing),
+        "recomputation": np.where(logits_last, 0.0, terms.kept.passing),
         "logits": np.where(logits_last, logits, 0.0),
         "zero3_gather": terms.gathered,
     }
@@ -150,18 +130,21 @@ def context_memory(strategies: Strategies) -> Array:
     return GIB * (parameters.context_gib + parameters.communicator_gib * communicators)
 
 
-def memory_parts(strategies: Strategies) -> dict[str, Array]:
+def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[str, Array]:
     """Return the parts of the fullest stage: without a pipeline the one, else the first, the second
     or the last one.
 
     The first has the most micro-batches in flight, the last the logits; those between hold less
     than the first, but for the second where the first has the layers without experts.
+
+    Args:
+        kept: of each strategy's micro-batches, where they were worked out before.
     """
-    terms = StageTerms.of(strategies)
+    terms = StageTerms.of(strategies, kept)
     if not strategies.has_pipeline.any():
         return stage_memory(strategies, terms, first=True, last=True)
     fullest = stage_memory(strategies, terms, first=True, last=False)
-    if (strategies.has_experts & (strategies.columns["dense_layers"] > 0)).any():
+    if strategies.have("dense_layers"):
         second = stage_memory(strategies, terms, first=False, last=False)
         between = strategies.pipeline_parallel > MOST_ENDS
         fullest = _chosen(between & (total(second) > total(fullest)), second, fullest)
@@ -176,7 +159,7 @@ def memory_parts(strategies: Strategies) -> dict[str, Array]:
 def last_stage_parts(strategies: Strategies) -> dict[str, Array]:
     """Return the parts of the last stage, which a program's last rank tells; of the one stage
     without a pipeline."""
-    terms = StageTerms.of(strategies)
+    terms = StageTerms.of(strategies, None)
     last = stage_memory(strategies, terms, first=False, last=True)
     whole = stage_memory(strategies, terms, first=True, last=True)
     return _chosen(strategies.has_pipeline, last, whole)

@@ -7,7 +7,7 @@ stacks together; calibration moves them to one machine and stack.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -409,7 +409,7 @@ class Parameters:
     ) -> Parameters:
         """Return the general knowledge of the machine's kind of GPU, found by its name, and of
         programs that are tuned so far and keep such states."""
-        widths = {name: width for name, width in asdict(states).items() if width is not None}
+        widths = {name: width for name, width in vars(states).items() if width is not None}
         if "gradient_bytes" in widths:
             widths["full_gradient_bytes"] = widths["gradient_bytes"]
         if is_cpu(machine):

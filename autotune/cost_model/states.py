@@ -83,7 +83,7 @@ def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Ar
     layers = np.floor(whole) if last and not first else strategies.stage_layers
     predicting = strategies.columns["mtp_layers"] if last else np.zeros(())
     if not strategies.any_experts:
-        return (layers + predicting if predicting.any() else layers), np.zeros(())
+        return (layers + predicting if strategies.have("mtp_layers") else layers), np.zeros(())
     stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else 1.0
     part = layers / strategies.virtual_stages
     dense = np.clip(strategies.columns["dense_layers"] - stage * part, 0.0, part)
@@ -115,7 +115,7 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
         positions = strategies.seq_length * h
         parameters = parameters + embedding + np.where(strategies.has_biases, positions, 0.0)
     predicting = strategies.columns["mtp_layers"]
-    if last and predicting.any():
+    if last and strategies.have("mtp_layers"):
         own = h * (2.0 * h / strategies.tensor_parallel + 3.0)
         parameters = parameters + predicting * own
         if not first:

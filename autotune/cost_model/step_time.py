@@ -8,7 +8,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from autotune.cost_model import communication, compute
-from autotune.cost_model.columns import EXPERT_LAYOUT, Array, Rows, distinct
+from autotune.cost_model.columns import EXPERT_LAYOUT, Array, Rows, distinct, taken
 from autotune.cost_model.layers import mean_block
 from autotune.cost_model.states import fullest_routed_parameters, fullest_stage_parameters
 from autotune.cost_model.strategies import Strategies, total
@@ -72,16 +72,11 @@ class MicroBatch:
     def take(self, rows: Rows) -> MicroBatch:
         """Return the micro-batches that `rows` point at, one for each."""
         return MicroBatch(
-            layer={name: _taken(part, rows) for name, part in self.layer.items()},
-            first=_taken(self.first, rows),
-            last=_taken(self.last, rows),
-            transfer=_taken(self.transfer, rows),
+            layer={name: taken(part, rows) for name, part in self.layer.items()},
+            first=taken(self.first, rows),
+            last=taken(self.last, rows),
+            transfer=taken(self.transfer, rows),
         )
-
-
-def _taken(part: Array, rows: Rows) -> Array:
-    """Return the rows of a part, which has one or none where it is the same for all."""
-    return part[..., rows] if part.ndim and part.shape[-1] > 1 else part
 
 
 def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
@@ -160,15 +155,9 @@ def last_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
     """Return seconds of what the last stage does besides its layers: logits, and a layer and logits
     more for each depth of multi-token prediction."""
     predicting = strategies.columns["mtp_layers"]
-    if not predicting.any():
+    if not strategies.have("mtp_layers"):
         return micro_batch.last
     return micro_batch.last + predicting * (micro_batch.layer_s + micro_batch.last)
-
-
-def slowest_stage_time_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
-    """Return seconds of one micro-batch on the slowest stage, its transfers included."""
-    ends = ends_of_slowest(strategies, micro_batch)
-    return strategies.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
 
 
 def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: Array) -> Array:
@@ -199,10 +188,15 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
         held.append(communication.Copies.experts(strategies, routed))
     every_micro_batch, every_step, optimizer = (
         reduce(np.add, times)
-        for times in (
-            [communication.micro_batch_traffic_s(strategies, copies) for copies in held],
-            [communication.step_traffic_s(strategies, copies) for copies in held],
-            [compute.optimizer_time_s(strategies, copies) for copies in held],
+        for times in zip(
+            *(
+                (
+                    *communication.traffic_s(strategies, copies),
+                    compute.optimizer_time_s(strategies, copies),
+                )
+                for copies in held
+            ),
+            strict=True,
         )
     )
     exposed_micro_batch = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
@@ -221,9 +215,10 @@ def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Arr
     m = strategies.micro_batches
     layers = m * strategies.stage_layers
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
-    parts["embedding_and_logits"] = m * ends_of_slowest(strategies, micro_batch)
+    ends = ends_of_slowest(strategies, micro_batch)
+    parts["embedding_and_logits"] = m * ends
     parts["pipeline_transfer"] = m * micro_batch.transfer
-    slowest = slowest_stage_time_s(strategies, micro_batch)
+    slowest = strategies.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
     bubble = bubble_time_s(strategies, micro_batch, slowest=slowest)
     parts["pipeline_bubble"] = bubble
     parts["stragglers"] = communication.straggling_share(strategies) * (m * slowest + bubble)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows
+from autotune.cost_model.columns import NARROW, RECOMPUTED, Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.groups import ParallelGroups
 from search_spaces.machine import Machine
@@ -23,7 +23,14 @@ VOCABULARY_MULTIPLE = 128
 
 def total(parts: Mapping[str, Array]) -> Array:
     """Return the sum of all parts."""
-    return reduce(np.add, parts.values())
+    whole, *others = parts.values()
+    own = False
+    for part in others:
+        # In place as soon as the sum is an array of its own: a new one costs as much as the sum.
+        fits = own and whole.ndim and part.shape in ((), whole.shape)
+        whole = np.add(whole, part, out=whole if fits else None)
+        own = True
+    return whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +47,10 @@ class Strategies:
 
     def flag(self, name: str) -> Mask:
         return np.asarray(self.columns[name] > 0)
+
+    def have(self, *names: str) -> bool:
+        """Return whether any strategy has one of these columns above 0."""
+        return any(self.columns[name].any() for name in names)
 
     @cached_property
     def groups(self) -> ParallelGroups:
@@ -76,6 +87,10 @@ class Strategies:
     @property
     def virtual_stages(self) -> Array:
         return self.columns["virtual_stages"]
+
+    @cached_property
+    def interleaved(self) -> Mask:
+        return np.asarray(self.virtual_stages > 1)
 
     @property
     def zero_stage(self) -> Array:
@@ -127,7 +142,7 @@ class Strategies:
 
     @cached_property
     def any_experts(self) -> bool:
-        return bool(self.has_experts.any())
+        return self.have("num_experts")
 
     @cached_property
     def latent(self) -> Mask:
@@ -136,18 +151,16 @@ class Strategies:
 
     @cached_property
     def any_latent(self) -> bool:
-        return bool(self.latent.any())
+        return self.have("kv_rank")
 
     @cached_property
     def any_mamba(self) -> bool:
-        return bool(self.flag("mamba_layers").any())
+        return self.have("mamba_layers")
 
     @cached_property
     def of_equal_layers(self) -> bool:
         """Whether all layers are those of GPT or Llama, with nothing of them recomputed apart."""
-        modules = (f"recompute_{module}" for module in RECOMPUTED)
-        other = self.any_experts or self.any_latent or self.any_mamba or self.narrow.any()
-        return not (other or any(self.flag(name).any() for name in modules))
+        return not self.have("num_experts", "kv_rank", "mamba_layers", *NARROW, *RECOMPUTED)
 
     @cached_property
     def mamba_share(self) -> Array:
@@ -214,10 +227,9 @@ class Strategies:
 
     def without_recomputation(self) -> Strategies:
         """Return the same with no module recomputed; itself where none is."""
-        names = [f"recompute_{module}" for module in RECOMPUTED]
-        if not any(self.flag(name).any() for name in names):
+        if not self.have(*RECOMPUTED):
             return self
-        values = {**self.columns.values, **dict.fromkeys(names, np.zeros(()))}
+        values = {**self.columns.values, **dict.fromkeys(RECOMPUTED, np.zeros(()))}
         return Strategies(replace(self.columns, values=values), self.machine, self.parameters)
 
     @cached_property
@@ -304,7 +316,7 @@ class Strategies:
     @cached_property
     def uneven(self) -> Mask:
         """Whether stages hold different numbers of layers."""
-        return np.asarray(np.mod(self.num_layers, self.pipeline_parallel) != 0)
+        return np.asarray(self.stage_layers * self.pipeline_parallel != self.num_layers)
 
     @cached_property
     def peak_flops(self) -> Constant:
@@ -318,9 +330,13 @@ class Strategies:
         return np.asarray(self.flag("fp8") | self.flag("mxfp8") | self.flag("nvfp4"))
 
     @cached_property
+    def any_narrow(self) -> bool:
+        return self.have(*NARROW)
+
+    @cached_property
     def elements_at_once(self) -> Array:
         """Elements that matrix units multiply in the time of one of 16 bits."""
-        if not self.narrow.any():
+        if not self.any_narrow:
             return np.ones(())
         return np.where(self.flag("nvfp4"), 4.0, np.where(self.narrow, 2.0, 1.0))
 
@@ -332,7 +348,7 @@ class Strategies:
     @cached_property
     def gemm_flops(self) -> Constant:
         """The same in the strategies' precision, by the machine's peak for it."""
-        if not self.narrow.any():
+        if not self.any_narrow:
             return self.wide_gemm_flops
         eight, four = self.parameters.fp8_gain, self.parameters.fp4_gain
         rate: Constant = np.ones(())

@@ -194,8 +194,7 @@ def test_what_each_zero_stage_sends(
     one, n = on_a100(layout), np.array(1e9)
     copies = communication.Copies.unrouted(one, n)
     ring = communication.replica_ring_time_s(one, parameters_of_rank=n, group=one.replicas)
-    with_each = communication.micro_batch_traffic_s(one, copies)
-    with_step = communication.step_traffic_s(one, copies)
+    with_each, with_step = communication.traffic_s(one, copies)
     assert with_each[0] == pytest.approx(each * ring[0])
     assert with_step[0] == pytest.approx(once * ring[0])
 
@@ -205,7 +204,7 @@ def test_zero_over_a_part_of_the_replicas() -> None:
     layout = strategy(tensor_parallel=8, pipeline_parallel=1, num_nodes=8)
     one = on_a100(layout, zero_shard_gpus=2.0)
     copies = communication.Copies.unrouted(one, np.array(1e9))
-    seconds = communication.step_traffic_s(one, copies)
+    _, seconds = communication.traffic_s(one, copies)
     assert seconds[0] == pytest.approx((7 / 8 + 1 / 2) * 2e9 / NIC)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.calibration.quantity import Quantity
 from autotune.cost_model import Parameters, activations, states
-from autotune.cost_model.memory import logits_memory, memory_parts, micro_batches_in_flight
+from autotune.cost_model.activations import logits_memory
+from autotune.cost_model.memory import memory_parts, micro_batches_in_flight
 from autotune.cost_model.strategies import Strategies, total
 from search_spaces.catalog import load_model
 from search_spaces.program import StateWidths
@@ -78,7 +79,7 @@ def test_what_a_layer_with_experts_keeps(
     assert kept.routed[0] == pytest.approx(
         own * 8 * 1.25 * (2 * 2048 + 6 * 768 + 4) * routed, rel=1e-9
     )
-    assert (kept.lost[0] > 0) == bool(recomputed)
+    assert (kept.passing[0] > 0) == bool(recomputed)
 
 
 def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:

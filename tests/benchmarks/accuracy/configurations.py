@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotune.cost_model.columns import RECOMPUTED, Columns
+from autotune.cost_model.columns import Columns
+from search_spaces.dimensions import MODULES
 from search_spaces.machine import NARROW_PEAKS
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import PublishedRow
@@ -157,7 +158,7 @@ def modules(row: PublishedRow) -> list[str]:
 
 def recomputed_modules(row: PublishedRow) -> dict[str, float]:
     named = modules(row)
-    return {f"recompute_{name}": float(name in named) for name in RECOMPUTED}
+    return {f"recompute_{name}": float(name in named) for name in MODULES}
 
 
 def data_parallel(row: PublishedRow) -> float:

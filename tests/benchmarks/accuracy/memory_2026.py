@@ -16,11 +16,12 @@ import numpy as np
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity, memory_gib
 from autotune.calibration.sample import Sample
-from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask
+from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.memory import last_stage_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.catalog import load_machine
+from search_spaces.dimensions import MODULES
 from search_spaces.program import USUAL_STATES, StateWidths
 from tests.benchmarks.accuracy import tables
 from tests.benchmarks.accuracy.configurations import usual_zero
@@ -203,7 +204,7 @@ def _values(row: PublishedRow) -> dict[str, float]:
         "flash_attention": float(not unfused),
         "full_checkpointing": float(row["recompute_granularity"] == "full"),
         "selective_checkpointing": float(selective and "core_attn" in modules),
-        **{f"recompute_{name}": float(selective and name in modules) for name in RECOMPUTED},
+        **{f"recompute_{name}": float(selective and name in modules) for name in MODULES},
         "fp8": float(row["precision"] == "fp8"),
         "fp32": float(row["precision"] == "fp32"),
     }

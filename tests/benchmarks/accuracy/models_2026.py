@@ -13,7 +13,8 @@ from itertools import chain
 
 import numpy as np
 
-from autotune.cost_model.columns import RECOMPUTED, Array, Rows
+from autotune.cost_model.columns import Array, Rows
+from search_spaces.dimensions import MODULES
 from tests.benchmarks.accuracy.configurations import data_parallel, modules, no_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, unknown_gpu
@@ -36,7 +37,7 @@ def _partly_recomputed(row: PublishedRow) -> bool:
 
 
 def _unknown_module(row: PublishedRow) -> bool:
-    return not set(modules(row)) <= {*RECOMPUTED, CORE}
+    return not set(modules(row)) <= {*MODULES, CORE}
 
 
 def _contradictory(row: PublishedRow) -> bool:
