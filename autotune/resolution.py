@@ -21,6 +21,7 @@ from autotune.schemas import (
     SpaceSpec,
     StrategyShape,
 )
+from search_spaces.automatic import powers_of_two
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import (
     load_machine,
@@ -29,7 +30,7 @@ from search_spaces.catalog import (
     machine_from_table,
     model_from_table,
 )
-from search_spaces.dimensions import DIMENSIONS, powers_of_two
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities

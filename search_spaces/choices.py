@@ -7,20 +7,13 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from search_spaces.automatic import AutomaticFor, powers_of_two
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimensions import (
-    BY_NAME,
-    DIVIDING,
-    LARGEST_WHOLE,
-    MEMORY_FOR_TIME,
-    AutomaticFor,
-    Scalar,
-    default_precision,
-    powers_of_two,
-)
+from search_spaces.dimensions import BY_NAME, DIVIDING, LARGEST_WHOLE, MEMORY_FOR_TIME, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.groups import ParallelGroups
 from search_spaces.machine import Machine
+from search_spaces.precision import default_precision
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
 

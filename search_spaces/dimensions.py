@@ -7,59 +7,20 @@ field and its rules, is therefore known everywhere.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-from search_spaces.machine import Machine
-from search_spaces.transformer import Transformer
-
-if TYPE_CHECKING:
-    from search_spaces.program import ProgramCapabilities
+from search_spaces import automatic
+from search_spaces.automatic import AutomaticFor
+from search_spaces.precision import FP8, NARROW
+from search_spaces.transformer import MODULES, RECOMPUTED_SETS, ActivationCheckpointing
 
 Scalar: TypeAlias = int | float | bool | str
 """A value of a dimension; a number with a fraction of one of the trainer's own alone."""
 
 LARGEST_WHOLE = 1_000_000
-
-MODULES = ("layernorm", "mla_up_proj", "moe_act", "moe", "mlp")
-"""Parts of a layer that may be recomputed alone, as Megatron Core names them: its norms, the
-up-projections of latent attention, the experts' activation functions, whole experts with their
-router, the dense MLP."""
-
-RECOMPUTED_SETS = (
-    *MODULES,
-    "layernorm+moe_act",
-    "layernorm+moe",
-    "mla_up_proj+mlp",
-    "layernorm+mla_up_proj+mlp+moe_act",
-)
-"""Sets of them that published runs recompute, joined by `+`."""
-
-FP8 = ("fp8", "fp8_current", "fp8_blockwise")
-"""8-bit formats with one scale for a whole tensor, from the steps before (delayed) or the tensor
-itself (current), or one for each block of 128 numbers."""
-
-NARROW = (*FP8, "mxfp8", "nvfp4")
-"""Precisions below 16 bits; the last two have one scale for 32 or 16 numbers."""
-
-GPUS_WITH: Mapping[str, tuple[str, ...]] = {
-    "fp8": ("H100", "H200", "H800", "H20", "GH200", "MI300", "MI325", "MI350", "MI355"),
-    "mxfp8": ("MI350", "MI355"),
-    "nvfp4": (),
-}
-"""Narrow format -> GPUs that compute in it, besides BLACKWELL, which has all."""
-
-BLACKWELL = ("B200", "B300")
-
-WITHOUT_BF16 = ("P100", "V100", "T4")  # GPUs from before Ampere
-LARGEST_AUTOMATIC_MICRO_BATCH = 16
-LARGEST_AUTOMATIC_STAGES = 4
-LONG_SEQUENCE = 16384  # tokens from which on published runs cut sequences over GPUs
-LEAST_PART_OF_SEQUENCE = 4096  # tokens of a GPU in them: 16k on 4, 128k on 16
-LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
 
 Part = Literal["layout", "batch", "switch", "nodes", "numbers"]
 """What a dimension decides: how a model is cut, how samples are, which kernels and schedules run,
@@ -68,20 +29,6 @@ how many nodes there are, or which numbers the training computes with."""
 MemoryEffect = Literal["less", "more", "either", "derived"]
 """What a larger value does to a GPU's memory. `either`: it depends on the other dimensions.
 `derived`: by the replicas, the micro-batches in flight or the columns that follow from it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutomaticFor:
-    """Inputs of automatic values; `nodes` is the maximum."""
-
-    transformer: Transformer
-    machine: Machine
-    nodes: int
-    program: ProgramCapabilities
-
-    @property
-    def gpus(self) -> int:
-        return self.nodes * self.machine.gpus_per_node
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,104 +144,6 @@ def setting_text(value: Scalar) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, … up to `most`."""
-    return [1 << exponent for exponent in range(most.bit_length())]
-
-
-def divisors(number: int) -> list[int]:
-    """Return all divisors of a positive number, in rising order."""
-    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return [*low, *(number // d for d in reversed(low) if d * d != number)]
-
-
-def offers_bf16(machine: Machine) -> bool:
-    return not any(gpu in machine.gpu for gpu in WITHOUT_BF16)
-
-
-def default_precision(machine: Machine) -> str:
-    """Return bf16; fp16 on GPUs that lack it, fp32 where no 16-bit peak is known (a CPU)."""
-    if machine.peak_tflops is None:
-        return "fp32"
-    return "bf16" if offers_bf16(machine) else "fp16"
-
-
-def offers(machine: Machine, precision: str) -> bool:
-    """Return whether a machine's GPU computes in a precision."""
-    if precision == "bf16":
-        return offers_bf16(machine)
-    if precision not in NARROW:
-        return True
-    kind = "fp8" if precision in FP8 else precision
-    named = (*GPUS_WITH[kind], *BLACKWELL)
-    return kind in machine.peaks_tflops or any(gpu in machine.gpu for gpu in named)
-
-
-def has_use(transformer: Transformer, recomputed: str) -> bool:
-    """Return whether a model has all the parts that a named set recomputes."""
-    features, experts = transformer.features, transformer.experts
-    lacked = {
-        "mla_up_proj": "latent_attention" not in features,
-        "moe_act": experts is None,
-        "moe": experts is None,
-        "mlp": experts is not None and experts.dense_layers == 0,
-    }
-    return not any(lacked.get(module, False) for module in recomputed.split("+"))
-
-
-def _recomputed(given: AutomaticFor) -> tuple[Scalar, ...]:
-    sets = given.program.declares("activation_checkpointing")
-    useful = (each for each in sets if has_use(given.transformer, str(each)))
-    return (*given.program.activation_checkpointing, *useful)
-
-
-def _precisions(given: AutomaticFor) -> tuple[Scalar, ...]:
-    if given.machine.peak_tflops is None:
-        return ("fp32",)
-    wide = ("bf16", "fp16") if offers_bf16(given.machine) else ("fp16",)
-    narrow = given.program.declares("precision")
-    return (*wide, *(each for each in narrow if offers(given.machine, str(each))))
-
-
-def _pipelines(given: AutomaticFor) -> set[int]:
-    """Return numbers of stages that divide the layers; where stages may be uneven also those that
-    divide all GPUs and lose little by it."""
-    layers, gpus = given.transformer.num_layers, given.gpus
-    even = {stages for stages in divisors(layers) if stages <= gpus}
-    if not given.program.uneven_stages:
-        return even
-    return even | {
-        stages
-        for stages in divisors(gpus)
-        if stages <= layers and layers >= LEAST_FULL * stages * -(-layers // stages)
-    }
-
-
-def _contexts(given: AutomaticFor) -> set[int]:
-    """Return powers of two that a long sequence is worth being cut into; 1 for all others."""
-    tokens = given.transformer.seq_length
-    if tokens < LONG_SEQUENCE:
-        return {1}
-    parts = powers_of_two(min(given.gpus, tokens // LEAST_PART_OF_SEQUENCE))
-    return {part for part in parts if part == 1 or tokens % (2 * part) == 0}
-
-
-def _experts(given: AutomaticFor) -> set[int]:
-    """Return the numbers of GPUs that can share the experts evenly."""
-    experts = given.transformer.experts
-    return {part for part in divisors(experts.num_experts if experts else 1) if part <= given.gpus}
-
-
-def _expert_splits(given: AutomaticFor) -> set[int]:
-    if given.transformer.experts is None:
-        return {1}
-    return {1, *powers_of_two(given.machine.gpus_per_node), *divisors(given.machine.gpus_per_node)}
-
-
-def _node_counts(given: AutomaticFor) -> set[int]:
-    return {*powers_of_two(given.nodes), given.nodes}
-
-
 TABLE: tuple[Dimension, ...] = (
     Dimension(
         name="tensor_parallel",
@@ -307,10 +156,7 @@ TABLE: tuple[Dimension, ...] = (
         meaning=("no layer is split", "each layer is split over {} GPUs"),
         part="layout",
         neutral=1,
-        automatic=lambda q: {
-            *powers_of_two(q.machine.gpus_per_node),
-            *divisors(q.machine.gpus_per_node),
-        },
+        automatic=automatic.tensor_parallel,
         divides_replicas=True,
         divides_weights=True,
         memory="less",
@@ -327,7 +173,7 @@ TABLE: tuple[Dimension, ...] = (
         meaning=("there is no pipeline", "the layers form {} pipeline stages"),
         part="layout",
         neutral=1,
-        automatic=_pipelines,
+        automatic=automatic.pipeline_parallel,
         divides_replicas=True,
         divides_weights=True,
         memory="less",
@@ -344,7 +190,7 @@ TABLE: tuple[Dimension, ...] = (
         hint="such as 4..20 step 4",
         part="batch",
         neutral=1,
-        automatic=lambda _: set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH)),
+        automatic=automatic.micro_batch_size,
         spares_memory=True,
         memory="more",
         distance=1.0,
@@ -399,7 +245,7 @@ TABLE: tuple[Dimension, ...] = (
         noun="nodes",
         part="nodes",
         neutral=None,
-        automatic=_node_counts,
+        automatic=automatic.num_nodes,
         memory="derived",
         megatron={"--nnodes": None, "--num-nodes": None},
     ),
@@ -417,11 +263,11 @@ TABLE: tuple[Dimension, ...] = (
         words="activation checkpointing",
         noun="checkpointing",
         part="switch",
-        values=("none", "selective", "full", *RECOMPUTED_SETS),
+        values=get_args(ActivationCheckpointing),
         special=RECOMPUTED_SETS,
         neutral="none",
         default="full",
-        automatic=_recomputed,
+        automatic=automatic.activation_checkpointing,
         spares_memory=True,
         memory="less",
         distance=2.0,
@@ -499,11 +345,7 @@ TABLE: tuple[Dimension, ...] = (
         part="layout",
         neutral=1,
         default=1,
-        automatic=lambda q: {
-            stages
-            for stages in divisors(q.transformer.num_layers)
-            if stages <= LARGEST_AUTOMATIC_STAGES
-        },
+        automatic=automatic.virtual_stages,
         memory="either",
         distance=1.0,
         megatron={"": 1, "--num-virtual-stages-per-pipeline-rank": None},
@@ -523,7 +365,7 @@ TABLE: tuple[Dimension, ...] = (
         special=NARROW,
         neutral=None,
         default="bf16",
-        automatic=_precisions,
+        automatic=automatic.precision,
         memory="either",
         distance=2.0,
         columns={"fp32": ("fp32",), "fp8": FP8, "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
@@ -542,7 +384,7 @@ TABLE: tuple[Dimension, ...] = (
         part="layout",
         neutral=1,
         default=1,
-        automatic=_contexts,
+        automatic=automatic.context_parallel,
         spares_memory=True,
         divides_replicas=True,
         memory="less",
@@ -562,7 +404,7 @@ TABLE: tuple[Dimension, ...] = (
         part="layout",
         neutral=1,
         default=1,
-        automatic=_experts,
+        automatic=automatic.expert_parallel,
         spares_memory=True,
         of_experts=True,
         memory="less",
@@ -582,7 +424,7 @@ TABLE: tuple[Dimension, ...] = (
         part="layout",
         neutral=None,  # a trainer without it splits experts over the GPUs of TP
         default=1,
-        automatic=_expert_splits,
+        automatic=automatic.expert_tensor_parallel,
         spares_memory=True,
         of_experts=True,
         memory="either",

@@ -15,19 +15,13 @@ from typing import Any, Literal
 import numpy as np
 
 from search_spaces.batch import GlobalBatch
-from search_spaces.dimensions import (
-    BY_NAME,
-    DIVIDING,
-    NARROW,
-    RECOMPUTED_SETS,
-    has_use,
-    offers,
-)
+from search_spaces.dimensions import BY_NAME, DIVIDING
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
+from search_spaces.precision import NARROW, offers
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, ProgramRefusal
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 
 Severity = Literal["refuse", "warn"]
 
@@ -493,7 +487,7 @@ _ALL = (
         demand="a model has the parts that are recomputed",
         broken=lambda lattice, to: np.isin(
             lattice["activation_checkpointing"],
-            [each for each in RECOMPUTED_SETS if not has_use(to.transformer, each)],
+            [each for each in RECOMPUTED_SETS if not to.transformer.has_parts(each)],
         ),
         reason=lambda s, to: (
             f"{to.transformer.name} has not all of {s.activation_checkpointing}, which is to be "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 ActivationCheckpointing = Literal[
     "none",
@@ -20,6 +20,16 @@ ActivationCheckpointing = Literal[
     "mla_up_proj+mlp",
     "layernorm+mla_up_proj+mlp+moe_act",
 ]
+
+RECOMPUTED_SETS: tuple[str, ...] = tuple(
+    each for each in get_args(ActivationCheckpointing) if each not in ("none", "selective", "full")
+)
+"""Sets of parts of a layer that published runs recompute, joined by `+`."""
+
+MODULES = tuple(each for each in RECOMPUTED_SETS if "+" not in each)
+"""Parts of a layer that may be recomputed alone, as Megatron Core names them: its norms, the
+up-projections of latent attention, the experts' activation functions, whole experts with their
+router, the dense MLP."""
 
 
 LayerFeature = Literal["experts", "latent_attention", "window", "mamba", "mtp"]
@@ -454,6 +464,21 @@ class Transformer:
             "mtp": self.mtp_layers > 0,
         }
         return tuple(name for name, there in has.items() if there)
+
+    @property
+    def has_dense_mlp(self) -> bool:
+        return any(kind.mlp == "dense" for kind in self.kinds)
+
+    def has_parts(self, recomputed: str) -> bool:
+        """Return whether it has all parts of a layer that a set of RECOMPUTED_SETS names."""
+        has = {
+            "layernorm": True,
+            "mla_up_proj": self.latent_attention is not None,
+            "moe_act": self.experts is not None,
+            "moe": self.experts is not None,
+            "mlp": self.has_dense_mlp,
+        }
+        return all(has[part] for part in recomputed.split("+"))
 
     @property
     def embedding_parameters(self) -> int:

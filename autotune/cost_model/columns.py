@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.dimensions import MODULES, TABLE, Scalar
+from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.lattice import Mask as Mask
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import MODULES, Transformer
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]

@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from search_spaces.dimensions import (
-    DIMENSIONS,
-    MEMORY_FOR_TIME,
-    TABLE,
-    default_precision,
-    setting_text,
-)
+from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, TABLE, setting_text
 from search_spaces.errors import InvalidInput
+from search_spaces.precision import default_precision
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:

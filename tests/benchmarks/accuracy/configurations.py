@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autotune.cost_model.columns import Columns
-from search_spaces.dimensions import MODULES
 from search_spaces.machine import NARROW_PEAKS
+from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import PublishedRow
 

@@ -21,8 +21,8 @@ from autotune.cost_model.memory import last_stage_parts
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.catalog import load_machine
-from search_spaces.dimensions import MODULES
 from search_spaces.program import USUAL_STATES, StateWidths
+from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy import tables
 from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from autotune.cost_model.columns import Array, Rows
-from search_spaces.dimensions import MODULES
+from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.configurations import data_parallel, modules, no_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, unknown_gpu

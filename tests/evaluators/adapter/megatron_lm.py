@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from search_spaces.dimensions import RECOMPUTED_SETS
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts, LatentAttention
+from search_spaces.transformer import RECOMPUTED_SETS, Experts, LatentAttention
 from tests.evaluators.adapter import megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())

@@ -1,0 +1,112 @@
+"""Automatic values of dimensions: what is worth searching for a model, a machine and a trainer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from search_spaces.machine import Machine
+from search_spaces.precision import offers, offers_bf16
+from search_spaces.transformer import Transformer
+
+if TYPE_CHECKING:
+    from search_spaces.program import ProgramCapabilities
+
+LARGEST_AUTOMATIC_MICRO_BATCH = 16
+LARGEST_AUTOMATIC_STAGES = 4
+LONG_SEQUENCE = 16384  # tokens from which on published runs cut sequences over GPUs
+LEAST_PART_OF_SEQUENCE = 4096  # tokens of a GPU in them: 16k on 4, 128k on 16
+LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutomaticFor:
+    """Inputs of automatic values; `nodes` is the maximum."""
+
+    transformer: Transformer
+    machine: Machine
+    nodes: int
+    program: ProgramCapabilities
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.machine.gpus_per_node
+
+
+def powers_of_two(most: int) -> list[int]:
+    """Return 1, 2, 4, … up to `most`."""
+    return [1 << exponent for exponent in range(most.bit_length())]
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors of a positive number, in rising order."""
+    low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return [*low, *(number // d for d in reversed(low) if d * d != number)]
+
+
+def activation_checkpointing(given: AutomaticFor) -> tuple[str, ...]:
+    sets = map(str, given.program.declares("activation_checkpointing"))
+    useful = filter(given.transformer.has_parts, sets)
+    return (*given.program.activation_checkpointing, *useful)
+
+
+def micro_batch_size(_: AutomaticFor) -> set[int]:
+    return set(powers_of_two(LARGEST_AUTOMATIC_MICRO_BATCH))
+
+
+def virtual_stages(given: AutomaticFor) -> set[int]:
+    stages = divisors(given.transformer.num_layers)
+    return {each for each in stages if each <= LARGEST_AUTOMATIC_STAGES}
+
+
+def precision(given: AutomaticFor) -> tuple[str, ...]:
+    if given.machine.peak_tflops is None:
+        return ("fp32",)
+    wide = ("bf16", "fp16") if offers_bf16(given.machine) else ("fp16",)
+    narrow = map(str, given.program.declares("precision"))
+    return (*wide, *(each for each in narrow if offers(given.machine, each)))
+
+
+def tensor_parallel(given: AutomaticFor) -> set[int]:
+    gpus = given.machine.gpus_per_node
+    return {*powers_of_two(gpus), *divisors(gpus)}
+
+
+def pipeline_parallel(given: AutomaticFor) -> set[int]:
+    """Return numbers of stages that divide the layers; where stages may be uneven also those that
+    divide all GPUs and lose little by it."""
+    layers, gpus = given.transformer.num_layers, given.gpus
+    even = {stages for stages in divisors(layers) if stages <= gpus}
+    if not given.program.uneven_stages:
+        return even
+    return even | {
+        stages
+        for stages in divisors(gpus)
+        if stages <= layers and layers >= LEAST_FULL * stages * -(-layers // stages)
+    }
+
+
+def context_parallel(given: AutomaticFor) -> set[int]:
+    """Return powers of two that a long sequence is worth being cut into; 1 for all others."""
+    tokens = given.transformer.seq_length
+    if tokens < LONG_SEQUENCE:
+        return {1}
+    parts = powers_of_two(min(given.gpus, tokens // LEAST_PART_OF_SEQUENCE))
+    return {part for part in parts if part == 1 or tokens % (2 * part) == 0}
+
+
+def expert_parallel(given: AutomaticFor) -> set[int]:
+    """Return the numbers of GPUs that can share the experts evenly."""
+    experts = given.transformer.experts
+    return {part for part in divisors(experts.num_experts if experts else 1) if part <= given.gpus}
+
+
+def expert_tensor_parallel(given: AutomaticFor) -> set[int]:
+    if given.transformer.experts is None:
+        return {1}
+    return tensor_parallel(given)
+
+
+def num_nodes(given: AutomaticFor) -> set[int]:
+    return {*powers_of_two(given.nodes), given.nodes}
