@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from inspect import getsource
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.rendering import StartPlan, start_of
@@ -23,8 +24,8 @@ from evaluators.artefacts.job import (
     srun,
 )
 from evaluators.cluster.shell import container_words
+from evaluators.program import local_ranks
 from evaluators.program.interpreter import python as python_of
-from evaluators.program.local_ranks import ranks_script
 from evaluators.program.task import RANK_VARIABLES
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -100,7 +101,7 @@ def adapter_script(launch: ClusterLaunch) -> str:
     """Return a script that starts all ranks on this machine."""
     profile, strategy, name = launch.profile, launch.strategy, launch.name
     rank = own_rank_script(launch)
-    ranks = ranks_script(strategy.world_size(launch.machine.gpus_per_node))
+    ranks = strategy.world_size(launch.machine.gpus_per_node)
     # As in a trial, a rank sees nothing of Slurm where there is no job.
     task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
     inside = shlex.join(container_words(profile))
@@ -118,8 +119,8 @@ def adapter_script(launch: ClusterLaunch) -> str:
         MEETING,
         STRICT,
         _FOLDER.format(rank=_RANK, script=rank),
-        f"cat >as_ranks.sh <<'AUTOTUNE_RANKS'\n{ranks}AUTOTUNE_RANKS",
-        f"exec bash as_ranks.sh {start}\n",
+        f"cat >local_ranks.py <<'AUTOTUNE_RANKS'\n{getsource(local_ranks)}AUTOTUNE_RANKS",
+        f"exec python3 local_ranks.py {ranks} {start}\n",
     ]
     return "\n".join(sections)
 

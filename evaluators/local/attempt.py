@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from inspect import getsource
 from pathlib import Path
 
 from autotune.files import FAILING, write_whole
@@ -25,8 +26,7 @@ from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
 from evaluators.cluster.shell import container_words, environment_lines
 from evaluators.process_group import ProcessGroup
-from evaluators.program import AttemptEnd, Launcher, Program
-from evaluators.program.local_ranks import ranks_script
+from evaluators.program import AttemptEnd, Launcher, Program, local_ranks
 from evaluators.program.outcome import AttemptFailure, failed
 from evaluators.program.support import program_of
 from evaluators.trainer.supervisor import owned
@@ -35,7 +35,7 @@ from evaluators.trial_files import LOG, request_as_dict, request_from_dict, writ
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 ATTEMPT = "attempt.json"
-SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
+SCRIPT, LOCAL_RANKS = "body.sh", "local_ranks.py"
 LOOK_S = 0.05
 END_LIMIT_S = 3.0
 """That processes have to end by themselves once they are asked to."""
@@ -87,13 +87,14 @@ class LocalAttempt:
     def _prepare(self) -> None:
         """Write the files to run. Raises InvalidInput if the program cannot run the strategy."""
         request, folder = self._request, self._folder
-        launcher = Launcher(
-            srun=("bash", str(folder / AS_RANKS)), container=container_words(self._profile)
-        )
         ranks = request.strategy.world_size(request.machine.gpus_per_node)
+        launcher = Launcher(
+            srun=(sys.executable, str(folder / LOCAL_RANKS), str(ranks)),
+            container=container_words(self._profile),
+        )
         files = {
             **self._program.files(request, folder),
-            AS_RANKS: ranks_script(ranks),
+            LOCAL_RANKS: getsource(local_ranks),
             SCRIPT: "\n".join(
                 [
                     *environment_lines(self._profile),

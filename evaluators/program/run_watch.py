@@ -1,8 +1,9 @@
 """Watches the log of a run that cannot be told to end, and says when it has seen enough.
 
-`python run_watch.py PLAN OFFSET SECONDS`, so long after the trial's start, reads the log in its
-folder from that byte on, until the rule for how long a trial measures holds. It then leaves a note
-of it beside the log, and ends with the verdict as its exit code: whoever started it ends the run.
+`python run_watch.py PLAN OFFSET SECONDS`, started SECONDS after the trial, reads the log from byte
+OFFSET on, until the trial has measured enough or should be given up. It then writes a note beside
+the log and exits with the verdict: whoever started it ends the run. It exits with 0 once the plan
+is removed, as it is when the run ends.
 
 It lies in the attempt's folder beside the text of `evaluators.stopping_rule`. As there, nothing
 but the standard library is imported and nothing newer than Python 3.8 is used.
@@ -137,13 +138,13 @@ class RunWatch:
         return Verdict.GO_ON, ""
 
 
-def lines_of(log: str, offset: int) -> Iterator[str | None]:
-    """Yield each whole line that the log has or gets from this byte on, and None whenever there is
-    none to be had; for ever."""
+def lines_of(log: str, offset: int, *, plan_file: str) -> Iterator[str | None]:
+    """Yield each whole line of the log from this byte on, and None whenever it has no more, until
+    the plan is removed."""
     rest = b""
     with open(log, "rb") as file:
         file.seek(offset)
-        while True:
+        while os.path.exists(plan_file):
             block = file.read(1 << 20)
             if not block:
                 time.sleep(LOOK_S)
@@ -155,12 +156,15 @@ def lines_of(log: str, offset: int) -> Iterator[str | None]:
 
 
 def main(plan_file: str, offset: str, before_s: str, *, watching: type[RunWatch] = RunWatch) -> int:
-    """Watch until the rule holds; return the verdict."""
+    """Watch until the rule holds or the run ends; return the verdict."""
     started = time.monotonic() - float(before_s)
-    with open(plan_file, encoding="utf-8") as file:
-        plan = json.load(file)
+    try:
+        with open(plan_file, encoding="utf-8") as file:
+            plan = json.load(file)
+    except FileNotFoundError:
+        return 0  # the run has ended already
     watch = watching(plan)
-    for line in lines_of(plan["log"], int(offset)):
+    for line in lines_of(plan["log"], int(offset), plan_file=plan_file):
         elapsed_s = time.monotonic() - started
         if line is None:
             decision, why = watch.look(elapsed_s=elapsed_s)

@@ -35,28 +35,30 @@ WATCHED = "watched"
 _SCRIPT = "run_watch.py"
 START_SCRIPT = "start_watch.py"
 
-# srun takes its tasks with it when it is asked to end.
+# srun takes its tasks with it when it is asked to end. Two processes are waited for one after the
+# other: of two that end at once bash 5.2 may forget the one that `wait -n` does not return.
 _FUNCTION = """{name}() {{
-    local number="$1" seen training watch code
+    local number="$1" seen training watch code verdict
     shift
     if [[ -n "${{given_up:-}}" ]]; then return 0; fi
     seen="$(stat -c %s {log} 2>/dev/null || echo 0)"
     "$@" &
     training=$!
-    {watch} "{plan}" "$seen" "$SECONDS" &
+    (
+        {watch} "{plan}" "$seen" "$SECONDS"
+        code=$?
+        if [[ -e "{note}" ]]; then kill "$training" 2>/dev/null; fi
+        exit "$code"
+    ) &
     watch=$!
-    wait -n "$training" "$watch"
-    if [[ -e "{note}" ]]; then
-        kill "$training" 2>/dev/null
-        wait "$training"
-        wait "$watch" || [[ $? -lt {give_up} ]] || given_up=1
-        return 0
-    fi
     wait "$training"
     code=$?
-    kill "$watch" 2>/dev/null
+    rm -f "{plan}"  # which ends the watch
     wait "$watch"
-    return "$code"
+    verdict=$?
+    if [[ ! -e "{note}" ]]; then return "$code"; fi
+    if [[ $verdict -ge {give_up} ]]; then given_up=1; fi
+    return 0
 }}
 """
 

@@ -18,7 +18,7 @@ from autotune.measurement import FEWEST_OF_LONG
 from evaluators import stopping_rule
 from evaluators.adapter import expression, figures, rank_process, readers, stamped_line
 from evaluators.adapter.readers import event_file, rows
-from evaluators.program import run_watch, start_watch
+from evaluators.program import local_ranks, run_watch, start_watch
 from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
 
@@ -143,7 +143,7 @@ def test_each_accumulation_has_its_own_limit() -> None:
     "module",
     [
         *(stopping_rule, run_watch, start_watch, figures, stamped_line, expression),
-        *(rank_process, readers, event_file, rows),
+        *(rank_process, readers, event_file, rows, local_ranks),
     ],
 )
 def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaluators.program import run_watch
 from evaluators.program.run_watch import RunWatch
+from evaluators.program.watched_run import watched_function
 from evaluators.stopping_rule import Verdict
+from tests.patience import PATIENCE_S
 
 GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
 
@@ -113,3 +120,13 @@ def test_another_megatrons_line_is_read_too() -> None:
     decision, why = watch.take(other.format(6), elapsed_s=1.0)
     assert (decision, watch.iteration) == (ENOUGH, 6)
     assert why == "measured enough: 2 iterations, 0.1019 s each"
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5], ids=["at once", "later"])
+def test_a_watch_ends_with_its_run(start: float, tmp_path: Path) -> None:
+    script = watched_function([sys.executable], str(run_watch.__file__))
+    (tmp_path / "trial.log").touch()
+    (tmp_path / "watch-1.json").write_text(json.dumps(TWO | {"log": "trial.log"}))
+    words = ["bash", "-c", f"{script}\nwatched 1 bash -c 'sleep {start}; exit 7'"]
+    ran = subprocess.run(words, cwd=tmp_path, timeout=PATIENCE_S, check=False, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (7, b"")
