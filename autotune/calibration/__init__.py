@@ -1,7 +1,8 @@
-"""The cost model fitted to trials of one machine and software stack, with honest uncertainty.
+"""The cost model calibrated on trials of one machine and software stack.
 
-Constants by maximum a posteriori round general knowledge, a Gaussian process over what the formulas
-leave, and a probability of fitting into memory. `docs/cost-model.md` has the method and its errors.
+Constants are maximum a posteriori estimates, a Gaussian process models the residual of the
+formulas, and every forecast has an interval and a probability of fitting into memory.
+`docs/cost-model.md` describes the method and its errors.
 """
 
 from autotune.calibration.calibration import (

@@ -1,4 +1,4 @@
-"""The cost model fitted to one machine and software stack, and what it foresees."""
+"""The calibrated cost model of one machine and software stack, and its forecasts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from search_spaces.program import USUAL_STATES, ProgramCapabilities, StateWidths
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8
-"""Share of measurements that an interval is to hold."""
+"""Nominal coverage of forecast intervals."""
 
 Z = 1.2816
-"""Standard deviations on either side that hold COVERAGE of a normal distribution."""
+"""Half-width, in standard deviations, of the central interval that holds COVERAGE of a normal
+distribution."""
 
 
 MACHINE_FIGURES = (
@@ -46,23 +47,24 @@ MACHINE_FIGURES = (
     "intra_node_gb_per_s",
     "inter_node_gb_per_s",
 )
-"""What time and memory follow from on a machine: where these are equal, a calibration holds."""
+"""The machine figures that time and memory depend on. A calibration is valid for every machine with
+the same ones."""
 
 
-TOLD_BY_TRIALS = 0.5
-"""Of what was believed before: trials that leave less of a constant's deviation have told it."""
+DETERMINED = 0.5
+"""Share of its prior standard deviation below which trials have determined a constant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Forecast:
-    """Medians and 80 % intervals of what would be measured; arrays have shape (n,).
+    """Medians and 80 % intervals of measurements; arrays have shape (n,).
 
     Attributes:
-        iteration_time_s: seconds of one optimizer step; `time_parts_s` add up to it.
-        memory_gib: peak of the fullest rank; `memory_parts_gib` add up to it.
-        fit_probability: that memory suffices.
-        energy_joule: of one optimizer step on all nodes, hosts included, from the median time and
-            the power that trials measured; None where the machine's power figures are not known.
+        iteration_time_s: seconds of one optimizer step; the sum of `time_parts_s`.
+        memory_gib: peak of the fullest rank; the sum of `memory_parts_gib`.
+        fit_probability: probability that the strategy fits into memory.
+        energy_joule: joules of one optimizer step on all nodes, hosts included, from the median
+            time and the measured power; None if the machine's power figures are unknown.
     """
 
     iteration_time_s: Array
@@ -82,7 +84,7 @@ class CalibratedConstant:
     """One constant before and after calibration.
 
     Attributes:
-        prior, value: what is generally known, and what the trials say.
+        prior, value: its prior median and its calibrated value.
         prior_spread, spread: standard deviation of its logarithm, before and after.
     """
 
@@ -96,10 +98,9 @@ class CalibratedConstant:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
-    """Good for any model on `machine` under `software`; for no other machine.
+    """A calibrated cost model, valid for any model on `machine` under `software`.
 
-    Without observations it is what is generally known of the machine's kind, as uncertain as that
-    is.
+    Without observations it holds the priors for this kind of machine, with their uncertainty.
     """
 
     machine: Machine
@@ -111,7 +112,7 @@ class Calibration:
 
     @cached_property
     def power(self) -> PowerScale:
-        """What the GPUs draw against the machine's power figures."""
+        """Ratio of the measured GPU power to the machine's power figures."""
         return PowerScale.of(self.machine, self.observations, self.parameters)
 
     @classmethod
@@ -125,13 +126,13 @@ class Calibration:
         tuning: Tuning = "usual",
         states: StateWidths = USUAL_STATES,
     ) -> Calibration:
-        """Fit to trials of one machine and stack, of any models.
+        """Fit to trials of one machine and software stack; the trials may be of any models.
 
         Args:
-            software: the stack that they ran on, as its users would name it.
-            settings: dimensions of the trainer's own -> values that are asked about, beside those
-                of the trials.
-            tuning, states: of the trainer, which decide what is believed before the first trial.
+            software: name of the stack that the trials ran on.
+            settings: trainer-defined dimension -> values to predict, besides those of the trials.
+            tuning, states: how well the trainer is tuned, and its bytes per parameter; they set the
+                priors.
         """
         prior = Parameters.default(machine, tuning, states)
         declared = frozenset({"gradient_bytes"} if states.gradient_bytes is not None else ())
@@ -152,7 +153,7 @@ class Calibration:
 
     @property
     def parameters(self) -> Parameters:
-        """The constants at the most probable scales."""
+        """The constants at their most probable values."""
         time, memory = self.time.best, self.memory.best
         fitted = memory.quantity.parameters(memory.z)
         remembered = {name: getattr(fitted, name) for name in memory.quantity.names}
@@ -160,7 +161,7 @@ class Calibration:
 
     @property
     def constants(self) -> Iterator[CalibratedConstant]:
-        """All that can be calibrated on this machine."""
+        """Every constant that can be calibrated on this machine."""
         for mixture in (self.time, self.memory):
             posterior = mixture.best
             quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
@@ -188,16 +189,16 @@ class Calibration:
 
     @property
     def assumed_ramp(self) -> float | None:
-        """Return how many times its ideal length a pipeline's bubble is taken to have, where that
-        is assumed and trials have not told; None where it is the ideal one, or they have."""
+        """Return the assumed ratio of a pipeline's bubble to the ideal one; None if it is the ideal
+        one, or if trials have determined it."""
         for constant in self.constants:
             if constant.name == "pipeline_ramp" and constant.prior != 1.0:
-                told = constant.spread < TOLD_BY_TRIALS * constant.prior_spread
-                return None if told else constant.value
+                determined = constant.spread < DETERMINED * constant.prior_spread
+                return None if determined else constant.value
         return None
 
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
-        """Return what would be measured of each strategy of `lattice`."""
+        """Forecast time, memory and energy of each strategy of `lattice`."""
         columns = Columns.of(transformer, lattice)
         times, sizes = costs(Strategies(columns, self.machine, self.parameters))
         time, _, time_variance = self.time.predict(columns)
@@ -233,11 +234,11 @@ class Calibration:
         generator: np.random.Generator,
         headroom_gib: float = 0.0,
     ) -> Mask:
-        """Return whether memory suffices for each strategy, as it may be for all at once: what is
-        wrong with one estimate is wrong with those like it; shape (count, n).
+        """Return joint draws of whether each strategy fits into memory, shape (count, n). Errors of
+        similar strategies are correlated.
 
         Args:
-            headroom_gib: that is to be left of it.
+            headroom_gib: memory that must stay free.
         """
         need = self.memory.draws(columns, count=count, generator=generator, labelled=True)
         edge = generator.normal(0.0, self.memory_sample.edge, size=need.shape)
@@ -245,10 +246,10 @@ class Calibration:
         return self._dominance(columns, headroom_gib).drawn(fits, generator)
 
     def fit_probability(self, columns: Columns, *, headroom_gib: float = 0.0) -> Array:
-        """Return the probability that memory suffices for one run, shape (n,).
+        """Return the probability that each strategy fits into memory, shape (n,).
 
         Args:
-            headroom_gib: that is to be left of it.
+            headroom_gib: memory that must stay free.
         """
         mean, _, variance = self.memory.predict(columns, labelled=True)
         margin = self.log_limit(headroom_gib) - mean
@@ -258,8 +259,8 @@ class Calibration:
         return self._dominance(columns, headroom_gib).bounded(probability)
 
     def log_limit(self, headroom_gib: float) -> float:
-        """Return the logarithm of what a strategy may need of the device's memory, GiB, what cannot
-        be used included: all of it, or as much as leaves the headroom beside its peak."""
+        """Return the logarithm of the memory limit in GiB, unusable memory included: the whole
+        device, or less if a headroom must stay free beside the peak."""
         whole = self.machine.memory_gib
         if not headroom_gib:
             return float(np.log(whole))
@@ -276,22 +277,22 @@ class Calibration:
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:
-    """Return the parts of the formulas, scaled so that they add up to `whole`."""
+    """Scale the parts of the formulas so that they add up to `whole`."""
     scale = whole / total(parts)
     return {name: part * scale for name, part in parts.items()}
 
 
 def machine_figures(machine: Machine) -> dict[str, Any]:
-    """Return what a calibration of this machine depends on, by name; those that few machines have
-    only where they are given."""
+    """Return the machine figures that a calibration depends on, by name; rare ones only if the
+    machine has them."""
     rare = {"fast_domain": machine.fast_domain, "peaks_tflops": dict(machine.peaks_tflops)}
     common = {name: getattr(machine, name) for name in MACHINE_FIGURES}
     return common | {name: figure for name, figure in rare.items() if figure}
 
 
 def machine_differences(machine: Machine, other: Machine) -> list[str]:
-    """Return the figures of `machine` that `other` has otherwise; none where a calibration of one
-    holds for both."""
+    """Return the figures in which `machine` differs from `other`; empty if a calibration of one is
+    valid for both."""
     figures, others = machine_figures(machine), machine_figures(other)
     names = dict.fromkeys([*figures, *others])
     return [f"{n} {figures.get(n)!r}" for n in names if figures.get(n) != others.get(n)]
@@ -301,7 +302,7 @@ def machine_differences(machine: Machine, other: Machine) -> list[str]:
 def general_knowledge(
     machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
 ) -> Calibration:
-    """Return what is known of the machine's kind before any trial."""
+    """Return the priors for this machine as a calibration without trials."""
     return Calibration.of(machine, tuning=tuning, states=states)
 
 
@@ -312,14 +313,14 @@ def calibration_for(
     name: str | None,
     program: ProgramCapabilities,
 ) -> Calibration:
-    """Return what predictions of a machine rest on: general knowledge without a calibration.
+    """Return the calibration to predict with: the given one, or the machine's priors.
 
     Args:
-        name: of the calibration, as the refusal shows it.
-        program: the trainer asked about.
+        name: the calibration's name, for the error message.
+        program: the trainer to predict for.
 
     Raises:
-        InvalidInput: field `calibration`: it is of another machine.
+        InvalidInput: field `calibration`: it was made on another machine.
     """
     if calibration is None:
         return general_knowledge(machine, program.tuning, program.states)

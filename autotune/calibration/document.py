@@ -1,7 +1,7 @@
-"""Calibrations as documents: read with every observation checked, and summed up.
+"""Read, check and summarise calibration documents.
 
-A document holds what was observed, and no constant: all else follows from that, also in a later
-version with better formulas.
+A document holds observations and no constants: constants are fitted again on reading, so that later
+versions with better formulas can use it.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from search_spaces.rules import findings
 from search_spaces.transformer import Transformer
 
 DEMANDED = frozenset({"machine_nodes", "world_size"})
-"""Rules that no run breaks, whatever trained. Others are Megatron-DeepSpeed's own."""
+"""Rules that hold for every trainer; other rules are specific to Megatron-DeepSpeed."""
 
 MOST_OF_MEMORY = 10.0
-"""A peak over a GPU's memory is a slip of the unit from here on; what the CPU of this machine gives
-to a rank is a share, which a rank may exceed."""
+"""A peak above this multiple of the memory is a wrong unit. On CPUs the memory is a rank's share,
+which a rank may exceed."""
 
 MOST_OF_PEAK = 2.0
-"""A step so many times as fast as the machine allows is a slip of the unit: its figures may be low,
-and its products of 8 bits."""
+"""A step faster than this multiple of the machine's peak is a wrong unit: the stated peak may be
+low, or for 16-bit products only."""
 
 MOST_OF_POWER = 10.0
-"""Power over a GPU's cap that is a slip of the unit: caps themselves are set anew by sites."""
+"""GPU power above this multiple of the cap is a wrong unit; sites may raise the cap."""
 
 LONGEST_STEP_S = 1e6
 
 MOST_PROBLEMS = 20
-"""Problems of one document that a refusal names."""
+"""Maximum number of problems that one error reports."""
 
 
 def observation_shape(observation: Observation) -> ObservationShape:
-    """Return an observation as documents hold it."""
+    """Return an observation in the form of a document."""
     return ObservationShape(
         model=model_shape(observation.transformer),
         strategy=strategy_shape(observation.strategy),
@@ -66,7 +66,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
 
 
 def observation_of(shape: ObservationShape) -> Observation:
-    """Return what a document holds as an observation, unchecked."""
+    """Return a document's observation without checking it."""
     return Observation(
         transformer=_transformer(shape.model),
         strategy=strategy_of(shape.strategy),
@@ -78,11 +78,11 @@ def observation_of(shape: ObservationShape) -> Observation:
 
 
 def calibration_of(document: CalibrationDocument) -> Calibration:
-    """Return the calibration that a document's observations give.
+    """Return the calibration fitted to a document's observations.
 
     Raises:
-        InvalidInputs: fields `machine.…` and `observations.3.…` (counted from 0): what cannot have
-            been observed, the first MOST_PROBLEMS of it.
+        InvalidInputs: fields `machine.…` and `observations.3.…` (counted from 0): impossible
+            observations, at most MOST_PROBLEMS of them.
     """
     machine = machine_of(document.machine)
     observations: list[Observation] = []
@@ -106,9 +106,9 @@ def calibration_of(document: CalibrationDocument) -> Calibration:
 
 
 def _observation(shape: ObservationShape, machine: Machine) -> Observation:
-    """Return one observation of a document; raises InvalidInputs where it is impossible."""
+    """Return one observation of a document; raises InvalidInputs if it is impossible."""
     observation = observation_of(shape)
-    # Each of these is only sure to make sense of what the ones before have let pass.
+    # Each check relies on the ones before it.
     strategy, transformer = observation.strategy, observation.transformer
     valid = "a strategy that ran on this machine"
     problems = [
@@ -123,12 +123,11 @@ def _observation(shape: ObservationShape, machine: Machine) -> Observation:
 
 @lru_cache(maxsize=64)
 def _transformer(shape: ModelShape) -> Transformer:
-    """Return a model once for all observations that share it: a document has few."""
     return transformer_of(shape)
 
 
 def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput]:
-    """Yield what contradicts itself, and the figures that only another unit explains."""
+    """Yield contradictions, and figures that must be in another unit."""
     names = ("iteration_time_s", "peak_memory_gib", "gpu_joules_per_token")
     figures = {name: getattr(observation, name) for name in names}
     if observation.fitted is None and not any(figures[name] for name in names[:2]):
@@ -156,7 +155,8 @@ def _faults(observation: Observation, machine: Machine) -> Iterator[InvalidInput
 
 
 def _gpu_watt(observation: Observation, machine: Machine) -> float | None:
-    """Return what each GPU drew; None where that was not sampled, or no step timed."""
+    """Return the mean power per GPU in watts; None if energy was not sampled or no step was
+    timed."""
     joules, seconds = observation.gpu_joules_per_token, observation.iteration_time_s
     if joules is None or seconds is None:
         return None
@@ -166,7 +166,7 @@ def _gpu_watt(observation: Observation, machine: Machine) -> float | None:
 
 
 def _shortest_step_s(observation: Observation, machine: Machine) -> float:
-    """Return seconds from which on only another unit explains a step."""
+    """Return the shortest plausible step in seconds; a shorter one is a wrong unit."""
     least = least_iteration_s(
         observation.transformer,
         machine,
@@ -179,7 +179,7 @@ def _shortest_step_s(observation: Observation, machine: Machine) -> float:
 def summary_of(
     document: CalibrationDocument, *, name: str, created_at: datetime | None
 ) -> CalibrationSummary:
-    """Return what a prediction says of the calibration that it rests on."""
+    """Return the summary of a calibration that predictions include."""
     observations = document.observations
     return CalibrationSummary(
         name=name,
@@ -195,7 +195,7 @@ def summary_of(
 
 
 def detail_of(calibration: Calibration, summary: CalibrationSummary) -> CalibrationDetail:
-    """Return the summary with the constants, those first that the observations narrow most."""
+    """Return the summary with the constants, those that the observations narrow most first."""
     constants = sorted(
         calibration.constants, key=lambda constant: constant.spread / constant.prior_spread
     )

@@ -1,5 +1,5 @@
-"""What one end says of another strategy whatever the formulas hold: who needs more of everything
-than a strategy that ran out of memory runs out of it, too."""
+"""Bounds on fitting into memory that hold without the formulas: a strategy that needs more of
+everything than one that ran out of memory runs out of memory, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_MORE = (
     *CHECKPOINTING,
     "fused_norm",
 )
-"""What divides memory, and switches that save it: a strategy with more of it may need less."""
+"""Dimensions that divide memory, and switches that save it: a higher value may need less."""
 
 NOT_LESS = (
     *(d.name for d in TABLE if d.memory == "more"),
@@ -26,7 +26,7 @@ NOT_LESS = (
     "hidden_size",
     "vocab_size",
 )
-"""What memory grows with."""
+"""Dimensions that memory grows with."""
 
 EQUAL = (
     *(column for d in TABLE if d.memory == "either" for column in d.columns or (d.name,)),
@@ -37,20 +37,20 @@ EQUAL = (
 )
 
 MARGIN = 0.05
-"""Of the memory: a peak that is nearer to it may not be one that always fits."""
+"""Share of the memory by which a peak must stay below the limit to count as fitting."""
 
 EXCEPTION = 0.02
-"""Probability that it goes otherwise: memory that others held, an allocator's mood."""
+"""Probability of an exception: memory held by other processes, or fragmentation."""
 
 
 @dataclass(frozen=True)
 class Dominance:
-    """What the observed ends alone say of n strategies.
+    """Bounds that the observed results set for n strategies.
 
     Attributes:
-        never: shape (n,), how many that need no more than each ran out of memory.
-        surely: shape (n,), whether one that needs as much has fitted, and none of the former ran
-            out.
+        never: shape (n,), number of observed strategies that need no more and ran out of memory.
+        surely: shape (n,), whether an observed strategy that needs as much has fitted, and `never`
+            is 0.
     """
 
     never: NDArray[np.int64]
@@ -63,10 +63,9 @@ class Dominance:
         """Compare strategies with the observed ones.
 
         Args:
-            sample: of memory; a peak is that of a run that fitted if it leaves a MARGIN of
-                `memory_gib`.
-            headroom_gib: that is to be left of it: with any, a peak beyond it counts as a run that
-                did not fit, and a run whose peak was not read says nothing.
+            sample: of memory; a peak counts as fitting if it leaves a MARGIN of `memory_gib`.
+            headroom_gib: memory that must stay free. If positive, a peak beyond the rest counts as
+                not fitting, and a run without a peak says nothing.
         """
         if not len(sample.columns):
             nothing = np.zeros(len(columns), dtype=np.int64)
@@ -83,17 +82,17 @@ class Dominance:
         return cls(never=never, surely=surely)
 
     def bounded(self, probability: Array) -> Array:
-        """Return the probability to fit, shape (n,), no higher and no lower than it can be."""
+        """Return the probability of fitting, shape (n,), clipped to the bounds."""
         bound = np.where(
             self.never > 0, np.minimum(probability, EXCEPTION**self.never), probability
         )
         return np.where(self.surely, np.maximum(bound, 1.0 - EXCEPTION), bound)
 
     def drawn(self, fits: Mask, generator: np.random.Generator) -> Mask:
-        """Return draws of fitting, shape (count, n), with those excepted that cannot be, or must.
+        """Apply the bounds to draws of fitting, shape (count, n).
 
-        One exception holds for all that an end speaks of: if a failure was an accident, it was one
-        for them all.
+        Within a draw, an exception holds for every strategy bounded by it: if the failure was an
+        accident, it says nothing about any of them.
         """
         accident = generator.uniform(size=(len(fits), 1)) < EXCEPTION ** np.maximum(self.never, 1)
         excepted = np.where(self.never > 0, fits & accident, fits)
@@ -101,8 +100,8 @@ class Dominance:
 
 
 def needs_as_much(columns: Columns, others: Columns) -> Mask:
-    """Return whether each strategy needs as much memory as each of `others`, or more, by what both
-    are alone; shape (n, k)."""
+    """Return whether each strategy needs at least as much memory as each of `others`, by comparing
+    dimensions alone; shape (n, k)."""
 
     def pair(name: str) -> tuple[Array, Array]:
         one = np.broadcast_to(columns[name], len(columns))[:, np.newaxis]
@@ -119,10 +118,10 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
         one, other = pair(name)
         result &= one == other
     for key in {*columns.settings, *others.settings}:
-        # What a dimension of the trainer's own does to memory is not known.
+        # The effect of a trainer-defined dimension on memory is unknown.
         one, other = (np.broadcast_to(c.has_setting(*key), len(c)) for c in (columns, others))
         result &= one[:, np.newaxis] == other
-    # ZeRO divides over replicas: fewer hold more each.
+    # ZeRO shards over replicas: with fewer replicas, each holds more.
     (shards, others_shards), (stage, _) = pair("zero_shard_gpus"), pair("zero_stage")
     parts, others_parts = _parts(columns)[:, np.newaxis], _parts(others)
     result &= (stage == 0) | (shards * parts <= others_shards * others_parts)
@@ -130,14 +129,14 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
 
 
 def _parts(columns: Columns) -> Array:
-    """Return into how many parts the weights are cut, shape (n,)."""
+    """Return the number of parts that the weights are split into, shape (n,)."""
     cut = columns["tensor_parallel"] * columns["pipeline_parallel"]
     return np.broadcast_to(cut, len(columns))
 
 
 def _kept_share(columns: Columns) -> Array:
-    """Return the share of all layers whose activations the first stage keeps, shape (n,):
-    `min(m, p)/p`."""
+    """Return the share of all layers whose activations the first stage holds, `min(m, p)/p`, shape
+    (n,)."""
     stages = columns["pipeline_parallel"]
     share = np.minimum(columns["gradient_accumulation_steps"], stages) / stages
     return np.broadcast_to(share, len(columns))

@@ -1,5 +1,5 @@
-"""What earlier trials of a machine say to a new question: how much each counts, which ones are
-taken, and what they were worth."""
+"""Select and weight a machine's earlier trials for a new campaign, and report how much they
+improved its forecasts."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 MOST_EARLIER = 150
-"""Observations that a campaign starts from: the time of a fit grows with their cube."""
+"""Maximum number of earlier observations of a campaign: the time of a fit grows with their cube."""
 
 NOISE_SHARE = 0.14
-"""Variance of a measurement over that of what formulas leave open (`mixture.USUAL`)."""
+"""Variance of a measurement over that of the formulas' residual (`mixture.USUAL`)."""
 
 RELEASES = (0.10, 0.03, 0.01)
-"""By how much a step of a package's major, minor and patch number moves the time of a strategy:
-standard deviations of its logarithm, assumed."""
+"""Assumed standard deviations of the logarithm of a strategy's time per step of a package's major,
+minor and patch version."""
 
 YEAR = 0.03
-"""The same for a year of drivers, firmware and network, whose versions nothing records; assumed."""
+"""The same per year, for drivers, firmware and network, whose versions are not recorded; assumed.
+"""
 
 UNCOUNTED = frozenset({"python"})
-"""Packages that trials name and that leave their time alone."""
+"""Packages whose version does not affect the time."""
 
 NEAR = 2 / 3
-"""Share of them that is chosen for lying near the question; the rest is chosen from everywhere, as
-constants of the machine carry over to any strategy."""
+"""Share of the trials that is chosen for lying near the strategies in question; the rest is chosen
+from everywhere, because machine constants apply to any strategy."""
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)[^+]*(?:\+([a-z]*)([\w.]*))?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierTrial:
-    """What is known of an earlier trial before its figures are read.
+    """An earlier trial, before its measurements are read.
 
     Attributes:
-        versions: of what it ran with, by package; empty where they are not known.
-        age_days: when the new campaign begins.
+        versions: package -> version that the trial ran with; empty if unknown.
+        age_days: age when the new campaign begins.
     """
 
     transformer: Transformer
@@ -58,13 +59,14 @@ class EarlierTrial:
 
 
 def weight_of(versions: Mapping[str, str], *, among: Mapping[str, str], age_days: float) -> float:
-    """Return what a trial counts that ran with other versions, and some time ago, in (0, 1].
+    """Return the weight in (0, 1] of a trial that ran some time ago or with other software
+    versions.
 
-    Each step of a version, and time, adds its variance to that of a measurement, as in a random
-    walk: a trial counts half where what has changed since is as large as what varies anyway.
+    Each version step, and time, adds its variance to that of a measurement, as in a random walk:
+    the weight is one half when the change since then varies as much as a repeated measurement.
 
     Args:
-        among: versions of the trials that it is to stand beside.
+        among: versions of the trials that it is combined with.
     """
     packages = (set(versions) | set(among)) - UNCOUNTED if versions and among else set()
     variance = YEAR**2 * max(age_days, 0.0) / 365.25
@@ -72,13 +74,13 @@ def weight_of(versions: Mapping[str, str], *, among: Mapping[str, str], age_days
         _change(versions.get(package), among.get(package)) ** 2 for package in sorted(packages)
     )
     if bool(versions) != bool(among):
-        variance += RELEASES[1] ** 2  # as if one thing had changed a little
+        variance += RELEASES[1] ** 2  # as for one minor release
     return USUAL_NOISE**2 / (USUAL_NOISE**2 + variance)
 
 
 def _change(one: str | None, other: str | None) -> float:
-    """Return the standard deviation that lies between two versions; one that is not known, or makes
-    no sense, is taken to be a minor release away."""
+    """Return the standard deviation between two versions; one minor release if either is unknown or
+    unreadable."""
     if one == other:
         return 0.0
     read = [_VERSION.match(version or "") for version in (one, other)]
@@ -92,7 +94,7 @@ def _change(one: str | None, other: str | None) -> float:
         if a != b:
             variance = abs(a - b) * RELEASES[min(place, 2)] ** 2
             break
-    # A build's own suffix names the GPU's libraries: 2.5.1+cu124, 2.5.1+rocm6.2, 2.5.1+cpu.
+    # The local version names the GPU libraries: 2.5.1+cu124, 2.5.1+rocm6.2, 2.5.1+cpu.
     kinds, suffixes = ([match[group] for match in read if match] for group in (2, 3))
     if kinds[0] != kinds[1]:
         variance += RELEASES[0] ** 2
@@ -101,7 +103,7 @@ def _change(one: str | None, other: str | None) -> float:
     return float(np.sqrt(variance))
 
 
-def telling(
+def most_informative(
     earlier: Sequence[EarlierTrial],
     weights: Sequence[float],
     *,
@@ -109,16 +111,15 @@ def telling(
     lattice: Lattice,
     most: int = MOST_EARLIER,
 ) -> list[int]:
-    """Return the places of the trials that say most of a question, the most telling first.
+    """Return the indices of the most informative trials, most informative first.
 
-    Each in turn is the one from which most is learned given those before it: it counts much, is
-    unlike what is chosen already (the greatest reduction of variance of a Gaussian process; a
-    pivoted Cholesky decomposition), and lies near the strategies asked about, which the last third
-    need not. So repetitions come last.
+    Trials are chosen greedily by the reduction in variance of a Gaussian process (a pivoted
+    Cholesky decomposition), so repetitions come last. All but the last third are also weighted by
+    their distance from the strategies in question.
 
     Args:
-        weights: of each, see `weight_of`.
-        lattice: the strategies asked about, of `transformer`.
+        weights: weight of each trial, see `weight_of`.
+        lattice: the strategies in question, of `transformer`.
     """
     if not earlier or not len(lattice):
         return list(range(min(len(earlier), most)))
@@ -130,11 +131,11 @@ def telling(
     relevance = np.ones((count, len(earlier)))
     relevance[: round(NEAR * count)] = np.exp(-distance / LENGTH)
     noise = NOISE_SHARE / np.asarray(weights, dtype=np.float64)
-    return _most_informative(places, relevance, noise)
+    return _chosen_greedily(places, relevance, noise)
 
 
 def _places(earlier: Sequence[EarlierTrial], *, gpus_per_node: int) -> Array:
-    """Return where the trials lie, shape (n, d), read model by model."""
+    """Return the coordinates of the trials, shape (n, d)."""
     rows: dict[Transformer, list[int]] = {}
     for row, trial in enumerate(earlier):
         rows.setdefault(trial.transformer, []).append(row)
@@ -152,12 +153,12 @@ def _places(earlier: Sequence[EarlierTrial], *, gpus_per_node: int) -> Array:
     return places
 
 
-def _most_informative(places: Array, relevance: Array, noise: Array) -> list[int]:
-    """Return the rows chosen one after another, each given those before it.
+def _chosen_greedily(places: Array, relevance: Array, noise: Array) -> list[int]:
+    """Return the rows chosen greedily, each given those before it.
 
     Args:
-        relevance: shape (k, n), of each row when the first of k is chosen, the second, and so on.
-        noise: shape (n,), variances of what would be measured, over that of what is to be known.
+        relevance: shape (k, n), relevance of each row at each of the k choices.
+        noise: shape (n,), variance of a measurement over the prior variance.
     """
     unknown = np.ones(len(places))
     factors = np.empty(relevance.shape)
@@ -177,12 +178,12 @@ def _most_informative(places: Array, relevance: Array, noise: Array) -> list[int
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastErrors:
-    """How far forecasts made before a campaign's first trial lay from what its trials measured.
+    """Errors of forecasts made before a campaign's first trial, relative to its measurements.
 
     Attributes:
-        trials: that were timed.
-        without, given: medians of the relative error of the time, from general knowledge alone and
-            given the earlier trials.
+        trials: number of timed trials.
+        without, given: median relative error of the time, from the priors alone and given the
+            earlier trials.
     """
 
     trials: int
@@ -193,15 +194,15 @@ class ForecastErrors:
 def forecast_errors(
     earlier: Calibration, measured: Sequence[Observation], *, without: Calibration
 ) -> ForecastErrors | None:
-    """Compare the forecast given earlier trials with the one without them.
+    """Compare forecasts with and without earlier trials.
 
     Args:
         earlier: fitted to the earlier trials alone.
-        measured: what the campaign's own trials have shown.
-        without: what the campaign believed without the earlier trials.
+        measured: observations of the campaign's own trials.
+        without: the same forecast without earlier trials.
 
     Returns:
-        None where no step was timed.
+        None if no step was timed.
     """
     machine = earlier.machine
     sample = time_sample(measured, machine)
@@ -217,5 +218,4 @@ def forecast_errors(
 
 
 def _typical(log_errors: Array) -> float:
-    """Return the median relative error."""
     return float(np.expm1(np.median(np.abs(log_errors))))

@@ -1,7 +1,7 @@
-"""Predictions that leave open how far formulas and measurements can be trusted on a machine.
+"""Mixture of posteriors over the scale of the formulas' error and of the measurement noise.
 
-Some members believe the formulas, each with its own scales of what these leave over and of noise;
-some believe none, and know only what was observed near by. The observations decide between them.
+Most members use the formulas, each with its own scales of residual and noise. Others ignore the
+formulas and interpolate between observations. The observations determine the weights.
 """
 
 from __future__ import annotations
@@ -19,44 +19,46 @@ from autotune.cost_model.columns import Array, Columns
 
 RESIDUALS = (0.03, 0.08, 0.16, 0.3)
 NOISES = (0.01, 0.03, 0.08, 0.2)
-"""Scales between which the observations choose."""
+"""Grid of scales."""
 
 USUAL = Scales(residual=0.08, noise=USUAL_NOISE)
 DOUBT = 0.8
-"""Standard deviation of the logarithm of either scale, before anything is observed."""
+"""Prior standard deviation of the logarithm of either scale."""
 
 EXPECTED = Scales(
     residual=USUAL.residual * float(np.exp(DOUBT**2)), noise=USUAL.noise * float(np.exp(DOUBT**2))
 )
-"""Root mean square of log-normal scales."""
+"""Root mean square of the log-normal scales."""
 
 LEAST_WEIGHT = 0.02
-"""Members with less probability are left out."""
+"""Members with a lower probability are dropped."""
 
 DISBELIEF = 0.002
-"""Probability that the formulas say nothing of a machine, before anything is observed. No published
-stack is like that, and trials of another model must not make one look so; where predictions are
-shuffled, a few trials overcome it all the same."""
+"""Prior probability that the formulas say nothing about a machine. No published stack is like that,
+and trials of another model must not suggest it; if predictions are shuffled, a few trials overcome
+this prior."""
 
 WITHOUT_FORMULAS = tuple(
     Scales(residual=residual, noise=noise)
     for residual in (0.15, 0.3, 0.6)
     for noise in (0.01, 0.05)
 )
-"""Scales of those who believe none: strategies differ by as much as all of them together do."""
+"""Scales of the members that ignore the formulas, wide enough for the differences between
+strategies."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Posteriors, each with its probability; at least one of them believes the formulas."""
+    """Posteriors with their probabilities; at least one of them uses the formulas."""
 
     members: tuple[tuple[float, Posterior], ...]
 
     @classmethod
     def of(cls, quantity: Quantity, sample: Sample) -> Mixture:
-        """Fit each of the scales from where the one before ended, and weigh it by its evidence.
+        """Fit a posterior for each pair of scales, warm-started from the previous one, and weight
+        it by its evidence.
 
-        Where nothing is observed, the formulas at the scales' root mean square stand for all.
+        Without observations, one posterior at the root mean square of the scales stands for all.
         """
         likeness = Likeness.of(sample.columns, quantity.own)
         if not len(sample.columns):
@@ -88,9 +90,9 @@ class Mixture:
         )
         return cls(members=_weighed([*believing, *doubting], log_priors))
 
-    def told(self, sample: Sample) -> Mixture:
-        """Return the same members, as probable as before, fitted to `sample`: for what is not
-        observed yet and changes no mind."""
+    def refitted(self, sample: Sample) -> Mixture:
+        """Return the members refitted to `sample` with unchanged weights: for pending trials, whose
+        results are only assumed."""
         likeness = Likeness.of(sample.columns, self.best.quantity.own)
         return Mixture(
             members=tuple(
@@ -110,15 +112,15 @@ class Mixture:
 
     @property
     def best(self) -> Posterior:
-        """The most probable of those who believe the formulas."""
+        """The most probable member that uses the formulas."""
         return max(
             ((weight, member) for weight, member in self.members if _believes(member)),
             key=lambda member: member[0],
         )[1]
 
     def predict(self, columns: Columns, *, labelled: bool = False) -> tuple[Array, Array, Array]:
-        """Return the mean and variance of the true logarithm and variance of a measurement's, (n,)
-        each."""
+        """Return the mean and variance of the true logarithm, and the variance of a measured one,
+        shape (n,) each."""
         side, correlation = np.full(len(columns), float(labelled)), self._correlation(columns)
         weights = np.array([weight for weight, _ in self.members])[:, np.newaxis]
         predictions = [
@@ -131,8 +133,8 @@ class Mixture:
         return mean, variance, variance + np.sum(weights * noise)
 
     def mean(self, columns: Columns, *, labelled: bool = False) -> Array:
-        """Return the mean of the true logarithm by the most probable member alone, shape (n,): a
-        hundredth of the work of `predict`."""
+        """Return the mean of the true logarithm by the most probable member alone, shape (n,), at a
+        hundredth of the cost of `predict`."""
         side, correlation = np.full(len(columns), float(labelled)), self._correlation(columns)
         _, member = max(self.members, key=lambda weighed: weighed[0])
         return member.mean(columns, side, correlation)
@@ -145,8 +147,8 @@ class Mixture:
         generator: np.random.Generator,
         labelled: bool = False,
     ) -> Array:
-        """Return true logarithms of strategies as they may all be at once, shape (count, n), in
-        random order."""
+        """Return joint draws of the strategies' true logarithms, shape (count, n), in random
+        order."""
         weights = [weight for weight, _ in self.members]
         shares = generator.multinomial(count, weights)
         side = np.full(len(columns), float(labelled))
@@ -160,7 +162,7 @@ class Mixture:
         return generator.permutation(np.concatenate(parts))
 
     def _correlation(self, columns: Columns) -> Array:
-        """Return it once for all members, which are fitted to the same observations."""
+        """Return the correlation with the observations, which all members share."""
         return self.members[0][1].correlation(columns)
 
 
@@ -180,7 +182,7 @@ def _fitted(
 
 
 def _log_priors(grid: Sequence[Scales]) -> Array:
-    """Return the log probability of each of the scales, by how usual they are."""
+    """Return the prior log probability of each pair of scales."""
     residuals = np.log([scales.residual / USUAL.residual for scales in grid]) / DOUBT
     noises = np.log([scales.noise / USUAL.noise for scales in grid]) / DOUBT
     density = -0.5 * (residuals**2 + noises**2)
@@ -190,8 +192,8 @@ def _log_priors(grid: Sequence[Scales]) -> Array:
 def _weighed(
     posteriors: Sequence[Posterior], log_priors: Array
 ) -> tuple[tuple[float, Posterior], ...]:
-    """Weigh posteriors by evidence and prior; leave improbable ones out, but never all that believe
-    the formulas."""
+    """Weight posteriors by evidence and prior, and drop improbable ones. At least one that uses the
+    formulas is kept."""
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     log_weights = evidence + log_priors
     weights = np.exp(log_weights - scipy.special.logsumexp(log_weights))

@@ -1,4 +1,4 @@
-"""What trials showed of their strategies, as a calibration takes it."""
+"""Trials as observations for the calibration."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from search_spaces.transformer import Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """One strategy as it ran, or failed to.
+    """The result of one strategy.
 
     Attributes:
-        iteration_time_s: seconds of one optimizer step; None where no step was timed.
-        peak_memory_gib: of the fullest rank; None where it was not read.
-        fitted: whether memory sufficed; None where a trial ended for another reason.
-        gpu_joules_per_token: what the GPUs alone drew at this accumulation; None where it was not
-            sampled.
-        weight: what it says, as a share of what the same trial would say now, in (0, 1]; less for
-            one of another time or other versions (`autotune.calibration.history`).
+        iteration_time_s: seconds of one optimizer step; None if no step was timed.
+        peak_memory_gib: peak of the fullest rank; None if it was not read.
+        fitted: whether the strategy fitted into memory; None if the trial failed for another
+            reason.
+        gpu_joules_per_token: joules per token of the GPUs alone at this accumulation; None if power
+            was not sampled.
+        weight: weight in (0, 1] relative to the same trial run now; lower for older trials and
+            other software versions (`autotune.calibration.history`).
     """
 
     transformer: Transformer
@@ -43,7 +44,7 @@ class Observation:
 
 
 def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns:
-    """Return one row for each observation, whatever their models."""
+    """Return one row per observation; the observations may be of different models."""
     places: dict[Transformer, list[int]] = {}
     for place, observation in enumerate(observations):
         places.setdefault(observation.transformer, []).append(place)
@@ -62,12 +63,11 @@ def columns_of(observations: Sequence[Observation], machine: Machine) -> Columns
 
 
 def weights_of(observations: Sequence[Observation]) -> Array:
-    """Return what each counts, shape (n,)."""
     return np.array([observation.weight for observation in observations], dtype=np.float64)
 
 
 def time_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
-    """Return the steps that were timed."""
+    """Return the timed steps as a sample."""
     timed = [observation for observation in observations if observation.iteration_time_s]
     seconds = np.array([observation.iteration_time_s for observation in timed], dtype=np.float64)
     columns = columns_of(timed, machine) if timed else Columns.none()
@@ -80,14 +80,13 @@ def time_sample(observations: Sequence[Observation], machine: Machine) -> Sample
 
 
 def memory_sample(observations: Sequence[Observation], machine: Machine) -> Sample:
-    """Return the peaks that were read; where none was, on which side of the device's memory it
-    lay."""
+    """Return the memory peaks as a sample; for trials without a reading, whether they fitted."""
     known = [
         observation
         for observation in observations
         if observation.peak_memory_gib or observation.fitted is not None
     ]
-    # What was held when memory ran out is not what would have been needed.
+    # The peak at an out-of-memory error is lower than what the strategy needs.
     peaks = [
         None if observation.fitted is False else observation.peak_memory_gib
         for observation in known
@@ -106,23 +105,25 @@ def memory_sample(observations: Sequence[Observation], machine: Machine) -> Samp
 def observations_of(
     transformer: Transformer, trials: Sequence[Trial], *, machine: Machine
 ) -> list[Observation]:
-    """Return an observation of each trial that ran to its end, or out of memory; others say nothing
-    of their strategy. A trial with fewer layers is one of a smaller transformer.
+    """Return one observation for each trial that completed or ran out of memory.
 
-    A trial measures one layout at one or two accumulations. The one with most micro-batches is
-    taken: it says most, and the peak of memory over both is its own. So is a failure. What the
-    GPUs drew was sampled over both, and is carried to that one: at a smaller accumulation they wait
-    for the pipeline for more of the time.
+    Trials that failed otherwise say nothing about their strategy. A trial with fewer layers is an
+    observation of a smaller transformer.
+
+    A trial measures one layout at one or two accumulations. The observation is of the larger one,
+    which has more micro-batches and the peak memory of both. GPU energy was sampled over both and
+    is converted to the larger one, because at a smaller accumulation GPUs wait longer for the
+    pipeline.
 
     Args:
-        transformer: the campaign's, with all layers.
+        transformer: the campaign's model with all layers.
     """
     observations: list[Observation] = []
     for trial in trials:
         strategy, ran_with = strategy_of(trial.strategy), transformer.with_layers(trial.num_layers)
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
-            # What it had when it failed is not what it needs.
+            # The strategy needs more memory than it had when it failed.
             probes = (
                 probe_accumulations(strategy) if trial.purpose not in AT_OWN_ACCUMULATION else ()
             )
@@ -152,8 +153,8 @@ def _drawn(
     longest: Accumulation,
     trial: Trial,
 ) -> float | None:
-    """Return what a trial's GPUs drew for a token at the accumulation of `strategy`; as sampled
-    where the machine's power figures are not known, which then nothing is held against."""
+    """Return the GPU joules per token at the accumulation of `strategy`; unconverted if the
+    machine's power figures are unknown, in which case nothing is compared with it."""
     sampled = trial.gpu_joules_per_token
     if sampled is None:
         return None

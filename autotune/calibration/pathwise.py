@@ -1,4 +1,4 @@
-"""Draws of thousands of strategies at once, whose covariance would have too many entries."""
+"""Joint draws for thousands of strategies, whose full covariance would be too large."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from autotune.calibration.settings import OwnLevels
 from autotune.cost_model.columns import Array, Columns
 
 FEATURES = 512
-"""Random waves that stand for the Gaussian process: its correlations come out within about 0.06."""
+"""Number of random Fourier features: they approximate correlations to about 0.06."""
 
 BLOCK = 8192
-"""Strategies whose waves are held at a time: some tens of megabytes."""
+"""Strategies whose features are held at a time: some tens of megabytes."""
 
 
 def mean_and_draws(
     mixture: Mixture, columns: Columns, *, count: int, generator: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return the mean of the true logarithm, shape (n,), and true logarithms as they may all be at
-    once, shape (count, n), in random order.
+    """Return the mean of the true logarithm, shape (n,), and joint draws, shape (count, n), in
+    random order.
 
-    As `Mixture.predict` and `Mixture.draws`, the work of the draws growing with n and not with its
-    cube: the process before its observations is drawn as a sum of random waves (Rahimi and Recht
-    2007; the spectrum of the exponential kernel is Cauchy's), and each draw is then moved by what
-    the observations say against it (Wilson et al. 2020, pathwise conditioning).
+    The same distribution as `Mixture.predict` and `Mixture.draws`, in time linear in n instead of
+    cubic. The prior process is drawn with random Fourier features (Rahimi and Recht 2007; the
+    spectrum of the exponential kernel is Cauchy), and each draw is conditioned on the observations
+    pathwise (Wilson et al. 2020).
     """
     members = mixture.members
     shares = generator.multinomial(count, [weight for weight, _ in members]).tolist()
-    observed = members[0][1].places  # the same for all members, as `correlation` is
+    observed = members[0][1].places  # the same for all members, like `correlation`
     own = members[0][1].quantity.own
     axes = coordinates(columns.take(slice(0, 1)), own).shape[1]
     waves = _Waves.of(observed, axes, generator, own=own)
@@ -55,13 +55,13 @@ def mean_and_draws(
 
 @dataclass(frozen=True, eq=False)
 class _Waves:
-    """FEATURES waves in the space of `coordinates`, which together have the correlation `shared`.
+    """Random Fourier features of the correlation `shared`, in the space of `coordinates`.
 
     Attributes:
         frequencies: shape (d, FEATURES).
         phases: shape (FEATURES,).
-        observed: the waves at the observed places, shape (observed, FEATURES).
-        own: dimensions of trainers' own, whose axes are among the d.
+        observed: the features of the observed strategies, shape (observed, FEATURES).
+        own: trainer-defined dimensions, whose axes are among the d.
     """
 
     frequencies: Array
@@ -85,7 +85,7 @@ class _Waves:
         return cls(frequencies=frequencies, phases=phases, observed=observed, own=own)
 
     def at(self, columns: Columns) -> Array:
-        """Return the waves at strategies, shape (n, FEATURES)."""
+        """Return the features of strategies, shape (n, FEATURES)."""
         return _waves(coordinates(columns, self.own), self.frequencies, self.phases)
 
 
@@ -95,12 +95,12 @@ def _waves(places: Array, frequencies: Array, phases: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """What is random of k draws of one posterior.
+    """The random part of k draws of one posterior.
 
     Attributes:
-        weights: of the waves, shape (FEATURES, k).
-        surprise: what the observations say against the waves, shape (observed, k).
-        moved: how far z lies from its maximum, shape (c, k).
+        weights: of the features, shape (FEATURES, k).
+        surprise: deviation of the observations from the prior draw, weighted, shape (observed, k).
+        moved: deviation of z from its maximum, shape (c, k).
     """
 
     posterior: Posterior
@@ -131,7 +131,7 @@ class _Drawn:
 
 
 def _noise(posterior: Posterior, count: int, generator: np.random.Generator) -> Array:
-    """Return errors of the observations as they were weighed, shape (observed, count)."""
+    """Return draws of the observations' noise, shape (observed, count)."""
     lower = np.tril(posterior.factor[0])
     variance = np.sum(lower**2, axis=1) - posterior.scales.residual**2
     deviation = np.sqrt(np.maximum(variance, 0.0))

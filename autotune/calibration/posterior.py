@@ -1,7 +1,5 @@
-"""What observations say of the constants, and of what the formulas leave over.
-
-What the formulas get wrong of one strategy they get wrong of those that are like it.
-"""
+"""Posterior of the constants and of the formulas' residual, which is correlated between similar
+strategies."""
 
 from __future__ import annotations
 
@@ -21,10 +19,10 @@ from search_spaces.dimensions import TABLE
 from search_spaces.machine import NARROW_PEAKS
 
 Factor = tuple[Array, bool]
-"""A Cholesky factor as SciPy gives it."""
+"""A Cholesky factor as returned by SciPy."""
 
 LENGTH = 2.5
-"""Distance, in doublings, at which what two strategies share falls to 1/e."""
+"""Distance, in doublings, at which the correlation falls to 1/e."""
 
 DOUBLINGS = {
     **{d.name: d.distance for d in TABLE if d.distance is not None and d.is_counted},
@@ -32,7 +30,8 @@ DOUBLINGS = {
     "world_size": 0.5,
     "zero_shard_gpus": 0.5,
 }
-"""Weight of one doubling of each; accumulation and size matter less than how a model is cut."""
+"""Weight of one doubling of each dimension; accumulation and size matter less than how a model is
+split."""
 
 SWITCHES = {
     **{
@@ -53,20 +52,20 @@ SWITCHES = {
         2.0,
     ),
 }
-"""Distance of the two values of each, in doublings."""
+"""Distance between the two values of each switch, in doublings."""
 
 KINDS = ("num_experts", "kv_rank", "mamba_layers", "window_layers")
-"""Columns of what some models' layers have and others have not."""
+"""Columns of layer kinds that only some models have."""
 
 KIND_DISTANCE = 2.0
-"""Of a model that has one of KINDS from one that has not, in doublings."""
+"""Distance between a model with one of KINDS and one without, in doublings."""
 
 
 def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
-    """Return where strategies lie, shape (n, d): distances are in doublings.
+    """Return the coordinates of strategies, shape (n, d), in doublings.
 
     Args:
-        own: dimensions of trainers' own that add axes.
+        own: trainer-defined dimensions, which add axes.
     """
     size = columns["num_layers"] * columns["hidden_size"] ** 2
     axes = [
@@ -81,31 +80,31 @@ def coordinates(columns: Columns, own: Sequence[OwnLevels] = ()) -> Array:
 
 
 def shared(one: Array, other: Array) -> Array:
-    """Return the correlation of what is wrong, shape (n, m): exponential in the distance, so that
-    it may change abruptly from one strategy to the next."""
+    """Return the correlation of residuals, shape (n, m): exponential in the distance, so that they
+    may change abruptly between neighbours."""
     squares = np.sum(one**2, axis=1)[:, np.newaxis] + np.sum(other**2, axis=1)
     squared = np.maximum(squares - 2.0 * one @ other.T, 0.0)
     return np.asarray(np.exp(-np.sqrt(squared) / LENGTH))
 
 
 TAIL = 4.0
-"""Degrees of freedom of the priors (Student's t): a machine may be far from what is generally known
-of its kind, and trials that agree on it are believed."""
+"""Degrees of freedom of the priors (Student's t): a machine may differ much from others of its
+kind, and trials that agree on it outweigh the prior."""
 
 MOST_ITERATIONS = 10
 LONGEST_STEP = 1.0
-"""Standard deviations that a constant moves in one iteration."""
+"""Maximum change of a constant in one iteration, in standard deviations."""
 SETTLED = 0.02
-"""Standard deviations that no constant moves by any more."""
+"""Convergence threshold, in standard deviations."""
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Standard deviations, as logarithms.
+    """Standard deviations of logarithms.
 
     Attributes:
-        residual: of what the formulas get wrong, alike for like strategies.
-        noise: of a measurement that is repeated.
+        residual: of the formulas' error, correlated between similar strategies.
+        noise: of a repeated measurement.
     """
 
     residual: float
@@ -114,8 +113,7 @@ class Scales:
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
-    """Where n strategies lie, shape (n, d), see `coordinates`, and what is shared by each two of
-    them, shape (n, n)."""
+    """Coordinates of n strategies, shape (n, d), and their pairwise correlation, shape (n, n)."""
 
     places: Array
     shared: Array
@@ -128,12 +126,12 @@ class Likeness:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """What the formulas say of n observed strategies near z.
+    """The formulas for n observed strategies, linearised near z.
 
     Attributes:
         z: shape (c,), see `Quantity`.
         value: logarithm of the quantity at z, shape (n,).
-        slopes: its derivatives by z, shape (n, c).
+        slopes: its derivatives with respect to z, shape (n, c).
     """
 
     z: Array
@@ -148,18 +146,18 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Maximum a posteriori of the constants, and a Gaussian process over what is left.
+    """Maximum a posteriori constants, and a Gaussian process over the residual.
 
-    With `f` linearised at the maximum, errors of constants and of the rest are known together
-    (universal kriging; Rasmussen and Williams 2006, section 2.7, and 3.4 for labels).
+    With `f` linearised at the maximum, errors of the constants and the residual are inferred
+    together (universal kriging; Rasmussen and Williams 2006, section 2.7, and 3.4 for labels).
 
     Attributes:
         linear: the formulas at the maximum.
         covariance: of z, shape (c, c).
-        places: of the observations, shape (n, d), see `coordinates`.
-        weights: shape (n,); times `shared` they are the residual of a strategy.
-        factor: Cholesky factor of the covariance of the observations round the formulas, as SciPy
-            gives it, shape (n, n).
+        places: coordinates of the observations, shape (n, d), see `coordinates`.
+        weights: shape (n,); their product with `shared` is the residual of a strategy.
+        factor: Cholesky factor of the covariance of the observations around the formulas, shape (n,
+            n).
         log_evidence: of the observations at these scales (Laplace).
     """
 
@@ -182,11 +180,11 @@ class Posterior:
         likeness: Likeness,
         start: Linear | None = None,
     ) -> Posterior:
-        """Climb by Gauss-Newton steps, the observations made normal again before each.
+        """Maximise by Gauss-Newton steps, approximating the observations as normal before each.
 
         Args:
             likeness: of the observed strategies.
-            start: where to begin; where z is 0 unless told.
+            start: initial point; z = 0 by default.
         """
         start = start or Linear.of(quantity, sample, np.zeros(quantity.unknowns))
         climb = _Climb(quantity, sample, scales, likeness, start)
@@ -211,24 +209,24 @@ class Posterior:
 
     @cached_property
     def precision(self) -> Array:
-        """Inverse covariance of the observations round the formulas, shape (n, n)."""
+        """Inverse covariance of the observations around the formulas, shape (n, n)."""
         return _solved(self.factor, np.eye(len(self.weights)))
 
     def correlation(self, columns: Columns) -> Array:
-        """Return how alike strategies and the observed ones are, shape (n, observed)."""
+        """Return the correlation of strategies with the observed ones, shape (n, observed)."""
         return shared(coordinates(columns, self.quantity.own), self.places)
 
     def mean(self, columns: Columns, labelled: Array, correlation: Array) -> Array:
-        """Return the mean of the true logarithm alone, shape (n,).
+        """Return the mean of the true logarithm, shape (n,).
 
         Args:
-            correlation: as `correlation` gives it.
+            correlation: result of `correlation`.
         """
         value = self.quantity.log_value(self.z, columns, labelled)
         return value + self.scales.residual**2 * (correlation @ self.weights)
 
     def predict(self, columns: Columns, labelled: Array, correlation: Array) -> tuple[Array, Array]:
-        """Return the mean and variance of the true logarithm, noise apart, shape (n,) each."""
+        """Return the mean and variance of the true logarithm, without noise, shape (n,) each."""
         value, slopes = self.quantity.linearised(self.z, columns, labelled)
         common = self.scales.residual**2 * correlation
         known = common @ self.precision
@@ -260,7 +258,7 @@ def _solved(factor: Factor, values: Array) -> Array:
 
 
 class _Climb:
-    """On the way to the maximum; the attributes are those of `Posterior`."""
+    """State of the maximisation; the attributes are those of `Posterior`."""
 
     def __init__(
         self,
@@ -276,7 +274,7 @@ class _Climb:
         self.linear = start
 
     def step(self) -> float:
-        """Return the farthest that a constant moved."""
+        """Take one step; return the largest change of a constant."""
         z, value, slopes = self.linear.z, self.linear.value, self.linear.slopes
         target, self._variance = self._sample.normal(value + self._residual, self._scales.noise)
         self.factor = scipy.linalg.cho_factor(
@@ -294,9 +292,9 @@ class _Climb:
         return float(np.max(np.abs(step)))
 
     def log_evidence(self) -> float:
-        """Return the evidence of the observations at these scales (Laplace; Rasmussen and Williams
-        2006, eq. 3.32)."""
-        # Of the covariance over that of the noise alone, whose rest the likelihood has.
+        """Return the log evidence at these scales (Laplace; Rasmussen and Williams 2006, eq.
+        3.32)."""
+        # Determinant relative to that of the noise, which the likelihood already contains.
         spread = 2.0 * np.sum(np.log(np.diag(self.factor[0]))) - np.sum(np.log(self._variance))
         doubt = (
             self._residual @ self.weights

@@ -1,4 +1,4 @@
-"""What the GPUs of a machine draw against what its power figures say."""
+"""Ratio of the measured power of a machine's GPUs to its power figures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from autotune.cost_model.strategies import Strategies, total
 from search_spaces.machine import Machine
 
 SPREAD = 0.25
-"""Standard deviation of the logarithm of a machine's power against its figures: caps that a site
-sets, sensors that include memory or do not."""
+"""Prior standard deviation of the logarithm of that ratio: sites cap power, and not all sensors
+include the memory."""
 
 NOISE = 0.1
-"""The same of one trial's: strategies that keep GPUs busier than their parts say."""
+"""Standard deviation of the logarithm of one trial's ratio: strategies differ in how busy they keep
+the GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerScale:
-    """Factor on what the GPUs draw, hosts apart.
+    """Factor on the power of the GPUs, without hosts.
 
     Attributes:
         log_factor, deviation: mean and standard deviation of its logarithm.
-        measured: observations whose energy was measured.
+        measured: number of observations with measured energy.
     """
 
     log_factor: float = 0.0
@@ -44,11 +45,11 @@ class PowerScale:
     def of(
         cls, machine: Machine, observations: Sequence[Observation], parameters: Parameters
     ) -> PowerScale:
-        """Return the posterior of a log-normal factor: normal errors round their weighted median,
-        which a trial that is far off does not move.
+        """Return the posterior of a log-normal factor, with normal errors around the weighted
+        median, which is robust to outliers.
 
-        Trials say how much power, not how long: it is the measured time that theirs is held
-        against, cut into parts as the formulas cut theirs.
+        Energy is compared over the measured time, split into parts as the formulas split theirs, so
+        that errors of the predicted time do not count.
 
         Args:
             parameters: the calibrated constants.
@@ -71,7 +72,7 @@ class PowerScale:
 
 
 def _tokens(observations: Sequence[Observation], machine: Machine) -> Array:
-    """Return tokens of one step, shape (n,)."""
+    """Return the tokens of one step, shape (n,)."""
     gpus = machine.gpus_per_node
     samples = [o.strategy.global_batch_size(gpus) * o.transformer.seq_length for o in observations]
     return np.array(samples, dtype=np.float64)
@@ -80,7 +81,8 @@ def _tokens(observations: Sequence[Observation], machine: Machine) -> Array:
 def _gpu_joule(
     machine: Machine, observations: Sequence[Observation], parameters: Parameters
 ) -> Array | None:
-    """Return what the power figures say of the measured steps, shape (n,)."""
+    """Return the GPU energy of the measured steps by the power figures, in joules, shape (n,); None
+    if the machine has none."""
     strategies = Strategies(columns_of(observations, machine), machine, parameters)
     parts = time_parts(strategies, MicroBatch.of(strategies))
     seconds = np.array([o.iteration_time_s for o in observations], dtype=np.float64)
@@ -95,6 +97,6 @@ def _gpu_joule(
 def _weighted_median(values: Array, weights: Array) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
-    # Half way between the two middle ones where the weights come out even.
+    # Average the two middle values if their weights are equal.
     halves = np.searchsorted(reached, reached[-1] * np.array([0.5 - 1e-9, 0.5 + 1e-9]))
     return float(values[order][halves].mean())

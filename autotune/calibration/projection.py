@@ -1,6 +1,8 @@
-"""Few replicas for many, or a short pipeline for a long one: the time of a wide run told from that
-of a narrow one that was measured, where the two differ in data-parallel replicas alone, or in the
-number of stages, each with as many layers."""
+"""Project the time of a wide run from a measured narrow one.
+
+The two differ only in the number of data-parallel replicas, or in the number of pipeline stages
+with the same layers per stage.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,33 @@ from autotune.calibration.posterior import Posterior
 from autotune.cost_model.columns import Array, Columns
 
 SPREAD_OF_A_DOUBLING = 0.015
-"""Standard deviation of the logarithm of what the formulas get wrong for each doubling of the
-replicas. Over published pairs it is 0.5 to 1 % at 2 to 8 times the replicas within few nodes, and
-5 to 7 % at 16 to 128 times: stragglers and switches that no formula has add up with the size."""
+"""Standard deviation of the logarithm of the projection's error per doubling of the replicas.
+Published pairs show 0.5 to 1 % at 2 to 8 times the replicas within few nodes, and 5 to 7 % at 16 to
+128 times: stragglers and switches, which no formula models, add up with size."""
 
 SPREAD_OF_A_LONGER_PIPELINE = 0.03
-"""The same for each doubling of the stages. Assumed: no published runs differ in that alone. What
-GAS + PP - 1 slots and the two end stages say is exact but for how transfers hide, and for the
-stages' waiting for the slowest of more."""
+"""The same per doubling of the pipeline stages. Assumed: no published runs differ in that alone.
+GAS + PP - 1 slots and the two end stages are exact except for how well transfers overlap and for
+waiting on the slowest of more stages."""
 
 REPEATS = 0.02
-"""The same of two runs that differ in nothing: each repeats within 1 to 1.5 %."""
+"""The same for two identical runs: each repeats within 1 to 1.5 %."""
 
 
 def projected(
     time: Mixture, *, narrow: Columns, wide: Columns, log_time: Array
 ) -> tuple[Array, Array]:
-    """Return the mean and variance of the logarithm of the wide runs' times as they would be
-    measured, shape (n,) each.
+    """Return the mean and variance of the logarithm of the wide runs' measured times, shape (n,)
+    each.
 
-    The measured time is multiplied by the ratio of both by the formulas. What these get wrong of a
-    strategy at any width drops out; how far the constants of the ratio are known does not.
+    The measured time is multiplied by the ratio of the two times by the formulas. An error common
+    to both widths cancels; the uncertainty of the constants in the ratio does not.
 
     Args:
         time: calibrated on trials of the machine, the narrow ones among them.
-        narrow, wide: n strategies, equal in all but replicas, or stages and layers, and what
+        narrow, wide: n strategies, equal except for replicas, or stages and layers, and what
             follows from them.
-        log_time: shape (n,), logarithm of the seconds of a step, measured of the narrow ones.
+        log_time: shape (n,), logarithm of the measured seconds per step of the narrow runs.
     """
     weights = np.array([weight for weight, _ in time.members])[:, np.newaxis]
     each = [_log_ratio(posterior, narrow, wide) for _, posterior in time.members]
@@ -51,16 +53,16 @@ def projected(
 
 
 def log_ratio(time: Mixture, *, narrow: Columns, wide: Columns) -> Array:
-    """Return the logarithm of the wide runs' times over the narrow ones', shape (n,), by the most
-    probable constants."""
+    """Return the logarithm of the wide runs' times over the narrow ones', by the most probable
+    constants, shape (n,)."""
     best, as_measured = time.best, np.zeros(len(narrow))
     values = [best.quantity.log_value(best.z, each, as_measured) for each in (wide, narrow)]
     return np.broadcast_to(values[0] - values[1], len(narrow))
 
 
 def _log_ratio(posterior: Posterior, narrow: Columns, wide: Columns) -> tuple[Array, Array]:
-    """Return the logarithm of the ratio of times by the formulas, and its variance by their
-    constants', shape (n,) each."""
+    """Return the logarithm of the ratio of times by the formulas, and its variance due to the
+    constants, shape (n,) each."""
     measured = np.zeros(len(narrow))
     narrow_value, narrow_slopes = posterior.quantity.linearised(posterior.z, narrow, measured)
     wide_value, wide_slopes = posterior.quantity.linearised(posterior.z, wide, measured)

@@ -1,5 +1,4 @@
-"""The two quantities that are calibrated: what the cost model says of them, and how it changes with
-each constant."""
+"""The two calibrated quantities, time and memory, as functions of the constants."""
 
 from __future__ import annotations
 
@@ -17,16 +16,17 @@ from autotune.cost_model.strategies import GIB, TERA, Strategies, total
 from search_spaces.machine import Machine
 
 GRADIENT_BYTES = (2.0, 4.0)
-"""Of one gradient: stacks keep them in 16 bits or accumulate them in fp32. Trials decide which."""
+"""Bytes of one gradient: 16-bit, or accumulated in fp32. The trials decide between them."""
 
 NUDGE = 1e-4
-"""Of one standard deviation of a constant's logarithm, for a derivative."""
+"""Step of the numerical derivatives, in standard deviations of a constant's logarithm."""
 
 
 def iteration_time_s(strategies: Strategies) -> Array:
     """Return seconds of one optimizer step, shape (n,), or (k, n) for k sets of constants.
 
-    Of one model's strategies, what a micro-batch costs is worked out once for all that share it.
+    For the strategies of one model, the cost of a micro-batch is computed once for all strategies
+    that share it.
     """
     if any(strategies.columns[name].ndim for name in (*SHAPE, *LAYER_KINDS)):
         return total(time_parts(strategies, MicroBatch.of(strategies)))
@@ -42,14 +42,16 @@ def memory_gib(strategies: Strategies) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """Time or memory on one machine as a function of z: how many standard deviations the logarithm
-    of each constant lies above what is generally known.
+    """Time or memory on one machine as a function of z.
+
+    z holds, for each constant, the number of standard deviations by which its logarithm exceeds the
+    prior median.
 
     Attributes:
-        of_memory: memory, otherwise time.
-        prior: constants where z is 0.
-        own: dimensions of trainers' own, whose unknowns follow the constants in z.
-        declared: constants that the program states, which no trial changes.
+        of_memory: True for memory, False for time.
+        prior: the constants at z = 0.
+        own: trainer-defined dimensions; their unknowns follow the constants in z.
+        declared: constants that the trainer states and no trial changes.
     """
 
     machine: Machine
@@ -60,7 +62,8 @@ class Quantity:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The constants, the first of z. One that is 0 on this machine cannot be scaled."""
+        """Names of the constants in z. A constant that is 0 on this machine cannot be scaled and is
+        left out."""
         return tuple(
             each.name
             for each in fields(Parameters)
@@ -72,7 +75,7 @@ class Quantity:
 
     @property
     def hypotheses(self) -> tuple[Quantity, ...]:
-        """The same quantity under each way to keep gradients, one of which is right."""
+        """The same quantity for each possible gradient precision."""
         if not self.of_memory or is_cpu(self.machine) or "gradient_bytes" in self.declared:
             return (self,)
         return tuple(
@@ -81,7 +84,6 @@ class Quantity:
 
     @property
     def unknowns(self) -> int:
-        """The length of z."""
         return len(self.names) + sum(len(each.values) for each in self.own)
 
     @cached_property
@@ -89,8 +91,8 @@ class Quantity:
         return np.array([prior_spread(self.machine, name) for name in self.names])
 
     def parameters(self, z: Array) -> Parameters:
-        """Return the constants at `z`, shape (c,), or (k, c): then each is a column of shape (k,
-        1)."""
+        """Return the constants at `z` of shape (c,), or, for `z` of shape (k, c), as columns of
+        shape (k, 1)."""
         medians = np.array([getattr(self.prior, name) for name in self.names])
         values = medians * np.exp(self._spreads * z[..., : len(self.names)])
         columns = values.T[..., np.newaxis] if z.ndim > 1 else values
@@ -100,8 +102,8 @@ class Quantity:
         """Return the logarithm of the quantity, shape (n,), or (k, n).
 
         Args:
-            labelled: shape (n,), 1 for a strategy of which only is known whether it fitted: then of
-                the device memory that it needs, some of which cannot be used.
+            labelled: shape (n,), 1 for a strategy of which only is known whether it fitted. Its
+                value is then the device memory it needs, unusable memory included.
         """
         value = self._by_formulas(z, columns, labelled)
         if not self.own:
@@ -118,8 +120,8 @@ class Quantity:
         return np.log(memory_gib(strategies)) - labelled * np.log(parameters.usable_memory)
 
     def linearised(self, z: Array, columns: Columns, labelled: Array) -> tuple[Array, Array]:
-        """Return the logarithm of the quantity at z, shape (n,), and its derivatives by z, shape
-        (n, c)."""
+        """Return the logarithm of the quantity at z, shape (n,), and its derivatives with respect
+        to z, shape (n, c)."""
         nudged = np.vstack([z, z + NUDGE * np.eye(len(z))])
         values = self.log_value(nudged, columns, labelled)
         values = np.broadcast_to(values, (len(z) + 1, len(columns)))
@@ -127,16 +129,16 @@ class Quantity:
 
 
 class UniformQuantity(Quantity):
-    """The same quantities for one who believes no formula: every strategy computes at the same
-    share of the peak, and needs the same memory. Its one constant is that level."""
+    """The quantities without the formulas: every strategy computes at the same share of the peak
+    and needs the same memory. Their one constant is that level."""
 
     RATE = 0.3
-    """Model FLOPs over the peak, a usual MFU."""
+    """Ratio of model FLOPs to the peak: a usual MFU."""
     FULLNESS = 0.8
-    """Of a GPU's memory: those who write a space down have sizes in mind that nearly fill it."""
+    """Share of a GPU's memory: search spaces are usually chosen so that models nearly fill it."""
     RATE_SPREAD = 0.7
     FULLNESS_SPREAD = 0.5
-    """Standard deviations of the level, as logarithms."""
+    """Standard deviations of the logarithm of the level."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -152,9 +154,12 @@ class UniformQuantity(Quantity):
 
 
 def model_flops(columns: Columns) -> Array:
-    """Return `72 B s L h^2 (1 + s/6h + V/12Lh)` of one step (Narayanan et al. 2021, eq. 3, less the
-    recomputation), GPT's MLP taken for any: what differs is the same for all strategies of a
-    model."""
+    """Return the model FLOPs of one step, shape (n,).
+
+    `72 B s L h^2 (1 + s/6h + V/12Lh)` (Narayanan et al. 2021, eq. 3, without recomputation). A GPT
+    MLP is assumed for every model, since a constant factor does not change how its strategies
+    compare.
+    """
     h, s, layers = columns["hidden_size"], columns["seq_length"], columns["num_layers"]
     samples = (
         columns["micro_batch_size"]

@@ -1,4 +1,4 @@
-"""What was observed of strategies: a figure, or only on which side of a limit it lay."""
+"""Observed values of a quantity, each measured or known only to lie on one side of a limit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import scipy
 from autotune.cost_model.columns import Array, Columns
 
 TAIL = 4.0
-"""Degrees of freedom of the errors of measurements: a few trials are far off, and count little."""
+"""Degrees of freedom of measurement errors (Student's t), so that outliers have little weight."""
 
 EDGE = 0.12
-"""Standard deviation, as a logarithm, of where the edge of memory lies for one run, as long as no
-peak was read: what the allocator wastes is about a tenth, and never the same."""
+"""Standard deviation of the logarithm of the memory limit of one run, if no peak was read: an
+allocator wastes about a tenth, varying between runs."""
 
 EDGE_OF_PEAKS = 0.04
-"""The same where peaks were read, which hold what the allocator wasted: what is left is that it
-frees some of it, at a price, before it gives up."""
+"""The same if peaks were read: they include the waste, but an allocator frees some of it before it
+fails."""
 
 USUAL_NOISE = 0.03
-"""Standard deviation, as a logarithm, of a measurement that is repeated: what weights refer to."""
+"""Standard deviation of the logarithm of a repeated measurement, which weights refer to."""
 
 LEAST_CURVATURE = 1e-4
-"""Of the likelihood of a label that says next to nothing."""
+"""Minimum curvature of the likelihood of a label."""
 
 LONGEST_STEP = 0.5
-"""How far, as a logarithm, one label moves a value in one iteration."""
+"""Maximum change of a logarithm by one label in one iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ class Sample:
     """n observations of one quantity.
 
     Attributes:
-        log_value: shape (n,), logarithm of what was measured, or of the limit.
-        side: shape (n,), 0 where `log_value` was measured, 1 where the quantity was within it, -1
-            where it was beyond.
-        weight: shape (n,), or one for all, in (0, 1]: what each counts beside one of 1. It divides
-            the variance of a usual measurement, and multiplies the log likelihood of a label.
+        log_value: shape (n,), logarithm of the measurement, or of the limit.
+        side: shape (n,), 0 if `log_value` was measured, 1 if the quantity was below it, -1 if
+            above.
+        weight: shape (n,), or one for all, in (0, 1]. It divides the variance of a measurement, and
+            multiplies the log likelihood of a label.
     """
 
     columns: Columns
@@ -53,20 +53,20 @@ class Sample:
 
     @property
     def edge(self) -> float:
-        """Standard deviation, as a logarithm, of where the edge of memory lies for one run."""
+        """Standard deviation of the logarithm of the memory limit of one run."""
         return EDGE_OF_PEAKS if np.any(self.side == 0) else EDGE
 
     def _margin(self, noise: float) -> float:
-        """Return the standard deviation of the margin at which one run does not fit: its own peak
-        varies as measured ones do, and so does the edge."""
+        """Return the standard deviation of the margin at which one run fails: its peak and the
+        limit both vary."""
         return float(np.hypot(self.edge, noise))
 
     def _variance(self, noise: float) -> Array | float:
-        """Return the variance of measurements, noise and what may have changed since."""
+        """Return the variance of the measurements, increased for observations with less weight."""
         return noise**2 + USUAL_NOISE**2 * (1.0 / self.weight - 1.0)
 
     def log_likelihood(self, latent: Array, noise: float) -> float:
-        """Return the log likelihood of all observations, given the true logarithms `latent`, shape
+        """Return the log likelihood of all observations given the true logarithms `latent`, shape
         (n,)."""
         plain = self._variance(noise)
         error_squared = (self.log_value - latent) ** 2 / plain
@@ -77,11 +77,11 @@ class Sample:
         return float(np.sum(np.where(self.side == 0, measured, label)))
 
     def normal(self, latent: Array, noise: float) -> tuple[Array, Array]:
-        """Return the normal observations that say the same near `latent`: values and variances,
+        """Return normal observations that are equivalent near `latent`: values and variances, shape
         (n,) each.
 
-        A measurement keeps its value, with a larger variance the further off it is (an M-estimate);
-        a label becomes a measurement where its likelihood has the same slope and curvature.
+        A measurement keeps its value, with a variance that grows with its residual (an M-estimate).
+        A label becomes a measurement whose likelihood has the same slope and curvature.
         """
         plain = self._variance(noise)
         error_squared = (self.log_value - latent) ** 2 / plain

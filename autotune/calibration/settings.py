@@ -1,4 +1,4 @@
-"""What dimensions of a trainer's own do to time and memory: no formula says it, so trials do."""
+"""Effects of trainer-defined dimensions on time and memory, which are learned from trials alone."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from search_spaces.strategy import are_numbers, in_order
 
 TIME_SPREAD = 0.12
 MEMORY_SPREAD = 0.08
-"""Standard deviations, as logarithms, of what one value of such a dimension does, beside what is
-alike for all: assumed. Their priors have the tails of all constants."""
+"""Assumed standard deviations of the logarithm of one value's effect, relative to the effect common
+to all values. The priors have the tails of all constants."""
 
 RANKS = 2.0
-"""Places in the order of numbers at which what two of them share falls to 1/e."""
+"""Distance in ranks of numeric values at which the correlation of their effects falls to 1/e."""
 
 APART = 1.0
-"""Distance of two values from each other beside those of `posterior.coordinates`, in doublings:
-what one does may depend on the layout, but hardly as much as on a doubling of another dimension."""
+"""Distance between two values, in doublings, along the axes of `posterior.coordinates`. An effect
+may depend on the layout, but less than on a doubling of another dimension."""
 
 
 @dataclass(frozen=True)
 class OwnLevels:
-    """One dimension as a calibration knows it.
+    """One trainer-defined dimension.
 
     Attributes:
-        values: all that trials had, and the space has; numbers ascending.
+        values: every value of the trials and of the space; numbers ascending.
     """
 
     name: str
@@ -42,8 +42,8 @@ class OwnLevels:
 
     @cached_property
     def root(self) -> Array:
-        """Square root of the correlation of what the k values do, shape (k, k): of numbers, those
-        that lie next to each other do alike."""
+        """Square root of the correlation between the effects of the k values, shape (k, k);
+        neighbouring numbers have similar effects."""
         if not self.ordered:
             return np.eye(len(self.values))
         ranks = np.arange(len(self.values), dtype=np.float64)
@@ -51,7 +51,7 @@ class OwnLevels:
         return np.asarray(np.linalg.cholesky(correlation))
 
     def indicators(self, columns: Columns) -> Array:
-        """Return whether strategies have each of the values, shape (k, n)."""
+        """Return which strategies have each value, as 0 or 1, shape (k, n)."""
         rows = [columns.has_setting(self.name, value) for value in self.values]
         return np.stack([np.broadcast_to(row, len(columns)) for row in rows])
 
@@ -59,7 +59,7 @@ class OwnLevels:
 def own_levels(
     settings: Mapping[str, Sequence[Scalar]], columns: Sequence[Columns]
 ) -> tuple[OwnLevels, ...]:
-    """Return the dimensions, by name, of a space and of observations of whatever trainers."""
+    """Return the trainer-defined dimensions of a space and of observations, ordered by name."""
     found = {name: list(values) for name, values in settings.items()}
     for name, value in (key for each in columns for key in each.settings):
         values = found.setdefault(name, [])
@@ -69,14 +69,14 @@ def own_levels(
 
 
 def effects(columns: Columns, levels: Sequence[OwnLevels], *, spread: float) -> Array:
-    """Return what each unknown of `levels`, one for each value, adds to the logarithm of the
-    quantity, shape (k, n)."""
+    """Return the derivative of the quantity's logarithm by each unknown of `levels`, one per value,
+    shape (k, n)."""
     parts = [spread * each.root.T @ each.indicators(columns) for each in levels]
     return np.concatenate(parts) if parts else np.zeros((0, len(columns)))
 
 
 def axes(columns: Columns, levels: Sequence[OwnLevels]) -> Iterator[Array]:
-    """Yield the axes, shape (n,) each, on which strategies lie apart by their values."""
+    """Yield the coordinates, shape (n,) each, that separate strategies by their values."""
     for each in levels:
         indicators = each.indicators(columns)
         if each.ordered:

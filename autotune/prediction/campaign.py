@@ -1,4 +1,4 @@
-"""Input checks and dry run of a campaign."""
+"""Validation and dry run of a campaign."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from search_spaces.strategy import Strategy
 
 LOCAL = "local"
 FEWEST_TOKENS = 1e6
-"""Of a training whose cost is asked for; fewer are billions without their letter."""
+"""Minimum of a training whose cost is asked for; a lower number has usually lost its unit (B, T).
+"""
 
 
 def check_campaign(
@@ -40,17 +41,17 @@ def check_campaign(
     program: ProgramCapabilities = ANY_PROGRAM,
     now: datetime | None = None,
 ) -> SearchSpace:
-    """Return a campaign's space, after all of its input was checked.
+    """Validate a campaign request and return its space.
 
     Args:
-        program: that is to run the trials.
-        now: the time that its deadline is compared with; the clock's where not given.
+        program: the trainer that will run the trials.
+        now: the time that the deadline is compared with; the current time by default.
 
     Raises:
-        InvalidInputs: every field that cannot be used: an unknown model or machine, nodes that the
-            machine has not, a space in which nothing is legal or nothing fits, a pool or an
-            evaluator that could run no trial, a deadline that has passed; once all of that is
-            well, a baseline that could not be run, or node-hours that buy no trial.
+        InvalidInputs: every invalid field: an unknown model or machine, more nodes than the machine
+            has, a space without a legal or fitting strategy, a pool or an evaluator that can run no
+            trial, a deadline in the past; if all of these are valid, a baseline that cannot run, or
+            node-hours too few for one trial.
     """
     problems = list(_late(request.budget.deadline, now or datetime.now(UTC)))
     try:
@@ -72,11 +73,10 @@ def check_campaign(
 def _search_problems(
     request: CampaignCreate, space: SearchSpace, *, others: bool
 ) -> list[InvalidInput]:
-    """Return what keeps a search from finding anything.
+    """Return the problems that would keep a search from succeeding.
 
     Args:
-        others: whether there are other problems; what is asked of the baseline and of the budget
-            is then left for later.
+        others: whether there are other problems; baseline and budget are then not checked yet.
     """
     estimated = estimate(space.transformer, space.machine, space.lattice())
     obstacle = obstacle_of(space, estimated, spec=request.space)
@@ -95,7 +95,7 @@ def _search_problems(
 
 
 def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
-    """Yield a deadline that has passed; one without a time zone is taken as UTC."""
+    """Yield a problem if the deadline has passed; one without a time zone is taken as UTC."""
     if deadline is None:
         return
     aware = deadline if deadline.tzinfo else deadline.replace(tzinfo=UTC)
@@ -106,8 +106,8 @@ def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
 
 
 def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInput]:
-    """Yield an objective, an evaluator or a pool that the machine cannot give, and figures in
-    another unit than is asked for."""
+    """Yield an objective, evaluator or pool that the machine does not support, and figures in a
+    wrong unit."""
     if not isinstance(request.machine, str):
         yield from unit_slips(machine)
     told = {"tokens": request.tokens, "budget.train_tokens": request.budget.train_tokens}
@@ -133,7 +133,8 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
 
 
 def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
-    """Yield a pool smaller than the smallest strategy: its campaign would wait for good."""
+    """Yield a problem if the pool is smaller than the smallest strategy: the campaign would wait
+    forever."""
     smallest = int(space.lattice()["num_nodes"].min())
     if request.pool_nodes is not None and request.pool_nodes < smallest:
         reason = f"every strategy of the space needs {nodes_of(smallest)} or more"
@@ -142,7 +143,7 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
 
 
 def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator[InvalidInput]:
-    """Yield a headroom that no strategy is predicted to leave."""
+    """Yield a problem if no strategy is predicted to leave the headroom."""
     left = estimated.machine.memory_gib - float(np.min(estimated.memory_gib))
     if request.min_headroom_gib > left:
         reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
@@ -153,8 +154,8 @@ def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator
 def _nothing_to_measure(
     request: CampaignCreate, space: SearchSpace, estimated: Estimate
 ) -> Iterator[InvalidInput]:
-    """Yield few layers with which nothing that fits in full can be measured; raises InvalidInputs
-    as `few_nodes` does."""
+    """Yield a problem if no strategy that fits can be measured with fewer layers; raises
+    InvalidInputs as `few_nodes` does."""
     screening = few_nodes(request, space)
     layouts = fitting_layouts(
         space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
@@ -170,7 +171,7 @@ def _nothing_to_measure(
 def _too_few_node_hours(
     request: CampaignCreate, space: SearchSpace, estimated: Estimate
 ) -> Iterator[InvalidInput]:
-    """Yield node-hours that the first trial alone would go beyond, whichever it is."""
+    """Yield a problem if the cheapest first trial exceeds the node-hours."""
     most = request.budget.max_node_hours
     if most is None:
         return
@@ -187,13 +188,13 @@ def _too_few_node_hours(
 
 
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """Return the dry run of a campaign: its space, the cost of its trials, and how many the budget
-    allows.
+    """Return the dry run of a campaign: its space, the cost of its trials, and how many of them the
+    budget allows.
 
-    A deadline is not counted: how long trials wait for nodes is not known.
+    The deadline is ignored, since queueing times are unknown.
 
     Args:
-        space: the campaign's, as `check_campaign` gives it.
+        space: the campaign's space, from `check_campaign`.
     """
     if request.study is not None:
         return study_dry_run(request, space)

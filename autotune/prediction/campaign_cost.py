@@ -19,7 +19,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 REPRESENTATIVE = 100
-"""Layouts, the most promising first, whose predicted trials stand for those of a campaign."""
+"""Number of most promising layouts whose predicted cost stands for that of a campaign's trials."""
 
 
 def campaign_cost(
@@ -30,10 +30,10 @@ def campaign_cost(
 ) -> CampaignCost:
     """Return the cost of a campaign that uses its whole budget.
 
-    A deadline is not counted: how long trials wait for nodes is not known.
+    The deadline is ignored, since queueing times are unknown.
 
     Args:
-        promising: layouts that may be searched, the most promising first.
+        promising: layouts of the search, most promising first.
     """
     layouts = measurable_layouts(request, space, promising, screening)
     if not layouts:
@@ -56,7 +56,7 @@ def least_node_hours(
     promising: Sequence[Strategy],
     screening: FewNodes,
 ) -> float:
-    """Return node-hours of the cheapest trial of the search; infinite without layouts."""
+    """Return the node-hours of the cheapest search trial; infinite without layouts."""
     layouts = measurable_layouts(request, space, promising, screening)[:REPRESENTATIVE]
     hours = _search_node_hours(request, space, layouts, screening)
     return float(np.min(hours, initial=np.inf))
@@ -68,8 +68,8 @@ def measurable_layouts(
     promising: Sequence[Strategy],
     screening: FewNodes,
 ) -> Sequence[Strategy]:
-    """Return the layouts, in their order; where trials run with fewer layers, without those that
-    all trials' nodes are too few for."""
+    """Return the layouts that can be measured, in order. If trials run with fewer layers, layouts
+    that do not fit on the trials' nodes are dropped."""
     stand_ins = stand_ins_of(screening, space.transformer)
     if screening.layers is None or stand_ins is None or not promising:
         return promising
@@ -89,14 +89,14 @@ def _trial_costs(
     promising: Sequence[Strategy],
     screening: FewNodes,
 ) -> tuple[float, float, float]:
-    """Return node-hours of one trial of the search, of one in full (the first), and of all
-    confirmations together.
+    """Return the node-hours of one search trial, of one full-size trial, and of all confirmations
+    together.
 
-    Confirmations are of the best few layouts, at their own accumulation alone. Where trials run
-    with fewer layers, none is in full that all trials' nodes are too few for.
+    Confirmations run the best few layouts, at their own accumulation only. If trials run with fewer
+    layers, layouts that need more than the trials' nodes at full size are not confirmed.
 
     Args:
-        promising: layouts that may be searched, one or more, the most promising first.
+        promising: layouts of the search, at least one, most promising first.
     """
     layouts = full = promising[:REPRESENTATIVE]
     if screening.layers is not None:
@@ -125,8 +125,8 @@ def _trial_costs(
 def _search_node_hours(
     request: CampaignCreate, space: SearchSpace, layouts: Sequence[Strategy], screening: FewNodes
 ) -> NDArray[np.float64]:
-    """Return predicted node-hours of one trial of the search for each layout, in some order: of
-    itself, or of what stands in for it."""
+    """Return the predicted node-hours of one search trial for each layout, in no particular
+    order."""
     narrow, in_full = _runs_of(layouts, space, screening)
     smaller = space.transformer.with_layers(screening.layers)
     hours = [
@@ -146,8 +146,8 @@ def _search_node_hours(
 def _runs_of(
     layouts: Sequence[Strategy], space: SearchSpace, screening: FewNodes
 ) -> tuple[list[Strategy], list[Strategy]]:
-    """Return what is run to measure layouts: of some what stands in for them, the others
-    themselves."""
+    """Return the strategies that are run to measure layouts: the layouts themselves, or their
+    stand-ins with fewer layers."""
     stand_ins = stand_ins_of(screening, space.transformer)
     if stand_ins is None or not layouts:
         return [], list(layouts)
@@ -165,11 +165,11 @@ def trial_node_hours(
     protocol: ProtocolSpec,
     evaluator: EvaluatorName,
 ) -> NDArray[np.float64]:
-    """Return predicted node-hours of one trial of each strategy, shape (n,).
+    """Return the predicted node-hours of one trial of each strategy, shape (n,).
 
-    Start-up, then the warm-up at the smallest GAS that it runs and the least number of measured
-    iterations at each of the strategy's `accumulations`, one or more; cut at the time limit. How
-    many more noise will call for is not known before any trial of the campaign.
+    The sum of start-up, warm-up at the smallest GAS, and the minimum number of measured iterations
+    at each of the strategy's `accumulations`, limited by the time limit. How many more iterations
+    noise will require is unknown before the first trial.
     """
     if not strategies:
         return np.zeros(0)

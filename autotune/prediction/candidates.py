@@ -1,4 +1,5 @@
-"""Layouts of a space with their predictions, and the expected gain over the best prediction."""
+"""Layouts of a space with their predictions, and the expected gain of a campaign over the best
+prediction."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 RIVALS = 200
-"""Layouts that are drawn together: those that promise most for their chance to fit."""
+"""Number of layouts in joint draws: those with the highest expected rate, given their probability
+of fitting."""
 
 DRAWS = 1000
 
 MOST_GAIN = 3.0
-"""Of the logarithm of a rate, in one draw: of strategies of which nothing is known some draws are
-beyond reason."""
+"""Maximum gain of one draw, as a logarithm of the rate: without observations, some draws are
+implausible."""
 
 NINE_OF_TEN = 90.0
 
@@ -34,8 +36,8 @@ class Candidates:
     """Layouts with their predictions.
 
     Attributes:
-        belief: of those that are worth a look, before any trial of the campaign.
-        likely: rows of the layouts that probably fit, one for each, the best predicted first.
+        belief: the campaign's belief about the promising layouts, before its first trial.
+        likely: one row for each layout that probably fits, best prediction first.
     """
 
     space: SearchSpace
@@ -72,19 +74,19 @@ class Candidates:
         )
 
     def promising(self, most: int | None = None) -> list[Strategy]:
-        """Return the layouts that probably fit, the best predicted first."""
+        """Return the layouts that probably fit, best prediction first."""
         return [self.layouts.lattice.strategy(row) for row in self.likely[:most].tolist()]
 
     def gain(self, cost: CampaignCost, *, tokens: float | None, seed: int = 0) -> CampaignGain:
-        """Return what the best of all is expected to be better by than the best predicted.
+        """Return the expected gain of the best layout over the best predicted one.
 
-        Rates and memory are drawn for all at once: what is wrong with one estimate is wrong with
-        those like it. Where the best predicted does not fit in a draw, the next one is taken: that
-        shows when it is started.
+        Rates and memory are drawn jointly, with correlated errors. If the best predicted layout
+        does not fit in a draw, the next one takes its place, since an out-of-memory error shows at
+        the start.
 
         Args:
-            cost: of the campaign that would find it.
-            tokens: of the training that it is for.
+            cost: of the campaign that would find the best layout.
+            tokens: of the training.
         """
         order, leads = self._leads(seed)
         above = np.minimum(leads, MOST_GAIN)
@@ -111,8 +113,9 @@ class Candidates:
         return float(self.belief.log_rate[np.flatnonzero(self.belief.rows == row)[0]])
 
     def _leads(self, seed: int) -> tuple[Rows, Array]:
-        """Return the layouts drawn, in the order in which they would be taken, and by how much the
-        best is better than the one taken, as a logarithm, in each draw in which any fits."""
+        """Return the drawn layouts in the order in which they would be used without a campaign,
+        and, for each draw in which any fits, the logarithm of the gain of the best over the one
+        used."""
         belief = self.belief
         promise = belief.promise(failed=True)
         rivals = belief.rows[np.argsort(-promise, kind="stable")[:RIVALS]]

@@ -13,11 +13,11 @@ from search_spaces.transformer import Transformer
 
 BLOCK = 8192
 PAIRS = 200_000
-"""Rows whose probability of fitting is worked out at a time, and pairs of a row and an observation:
-tens of megabytes."""
+"""Maximum rows, and row-observation pairs, whose probability is computed at a time: tens of
+megabytes."""
 
 CERTAIN = 3.0
-"""Memory this many times below or above the limit decides by the formulas alone."""
+"""Beyond this factor below or above the limit, the formulas alone decide."""
 
 
 def probably_fits(
@@ -32,7 +32,7 @@ def probably_fits(
 
     Args:
         estimated: of the lattice, with the calibration's parameters.
-        headroom_gib: memory that is to be left.
+        headroom_gib: memory that must stay free.
     """
     limit_gib = max(estimated.limit_leaving(headroom_gib), 0.0)
     load = estimated.memory_gib / max(limit_gib, 1e-9)

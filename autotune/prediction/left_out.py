@@ -19,21 +19,22 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 LEAST_GAIN = 0.02
-"""Of the objective, from which on it is worth a sentence: less is within the cost model's noise."""
+"""Minimum predicted gain that is reported; smaller ones are within the cost model's noise."""
 
 RELAXED = tuple(
     d.name for d in TABLE if d.part not in ("nodes", "numbers") and d.name != ACCUMULATION
 )
-"""Dimensions that may take other values without another question being answered: not the nodes, nor
-the precision. The accumulation follows from the batch, which is kept."""
+"""Dimensions that may take other values without changing the question. Nodes and precision stay
+fixed; the accumulation follows from the batch, which is kept."""
 
 TOGETHER_UP_TO = tuple(d.name for d in reversed(TABLE) if d.name in RELAXED and d.is_counted)
-"""Dimensions that stay as they are, one after the other, where all others together are too many."""
+"""Dimensions to keep fixed, one after another, while relaxing all others together gives too large a
+space."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """The most promising strategy of a space that fits, and its predicted objective."""
+    """The most promising strategy of a space that fits, with its predicted objective."""
 
     strategy: Strategy
     rate: float
@@ -42,13 +43,13 @@ class Candidate:
 def left_out(
     space: SearchSpace, *, objective: Objective, headroom_gib: float = 0.0
 ) -> list[LeftOut]:
-    """Return strategies outside `space` that are predicted to be better than its best by at least 2
-    %, best first.
+    """Return strategies outside `space` that are predicted to be at least 2 % better than its best,
+    best first.
 
-    One of each dimension that is relaxed alone, to the values that it takes in an automatic space
-    besides its own, and one of all together, where that is better still. Model, machine, program,
-    nodes, precision and global batch are those of the space's best; what does not fit and leave the
-    headroom is not counted.
+    Each dimension is relaxed alone, to its values in an automatic space and its own; then all
+    together, reported if that is better still. Model, machine, program, nodes, precision and global
+    batch are those of the space's best strategy. Strategies that do not fit with the headroom are
+    ignored.
     """
     best = most_promising(space, objective=objective, headroom_gib=headroom_gib)
     if best is None:
@@ -56,7 +57,7 @@ def left_out(
     wider = _wider(space)
     freed = _relaxed(space, best, {}, objective=objective, headroom_gib=headroom_gib)
     found = [_answer(space, best, freed, ACCUMULATION, objective=objective)]
-    # What more accumulation alone would give is no merit of another dimension.
+    # A gain that more accumulation alone would give is not due to another dimension.
     level = max(best.rate, freed.rate if freed else 0.0)
     for dimension, values in wider.items():
         better = _relaxed(
@@ -74,7 +75,8 @@ def left_out(
 def most_promising(
     space: SearchSpace, *, objective: Objective, headroom_gib: float = 0.0
 ) -> Candidate | None:
-    """Return the best of a space by its prediction; None where nothing is legal, or fits."""
+    """Return the best strategy of a space by prediction; None if nothing is legal or nothing
+    fits."""
     if len(space.lattice()) == 0:
         return None
     layouts = Layouts.of(space, objective=objective)
@@ -82,14 +84,14 @@ def most_promising(
     fitting = np.flatnonzero(layouts.memory_gib <= limit)
     if len(fitting) == 0:
         return None
-    row = int(fitting[0])  # the highest rate comes first
+    row = int(fitting[0])  # highest rate first
     return Candidate(
         strategy=layouts.lattice.strategy(row), rate=float(np.exp(layouts.log_rate[row]))
     )
 
 
 def _wider(space: SearchSpace) -> Mapping[str, tuple[Scalar, ...]]:
-    """Return the values of each dimension that has more of them in an automatic space."""
+    """Return, for each dimension with more values in an automatic space, those values."""
     flash = {"flash_attention": (True,)}
     others = {
         name: automatic(
@@ -122,8 +124,8 @@ def _relaxed(
     objective: Objective,
     headroom_gib: float,
 ) -> Candidate | None:
-    """Return the best of the space with other values of some dimensions, at the best's nodes and
-    batch; None where that space is too large or holds nothing."""
+    """Return the best strategy with other values of some dimensions, at the same nodes and batch;
+    None if that space is too large or empty."""
     batch = best.strategy.global_batch_size(space.machine.gpus_per_node)
     choices: dict[str, DimensionChoice] = {
         **{name: list(values) for name, values in {**space.dimensions, **wider}.items()},
@@ -152,7 +154,8 @@ def _together(
     objective: Objective,
     headroom_gib: float,
 ) -> LeftOut | None:
-    """Return the best of all dimensions relaxed at once, or of as many as can be."""
+    """Return the best strategy with all dimensions relaxed at once, or as many as the size limit
+    allows."""
     relaxed = dict(wider)
     for dropped in ("", *TOGETHER_UP_TO):
         relaxed.pop(dropped, None)
@@ -169,10 +172,10 @@ def _answer(
     *,
     objective: Objective,
 ) -> LeftOut | None:
-    """Return what is said of a better strategy; None where it is in the space, or hardly better.
+    """Return the answer for a better strategy; None if it is in the space or hardly better.
 
     Args:
-        dimension: that was relaxed; None for all together.
+        dimension: the relaxed one; None for all together.
     """
     if better is None or better.rate < (1.0 + LEAST_GAIN) * best.rate:
         return None

@@ -1,4 +1,4 @@
-"""Plans: counts of a space, its best predictions, and the cost and expected gain of a campaign."""
+"""Plans: size of a space, its best predictions, and the cost and expected gain of a campaign."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 SHOWN = 10
-"""Strategies that are predicted in full, of as many layouts."""
+"""Number of layouts whose best strategy is predicted in full."""
 
 
 def plan(
@@ -51,14 +51,14 @@ def plan(
     """Return the plan of a campaign.
 
     Args:
-        space: the campaign's.
-        calibration: of its machine: what the campaign would begin with.
-        started_from: the earlier trials that the calibration rests on.
-        simulated: whether these are simulated trials, as the campaign's own would be.
-        most: strategies that are given.
+        space: the campaign's space.
+        calibration: the one that the campaign would start with.
+        started_from: the earlier trials in the calibration.
+        simulated: whether those trials, and the campaign's own, are simulated.
+        most: maximum number of strategies in the plan.
 
     Raises:
-        InvalidInputs: too much is legal, or the objective or the baseline cannot be had.
+        InvalidInputs: too many strategies are legal, or the objective or baseline is not possible.
     """
     started = perf_counter()
     transformer, machine = space.transformer, space.machine
@@ -101,7 +101,7 @@ def plan(
 def _what_to_try(
     request: CampaignCreate, space: SearchSpace, calibration: Calibration, *, most: int
 ) -> dict[str, object]:
-    """Return the fields of a plan that there are where something fits."""
+    """Return the fields of a plan that exist only if some strategy fits."""
     candidates = Candidates.of(
         space,
         calibration,
@@ -132,7 +132,7 @@ def _planned(
     calibration: Calibration,
     strategies: Sequence[Strategy],
 ) -> list[PlannedStrategy]:
-    """Return the strategies in their order, with the place of each as its rank."""
+    """Return the strategies in order, each with its rank."""
     transformer, machine = space.transformer, space.machine
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
@@ -176,7 +176,7 @@ def _nothing_to_try(
     *,
     legal: int,
 ) -> dict[str, object]:
-    """Return why there is nothing to try, and what would help."""
+    """Return why no strategy can be tried, and what would help."""
     obstacle = obstacle_of(space, estimated, spec=request.space, parameters=calibration.parameters)
     remedies = (
         remedies_of(

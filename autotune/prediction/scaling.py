@@ -1,4 +1,4 @@
-"""One layout over numbers of nodes: strong and weak scaling."""
+"""Strong and weak scaling of one layout over numbers of nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from search_spaces.transformer import Transformer
 
 HALVINGS = 3
 DOUBLINGS = 4
-"""Of a strategy's own number of nodes, where none are given."""
+"""Doublings of the strategy's own number of nodes, used if no nodes are given."""
 
 
 def scaling_study(
@@ -72,16 +72,17 @@ def scaling_series(
     simulated: bool = False,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> list[ScalingSeries]:
-    """Return strong and weak scaling, one of them alone where the layout can run in no other way.
+    """Return strong and weak scaling of a layout; only one of them if the layout cannot run in the
+    other way.
 
     Args:
-        calibration: of the machine; it knows what was `measured`, strategy -> seconds of a step.
-        nodes: on which it is looked at; halves and doubles of its own where none are given.
-        kinds: of scaling that are wanted.
+        calibration: of the machine, with the observations `measured`: strategy -> seconds per step.
+        nodes: numbers of nodes; halves and doubles of the strategy's own by default.
+        kinds: the kinds of scaling to return.
         failed, simulated: as for `scaling`.
 
     Raises:
-        InvalidInput: field `nodes`: the layout can run on none of them.
+        InvalidInput: field `nodes`: the layout cannot run on any of them.
     """
     machine = calibration.machine
     beyond = [each for each in nodes if not 1 <= each <= machine.max_nodes]

@@ -1,4 +1,5 @@
-"""A space: how many strategies are legal, how many fit, and how many nodes a model needs."""
+"""Size of a space: how many strategies are legal, how many fit, and how many nodes a model
+needs."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from search_spaces.transformer import Transformer
 def queried_space(
     query: SpaceQuery, transformer: Transformer, machine: Machine, *, program: ProgramCapabilities
 ) -> SearchSpace:
-    """Return the space that is asked about, on all nodes unless it names `num_nodes`; raises
-    InvalidInputs as `space_of` does."""
+    """Return the space of a query, on all nodes unless it names `num_nodes`; raises InvalidInputs
+    as `space_of` does."""
     return space_of(
         query.space,
         transformer,
@@ -36,10 +37,10 @@ def queried_space(
 
 
 def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRAM) -> SpaceReport:
-    """Count the strategies of a space: raw, legal, predicted to fit, and what removed the rest.
+    """Count the strategies of a space: raw, legal, predicted to fit, and why the rest were removed.
 
     Args:
-        program: that the query chooses.
+        program: the trainer of the query.
 
     Raises:
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
@@ -52,10 +53,10 @@ def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRA
 
 
 def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -> SpaceReport:
-    """Return the counts of a space, and what a user should know before comparing its strategies.
+    """Return the counts of a space and warnings about it.
 
     Args:
-        warnings: that stand before those of the space itself.
+        warnings: warnings that precede those of the space.
     """
     enumeration = space.enumerate()
     batches = np.unique(enumeration.legal.global_batch_size).tolist()
@@ -90,7 +91,7 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
 
 
 def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
-    """Yield how many strategies each rule removes; of the program, for each reason of its own."""
+    """Yield the number of strategies that each rule removes; for the program, by reason."""
     for rule, count in space.enumerate().removed.items():
         if rule != PROGRAM_RULE:
             yield BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
@@ -106,8 +107,8 @@ def fitting_layouts(
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
 ) -> list[Strategy]:
-    """Return each layout that is predicted to fit, and to leave the headroom, as its best twin,
-    most promising first."""
+    """Return the best strategy of each layout that is predicted to fit with the headroom, most
+    promising first."""
     if not estimated.leaves(headroom_gib).any():
         return []
     layouts = Layouts.of(space, objective=objective)
@@ -124,10 +125,10 @@ def obstacle_of(
     spec: SpaceSpec,
     parameters: Parameters | None = None,
 ) -> InvalidInput | None:
-    """Return why nothing of the space can be tried: nothing is legal, or nothing fits.
+    """Return why no strategy of the space can run: none is legal, or none fits.
 
     Args:
-        parameters: that the estimate was made with; general knowledge where not given.
+        parameters: those of the estimate; the machine's priors by default.
     """
     enumeration = space.enumerate()
     if len(enumeration.legal) == 0:
@@ -142,10 +143,10 @@ def obstacle_of(
 
 
 STEPS = 8
-"""Node counts that are tried between one power of two and the next, before the gap is refined."""
+"""Number of node counts tried between successive powers of two."""
 
 FINEST = 64
-"""Node counts that are tried within a gap: the answer is exact where that is all of them."""
+"""Node counts tried within a gap; the answer is exact if the gap has no more."""
 
 
 def fits_nowhere(
@@ -155,12 +156,13 @@ def fits_nowhere(
     spec: SpaceSpec,
     parameters: Parameters | None = None,
 ) -> InvalidInput:
-    """Return why no legal strategy of `space` fits, and the fewest nodes that would do.
+    """Return why no legal strategy of `space` fits, and the minimum number of nodes on which one
+    would.
 
     Args:
-        estimated: of the space's lattice, none of which fits.
-        spec: what the space was built from; it is built again with more nodes.
-        parameters: that the estimate was made with; general knowledge where not given.
+        estimated: of the space's lattice; none fits.
+        spec: what the space was built from, to build it again with more nodes.
+        parameters: those of the estimate; the machine's priors by default.
     """
     machine = space.machine
     leanest = float(np.min(estimated.memory_gib))
@@ -185,9 +187,11 @@ def nodes_of(count: int) -> str:
 def least_nodes(
     space: SearchSpace, *, spec: SpaceSpec, parameters: Parameters | None = None
 ) -> int | None:
-    """Return the fewest nodes beyond the space's own on which some strategy is predicted to fit.
+    """Return the minimum number of nodes, above the space's own, on which a strategy is predicted
+    to fit.
 
-    Exact to one part in FINEST between two powers of two; None if not even the whole machine does.
+    Exact to one part in FINEST between two powers of two; None if not even the whole machine is
+    enough.
     """
 
     def fits(nodes: int) -> bool:
@@ -203,7 +207,8 @@ def least_nodes(
 
 
 def _node_counts(above: int, most: int) -> Iterator[int]:
-    """Yield counts above `above` up to `most`: powers of two, and STEPS - 1 between each two."""
+    """Yield counts above `above` up to `most`: powers of two, and STEPS - 1 between successive
+    ones."""
     low = 1 << (above.bit_length() - 1)
     while low < most:
         step = max(low // STEPS, 1)

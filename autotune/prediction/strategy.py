@@ -1,4 +1,4 @@
-"""Prediction of one strategy: legality, metrics, and parts of time and memory."""
+"""Prediction of one strategy: legality, metrics, and the parts of time and memory."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ RATES = (
     "model_tflops_per_gpu",
     "hardware_tflops_per_gpu",
 )
-"""Fields of a Prediction that are named as in a forecast, and as in a trial's metrics."""
+"""Fields of a Prediction with the same names in a forecast and in a trial's metrics."""
 
 PROBABLE = 0.5
-"""With a probability above this a strategy counts as fitting."""
+"""A strategy counts as fitting above this probability."""
 
 
 def predict(
@@ -55,14 +55,14 @@ def predict(
     """Predict whether a strategy is legal and, if so, its time, memory and rates.
 
     Args:
-        calibration: what the figures rest on; general knowledge of the machine's kind without one.
-        summary: of the calibration, repeated in the answer.
-        program: that the query chooses.
-        refusals: why that program cannot run the strategy, beyond the rules.
+        calibration: the calibration to use; the machine's priors by default.
+        summary: of the calibration, included in the answer.
+        program: the trainer of the query.
+        refusals: reasons besides the rules why that trainer cannot run the strategy.
 
     Raises:
         InvalidInputs: fields `model` and `machine`.
-        InvalidInput: field `calibration`: it is of another machine.
+        InvalidInput: field `calibration`: it was made on another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration_for(
@@ -98,7 +98,8 @@ def _memory(
     query: PredictionQuery,
     program: ProgramCapabilities,
 ) -> dict[str, object]:
-    """Return the fields of a Prediction that say whether memory suffices, and what would do."""
+    """Return the fields of a Prediction about memory: whether the strategy fits, and what would
+    make it fit."""
     budget = memory_budget(
         calibration,
         transformer,

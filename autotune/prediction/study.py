@@ -1,4 +1,4 @@
-"""Checks and dry run of a scaling study."""
+"""Validation and dry run of a scaling study."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 LONGEST_S = 86400.0
-"""In the place of a trial's time limit, which grows with what a trial measures."""
+"""Replaces a trial's time limit, because a trial of a study measures more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,8 @@ class StudyTrials:
     """Trials of a scaling study.
 
     Attributes:
-        strategies: each once, those on the fewest nodes first, so that there is something to see
-            early.
-        omitted: a sentence for each number of nodes on which a layout cannot run.
+        strategies: each once, fewest nodes first, so that results appear early.
+        omitted: one sentence for each number of nodes on which a layout cannot run.
     """
 
     strategies: tuple[Strategy, ...]
@@ -54,11 +53,11 @@ class StudyTrials:
         *,
         program: ProgramCapabilities = ANY_PROGRAM,
     ) -> StudyTrials:
-        """Return those of a request that has a study.
+        """Return the trials of a request with a study.
 
         Raises:
-            InvalidInputs: fields `study.strategies`, where there are none, and `study.nodes`, where
-                there is nothing to compare.
+            InvalidInputs: field `study.strategies` is empty, or `study.nodes` leaves nothing to
+                compare.
         """
         study = request.study
         assert study is not None
@@ -96,14 +95,14 @@ def study_space(
     *,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> SearchSpace:
-    """Return the space of what a study measures, in its order; raises InvalidInputs as
+    """Return the strategies of a study as a space, in order; raises InvalidInputs as
     `StudyTrials.of` does."""
     trials = StudyTrials.of(request, transformer, machine, program=program)
     return SearchSpace.listed(transformer, machine, trials.strategies, program=program)
 
 
 def study_problems(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
-    """Yield what of a request is for a search and not for a study, and a pool that is too small."""
+    """Yield options that apply to a search only, and a pool that is too small."""
     searching = "a scaling study has no search"
     if request.space != SpaceSpec():
         given = request.space.model_dump(exclude_none=True)
@@ -122,11 +121,11 @@ def study_problems(request: CampaignCreate, space: SearchSpace) -> Iterator[Inva
 
 
 def settled(request: CampaignCreate, space: SearchSpace) -> CampaignCreate:
-    """Return a study's request with all that follows from its being one: its nodes, as many trials
-    as it has unless fewer were asked for, and nothing of a search.
+    """Return a study's request with derived fields filled in: its nodes, a budget of all its trials
+    unless fewer were requested, and no search options.
 
     Args:
-        space: of what it measures.
+        space: the study's strategies.
     """
     study = request.study
     assert study is not None
@@ -149,10 +148,11 @@ def settled(request: CampaignCreate, space: SearchSpace) -> CampaignCreate:
 
 
 def study_dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """Return the dry run of a study: its trials, their cost, and how many the budget allows.
+    """Return the dry run of a study: its trials, their cost, and how many of them the budget
+    allows.
 
     Args:
-        space: of what it measures.
+        space: the study's strategies.
     """
     transformer, machine, lattice = space.transformer, space.machine, space.lattice()
     estimated = estimate(transformer, machine, lattice)
@@ -195,7 +195,8 @@ def study_dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
 
 
 def unhurried(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return the protocol of trials that run at their own accumulation, however long that takes."""
+    """Return the protocol for trials at their own accumulation, without a time limit that would cut
+    them."""
     return protocol.model_copy(update={"time_limit_s": LONGEST_S})
 
 

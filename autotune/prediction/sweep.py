@@ -1,4 +1,4 @@
-"""Sweeps: the strategies of a space, ordered by predicted rate."""
+"""Sweeps: the strategies of a space, ranked by predicted rate."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
 
 FORECAST = 500
-"""Strategies, best first by the formulas, that are forecast with all uncertainty and ranked anew.
-What the formulas get wrong moves a strategy by places, not by hundreds of them."""
+"""Number of strategies, best first by the formulas, that are forecast and ranked again. The
+residual moves a strategy by a few ranks, not by hundreds."""
 
 MOST_STRATEGIES = 250_000
-"""More legal ones would keep whoever asks waiting for many seconds."""
+"""Maximum number of legal strategies; more would take many seconds."""
 
 
 def sweep(
@@ -38,15 +38,15 @@ def sweep(
     most: int = 20,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> Sweep:
-    """Estimate every legal strategy of a space; forecast the best `most` that probably fit.
+    """Estimate every legal strategy of a space, and forecast the best `most` that probably fit.
 
     Args:
         calibration, summary, program: as for `predict`.
 
     Raises:
-        InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`; nothing is legal, nothing
-            fits, or too much is legal.
-        InvalidInput: field `calibration`: it is of another machine.
+        InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`; no strategy is legal, none
+            fits, or too many are legal.
+        InvalidInput: field `calibration`: it was made on another machine.
     """
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
@@ -103,7 +103,7 @@ def _ranked(
     *,
     most: int,
 ) -> list[SweepRow]:
-    """Return the best `most` by what is forecast, of those that are best by the formulas."""
+    """Return the best `most` by forecast, among the best by the formulas."""
     rates = lattice.global_batch_size / estimated.iteration_time_s
     fitting = np.flatnonzero(estimated.fits)
     by_rate = fitting[np.argsort(-rates[fitting], kind="stable")]

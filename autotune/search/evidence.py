@@ -211,7 +211,7 @@ class Evidence:
             for run, time in zip(runs, seconds, strict=True)
         ]
         sample = time_sample([*calibration.observations, *expected], machine)
-        return replace(calibration, time=calibration.time.told(sample))
+        return replace(calibration, time=calibration.time.refitted(sample))
 
     def log_work(self, known: Known) -> Floats:
         """Return the logarithm of a layout's objective times the seconds of each run that may stand

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from autotune.calibration import Observation, observations_of
 from autotune.calibration.document import observation_of, observation_shape
-from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
+from autotune.calibration.history import EarlierTrial, forecast_errors, most_informative, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
@@ -65,7 +65,9 @@ def telling_of(
     ]
     among = next((trial.versions for trial in given if trial.versions), {})
     weights = [weight_of(trial.versions, among=among, age_days=trial.age_days) for trial in given]
-    places = telling(given, weights, transformer=space.transformer, lattice=space.lattice())
+    places = most_informative(
+        given, weights, transformer=space.transformer, lattice=space.lattice()
+    )
     trials = trials_by_id(session, [past[place].id for place in places])
     return [
         EarlierObservation(

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
-from autotune.calibration.history import EarlierTrial, forecast_errors, telling, weight_of
+from autotune.calibration.history import EarlierTrial, forecast_errors, most_informative, weight_of
 from search_spaces.catalog import load_model
 from search_spaces.transformer import Transformer
 from tests.autotune.calibration.examples import (
@@ -71,7 +71,7 @@ def earlier(
 def chosen(
     given: list[EarlierTrial], weights: list[float] | None = None, *, most: int
 ) -> list[int]:
-    return telling(
+    return most_informative(
         given,
         weights or [1.0] * len(given),
         transformer=GPT_22B,
