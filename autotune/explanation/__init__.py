@@ -1,5 +1,7 @@
-"""Why a strategy won, what was learned of the space, what lies beyond it, and what would fit. Pure:
-everything follows from a calibration, a space and what was measured, and comes with its sentence.
+"""Explain results: why a strategy is best, the effect of each dimension, what lies beyond the
+space, and what would fit into memory.
+
+Pure functions of a calibration, a space and the measurements; every report includes a sentence.
 """
 
 from autotune.explanation.comparison import PartsComparison, compare

@@ -1,4 +1,4 @@
-"""Why one strategy is faster than another: which parts of their steps differ."""
+"""Why one strategy is faster than another: which parts of a step differ."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from autotune.explanation.parts import Origin, StrategyParts
 from search_spaces.strategy import Strategy
 
 HARDLY = 0.01
-"""Share of the winner's time below which a difference is not worth a word."""
+"""Differences below this share of the best strategy's time are not mentioned."""
 
 LOSSES = 2
 SAVINGS = 1
-"""Parts that a sentence names of either kind."""
+"""Maximum number of longer and of shorter parts in a sentence."""
 
 TWICE = 1.0
-"""Share of the winner's time that another one takes longer from which on is said how many times it
-takes, and where its own time goes: differences are then more than a whole."""
+"""Excess over the best strategy's time above which a sentence gives the ratio and the strategy's
+own largest parts, since differences then exceed 100 %."""
 
 FORESEEN: tuple[Origin, ...] = ("projected", "predicted")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartsComparison:
-    """One strategy against the winner, for the same work.
+    """One strategy compared with the best, for the same work.
 
     Attributes:
-        strategy: that is compared.
-        longer: what a token takes (time, node-hours or energy, by the objective) over what it takes
-            the winner, less 1; negative where it takes less.
-        differences: by part, as shares of the winner's whole: they add up to `longer`. Predicted.
-        predicted: whether either time is, or is projected.
-        sentence: the largest of the differences in words.
+        strategy: the strategy compared.
+        longer: its cost per token (time, node-hours or energy, by the objective) over that of the
+            best, minus 1; negative if lower.
+        differences: part -> predicted difference as a share of the best strategy's total; the sum
+            is `longer`.
+        predicted: whether either time is predicted or projected.
+        sentence: the largest differences in words.
     """
 
     strategy: StrategyParts
@@ -44,7 +45,7 @@ class PartsComparison:
 
 
 def compare(winner: StrategyParts, others: Sequence[StrategyParts]) -> list[PartsComparison]:
-    """Return what each of the others loses against the winner, and to what."""
+    """Compare each of the other strategies with the best."""
     among = [each.strategy for each in others]
     return [_against(winner, other, among) for other in others]
 
@@ -99,7 +100,7 @@ def _sentence(
 
 
 def _cost(name: str, tells: str, winner: StrategyParts, longer: float) -> str:
-    """Return how much more or less than the winner one takes."""
+    """Return the difference in cost in words."""
     same, more, less = COST_WORDS[winner.objective]
     if longer >= TWICE:
         return f"{name} {tells} {1.0 + longer:.2g} times {same}"
@@ -109,10 +110,10 @@ def _cost(name: str, tells: str, winner: StrategyParts, longer: float) -> str:
 
 
 def _own_dimensions(winner: Strategy, other: Strategy) -> str:
-    """Return of which dimensions that only their trainer has they differ, in words: these are
-    learned from trials, and no part of a step follows from them."""
+    """Return the trainer-defined dimensions that differ, in words. Their effect is learned from
+    trials and belongs to no part of a step."""
     own = dict(winner.settings)
     names = [name for name, value in other.settings if own.get(name) != value]
-    tells = "is the trainer's own" if len(names) == 1 else "are the trainer's own"
+    verb = "is the trainer's own" if len(names) == 1 else "are the trainer's own"
     listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return f"{listed} {tells}" if names else ""
+    return f"{listed} {verb}" if names else ""

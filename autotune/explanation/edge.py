@@ -34,35 +34,36 @@ UPWARD: Mapping[End, tuple[bool, ...]] = {
     "greatest": (True,),
     "only": (False, True),
 }
-"""In which directions further values lie."""
+"""Directions in which further values lie."""
 
 NUMBERED = tuple(d.name for d in TABLE if d.is_counted)
 CHOSEN = tuple(d.name for d in TABLE if d.part == "switch")
-"""Dimensions without an order: where one value alone is allowed, all others are beyond."""
+"""Unordered dimensions: if only one value is allowed, all others lie beyond."""
 
 STEPS = 2
 TOGETHER = 5
-"""Edges that are crossed at once: with two steps beyond each there are 243 combinations."""
+"""Maximum number of edges crossed together: with two steps beyond each there are 243
+combinations."""
 
 DRAWS = 1000
 
 WORTH = 0.02
-"""Gain of the rate from which on it is worth a sentence."""
+"""Minimum gain in the rate that a sentence mentions."""
 
 TWICE = 1.95
-"""Ratio from which on a sentence says how many times, and not how much more."""
+"""Ratio above which a sentence says "N times" instead of a percentage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeyondEdge:
-    """A strategy outside of the space, next to its best.
+    """A strategy outside the space, next to its best.
 
     Attributes:
-        changes: dimension -> value that the space lacks.
-        strategy: the best with these values, at its own global batch unless the accumulation is
+        changes: dimension -> value outside the space.
+        strategy: the best with these values, at the same global batch unless the accumulation is
             among the changes.
-        relative: its predicted rate over the best's; `low`, `high` end its 80 % interval.
-        fit_probability: that memory suffices, with the headroom left.
+        relative: its predicted rate over the best's; `low` and `high` bound the 80 % interval.
+        fit_probability: probability that it fits with the headroom.
     """
 
     changes: Mapping[str, Scalar]
@@ -76,17 +77,17 @@ class BeyondEdge:
 
     @property
     def worth_trying(self) -> bool:
-        """Whether it probably fits and is predicted to be better by more than a trifle."""
+        """Whether it probably fits and is predicted to be noticeably better."""
         return self.fit_probability >= EVEN and self.relative >= 1.0 + WORTH
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceEdge:
-    """One dimension in which the best has the least, the greatest or the only value allowed.
+    """A dimension in which the best has the least, the greatest or the only allowed value.
 
     Attributes:
-        beyond: one and two steps further, nearest first, of an only value in both directions; at
-            least one that is legal.
+        beyond: one and two steps further, nearest first; in both directions from an only value. At
+            least one is legal.
     """
 
     dimension: str
@@ -97,19 +98,19 @@ class SpaceEdge:
 
     @property
     def promise(self) -> float:
-        """The highest ratio to the best's rate that is worth trying; 0 where none is."""
+        """The highest ratio to the best's rate that is worth trying; 0 if there is none."""
         return max((each.relative for each in self.beyond if each.worth_trying), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeReport:
-    """All edges that the best lies on, those that promise most first. Where no value beyond is
-    legal there is none: nobody can have less than one stage.
+    """All edges that the best lies on, most promising first, except those without a legal value
+    beyond.
 
     Attributes:
-        together: the most promising strategy beyond several edges at once; None where nothing there
-            is better than beyond one alone.
-        sentence: the most telling thing in words.
+        together: the most promising strategy beyond several edges at once; None if none is better
+            than those beyond one edge.
+        sentence: the most important result in words.
     """
 
     best: Strategy
@@ -128,15 +129,17 @@ def edges(
     global_batch_size: int | None = None,
     seed: int = 0,
 ) -> EdgeReport:
-    """Return where the best of a space has an extreme value, and what is predicted just beyond.
+    """Return the dimensions in which the best strategy has an extreme value, with predictions just
+    beyond.
 
-    More nodes than allowed are looked at only where the objective counts them: more are faster.
+    More nodes than allowed are predicted only if the objective accounts for them, since more nodes
+    are always faster.
 
     Args:
-        calibration: that knows the campaign's trials.
-        headroom_gib: memory that is to be left.
-        global_batch_size: at which is looked beyond the edges; the best's own where not given.
-        seed: of the draws that intervals are from.
+        calibration: including the campaign's trials.
+        headroom_gib: memory that must stay free.
+        global_batch_size: the batch to keep beyond the edges; the best's own by default.
+        seed: of the draws for intervals.
     """
     look = _Look(
         space=space,
@@ -157,8 +160,8 @@ def edges(
 
 
 def _ends(space: SearchSpace, best: Strategy) -> Iterator[tuple[str, End]]:
-    """Yield the dimensions in which the best lies at an end of the allowed values, and at which;
-    not the accumulation where it follows from the batch."""
+    """Yield each dimension in which the best has an extreme allowed value, and which extreme; the
+    accumulation is left out if the batch determines it."""
     for name in (*NUMBERED, *CHOSEN):
         allowed, own = space.dimensions[name], getattr(best, name)
         if name == ACCUMULATION and space.batch.maximum is not None:
@@ -173,7 +176,7 @@ def _ends(space: SearchSpace, best: Strategy) -> Iterator[tuple[str, End]]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Look:
-    """Beyond the edges of one space; `batch` is kept there."""
+    """Predictions beyond the edges of one space; `batch` is the global batch to keep."""
 
     space: SearchSpace
     calibration: Calibration
@@ -197,7 +200,9 @@ class _Look:
 
     def edge(self, dimension: str, end: End) -> SpaceEdge:
         value: Scalar = getattr(self.best, dimension)
-        beyond = self._told([{dimension: each} for each in self._beyond_end(dimension, value, end)])
+        beyond = self._predicted(
+            [{dimension: each} for each in self._beyond_end(dimension, value, end)]
+        )
         allowed = "all that is" if end == "only" else f"the {end}"
         best = _most_promising(beyond)
         tail = best.sentence if best else _nothing(beyond)
@@ -221,8 +226,8 @@ class _Look:
         ]
 
     def together(self, found: Sequence[SpaceEdge]) -> BeyondEdge | None:
-        """Return the best of all combinations of what lies beyond several edges, the most promising
-        ones of dimensions that have several values."""
+        """Return the best combination of values beyond several edges, limited to the most promising
+        edges."""
         choices: dict[str, list[Scalar | None]] = {}
         for edge in [each for each in found if each.end != "only"][:TOGETHER]:
             choices.setdefault(edge.dimension, [None]).extend(
@@ -232,20 +237,20 @@ class _Look:
             {name: value for name, value in zip(choices, values, strict=True) if value is not None}
             for values in product(*choices.values())
         ]
-        best = _most_promising(self._told([each for each in combined if len(each) > 1]))
+        best = _most_promising(self._predicted([each for each in combined if len(each) > 1]))
         alone = max((edge.promise for edge in found), default=0.0)
         return best if best and best.relative >= (1.0 + WORTH) * alone else None
 
     def _strategy(self, changes: Mapping[str, Scalar]) -> Strategy | None:
-        """Return the best with these values; None where no whole micro-batches make the batch."""
+        """Return the best strategy with these values; None if the batch is not divisible."""
         batch = self.batch
         if ACCUMULATION in changes:
             own = self.best.gradient_accumulation_steps
             batch = batch * int(changes[ACCUMULATION]) // own
         return at_batch(with_values(self.best, changes), batch, self._gpus)
 
-    def _told(self, changes: Sequence[Mapping[str, Scalar]]) -> list[BeyondEdge]:
-        """Return what is believed of each set of values that makes a legal strategy."""
+    def _predicted(self, changes: Sequence[Mapping[str, Scalar]]) -> list[BeyondEdge]:
+        """Return the prediction for each set of values that makes a legal strategy."""
         made = [(each, strategy) for each in changes if (strategy := self._strategy(each))]
         legal = set(self._around.legal([strategy for _, strategy in made]))
         made = [(each, strategy) for each, strategy in made if strategy in legal]
@@ -262,7 +267,7 @@ class _Look:
         ]
 
     def _leads(self, lattice: Lattice, columns: Columns) -> Array:
-        """Return draws of the logarithm of each rate over the best's, shape (draws, n), their mean
+        """Return the logarithm of each rate over the best's, shape (1 + draws, n): the mean
         first."""
         work = log_work(
             lattice, self.space.transformer, self.space.machine, objective=self.objective
@@ -332,6 +337,6 @@ def _report(found: Sequence[SpaceEdge], together: BeyondEdge | None) -> str:
 
 
 def _lowered(sentence: str) -> str:
-    """Return a sentence as it goes on after a colon: names of dimensions stay as they are."""
+    """Return a sentence as it continues after a colon; names of dimensions keep their capitals."""
     word = sentence.split(" ", 1)[0]
     return sentence if word.isupper() or word == "ZeRO" else sentence[:1].lower() + sentence[1:]

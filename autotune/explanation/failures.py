@@ -1,4 +1,4 @@
-"""A campaign in which every trial failed: why, and what to ask instead."""
+"""Explain a campaign in which every trial failed, and propose changes to the request."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 RELAXED = tuple(d.name for d in TABLE if d.spares_memory)
-"""Dimensions that trade time for memory, besides the nodes: all their values are offered."""
+"""Dimensions that trade time for memory, besides the number of nodes; a remedy offers all their
+values."""
 
 ROOM = 1.3
-"""Memory by the formulas, over the limit, up to which a strategy may still fit."""
+"""Ratio of the formulas' memory to the limit up to which a strategy may still fit."""
 
 UNKNOWN = "an unknown cause"
 
 LOOKED_AT = 500
-"""Strategies of a changed question whose probability of fitting is worked out: those with the
-highest predicted rate, and as many that need least."""
+"""Number of strategies of a changed request whose probability of fitting is computed: those with
+the highest predicted rate, and as many with the lowest memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """A changed question of which some strategy probably fits.
+    """A changed request of which a strategy probably fits.
 
     Attributes:
-        fields: of a campaign's request -> what to set them to: `nodes`, and dimensions as
-            `space.…`, with all their values.
-        strategy: the fastest that probably fits, by its prediction.
+        fields: field of the request -> new value: `nodes`, and dimensions as `space.…` with all
+            their values.
+        strategy: the fastest predicted strategy that probably fits.
         rate: its predicted objective.
     """
 
@@ -58,16 +59,17 @@ class Remedy:
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReport:
-    """Why nothing ran.
+    """Why every trial failed.
 
     Attributes:
-        trials: that ended without a measurement; `out_of_memory` of them for want of memory.
-        causes: the message of one failure of each kind among the others -> how many failed alike;
-            the most frequent kind first.
-        need_low_gib, need_high_gib: predicted memory of the leanest and the fullest of those that
-            ran out of it; None where none did.
-        memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
-        remedies: the least changes first; empty where memory was not the cause, or nothing helps.
+        trials: number of trials that ended without a measurement; `out_of_memory` of them ran out
+            of memory.
+        causes: message of one failure of each other kind -> number of such failures, most frequent
+            first.
+        need_low_gib, need_high_gib: lowest and highest predicted memory of the trials that ran out
+            of it; None if none did.
+        memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
+        remedies: smallest changes first; empty if memory was not the cause, or nothing helps.
     """
 
     trials: int
@@ -89,17 +91,17 @@ def explain_failures(
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
 ) -> FailureReport | None:
-    """Return why no trial succeeded; None where one did, or none has ended.
+    """Return why no trial succeeded; None if one did, or none has ended.
 
     Args:
-        calibration: that knows these trials.
-        headroom_gib: memory that is to be left.
+        calibration: including these trials.
+        headroom_gib: memory that must stay free.
     """
     failed = [trial for trial in trials if trial.state == "failed"]
     if not failed or any(trial.state == "ok" for trial in trials):
         return None
     machine = space.machine
-    too_large = [_told_of(trial) for trial in failed if trial.out_of_memory]
+    too_large = [_intended_strategy(trial) for trial in failed if trial.out_of_memory]
     causes = _causes(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
     need = _need(space, calibration, too_large)
     limit = calibration.parameters.usable_gib(machine)
@@ -110,7 +112,7 @@ def explain_failures(
             calibration=calibration,
             objective=objective,
             headroom_gib=headroom_gib,
-            tried=frozenset(_told_of(trial).layout_key() for trial in trials),
+            tried=frozenset(_intended_strategy(trial).layout_key() for trial in trials),
         )
         remedies = _distinct(question.remedies())
     return FailureReport(
@@ -127,7 +129,7 @@ def explain_failures(
 
 
 def _causes(messages: Iterable[str]) -> dict[str, int]:
-    """Count messages that differ in their numbers alone as one kind, told by its first message."""
+    """Count messages by kind, ignoring numbers; each kind is represented by its first message."""
     alike: dict[str, list[str]] = {}
     for message in messages:
         alike.setdefault(cause_of(message), []).append(message)
@@ -142,8 +144,8 @@ def remedies_of(
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
 ) -> list[Remedy]:
-    """Return changed questions of which something probably fits, the least change first, for one
-    of which nothing does; nothing of it need have run."""
+    """Return changed requests of which a strategy probably fits, smallest change first. No trial
+    need have run."""
     question = _Question(
         space=space,
         calibration=calibration,
@@ -155,23 +157,23 @@ def remedies_of(
 
 
 def _distinct(remedies: Iterable[Remedy]) -> list[Remedy]:
-    """Return the first of each change: where something untried fits as it is, every wider question
-    finds that, too."""
+    """Return the first remedy of each change. If an untried strategy of the unchanged request fits,
+    it is the only one."""
     found: dict[tuple[str, ...], Remedy] = {}
     for remedy in remedies:
         found.setdefault(tuple(remedy.fields), remedy)
     return list(found.values())
 
 
-def _told_of(trial: SearchTrial) -> Strategy:
-    """Return what ran, or what it ran for where that was with fewer layers."""
+def _intended_strategy(trial: SearchTrial) -> Strategy:
+    """Return the strategies that ran, or those that they stood in for with fewer layers."""
     return trial.strategy if trial.num_layers is None else trial.full
 
 
 def _need(
     space: SearchSpace, calibration: Calibration, strategies: Sequence[Strategy]
 ) -> list[float]:
-    """Return what each strategy is believed to need, GiB, least first."""
+    """Return the predicted memory of each strategy in GiB, ascending."""
     if not strategies:
         return []
     lattice = Lattice.of(strategies, gpus_per_node=space.machine.gpus_per_node)
@@ -181,7 +183,7 @@ def _need(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Question:
-    """What was asked, and what may be asked instead; `tried` are layouts."""
+    """The original request, its possible changes, and the layouts `tried`."""
 
     space: SearchSpace
     calibration: Calibration
@@ -190,9 +192,9 @@ class _Question:
     tried: frozenset[tuple[object, ...]]
 
     def remedies(self) -> Iterator[Remedy]:
-        """Yield those with the least changed first: what was not tried yet, more nodes, each
-        dimension alone; where no dimension alone suffices all of them together, with the layout
-        opened, and at last on more nodes."""
+        """Yield remedies, smallest change first: untried strategies, more nodes, each dimension
+        alone; if no single dimension is enough, all of them with any layout, then also on more
+        nodes."""
         yield from self._changed({})
         on_more = self._on_more_nodes({})
         yield from on_more
@@ -214,7 +216,7 @@ class _Question:
             yield from self._on_more_nodes(self._wider((*RELAXED, *DIVIDING)))
 
     def _wider(self, names: Sequence[str]) -> dict[str, tuple[Scalar, ...]]:
-        """Return all values of those of the dimensions that may have more than the space's."""
+        """Return every value of the dimensions that have more than the space allows."""
         space, wider = self.space, {}
         for name in names:
             own = space.dimensions[name]
@@ -229,7 +231,7 @@ class _Question:
         return wider
 
     def _on_more_nodes(self, wider: Mapping[str, tuple[Scalar, ...]]) -> list[Remedy]:
-        """Return the same question on the fewest nodes, in doublings, on which something fits."""
+        """Return the same request on the fewest nodes, in doublings, on which a strategy fits."""
         nodes, most = self.space.nodes, self.space.machine.max_nodes
         while nodes < most:
             nodes = min(2 * nodes, most)
@@ -240,7 +242,7 @@ class _Question:
     def _changed(
         self, wider: Mapping[str, tuple[Scalar, ...]], *, nodes: int | None = None
     ) -> list[Remedy]:
-        """Return the remedy of a changed question; nothing where nothing of it is likely to fit."""
+        """Yield the remedy of a changed request, if a strategy of it is likely to fit."""
         space = self.space
         choices: dict[str, DimensionChoice] = {
             name: list(wider.get(name, values)) for name, values in space.dimensions.items()
@@ -258,12 +260,12 @@ class _Question:
                 batch=space.batch,
                 program=space.program,
             )
-        except InvalidInputs:  # too many points
+        except InvalidInputs:  # the space is too large
             return []
         return self._best_of(changed)
 
     def _best_of(self, space: SearchSpace) -> list[Remedy]:
-        """Return the fastest strategy of a space that probably fits and was not tried, if any."""
+        """Return the fastest untried strategy of a space that probably fits, if any."""
         lattice, calibration = space.lattice(), self.calibration
         if not len(lattice):
             return []
@@ -302,7 +304,8 @@ class _Question:
         return []
 
     def _fields(self, space: SearchSpace, strategy: Strategy) -> dict[str, DimensionChoice]:
-        """Return what of a request makes the changed space, as far as the strategy needs it."""
+        """Return the fields of a request that produce the changed space, limited to what the
+        strategy needs."""
         own = self.space
         fields: dict[str, DimensionChoice] = {}
         if space.nodes != own.nodes:

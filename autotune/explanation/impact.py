@@ -1,4 +1,4 @@
-"""How much each dimension of a space decides about the rate, and in which direction."""
+"""How much each dimension of a space affects the rate, and in which direction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.explanation.shapley import Integers, shapley_values
 from search_spaces.dimensions import Scalar
 
 ENOUGH = 500
-"""Strategies at which draws are looked at: of more, as many evenly spread ones."""
+"""Maximum number of strategies in the draws; larger spaces are subsampled evenly."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -21,15 +21,14 @@ class DimensionImpact:
     """Shapley values of one dimension over all strategies of a space.
 
     Attributes:
-        impact: mean of their absolute values: by how much, as a logarithm of the rate, the choice
-            of this dimension moves a strategy from the mean of the space.
-        low, high: ends of the 80 % interval of what the belief leaves open of it.
-        share: of all dimensions' impacts together.
-        values: of the dimension, in rising order.
-        by_level: mean contribution of each of the `values`, negative where it slows.
-        level: shape (n,), the number of each strategy's value among `values`.
-        contribution: shape (n,), to the logarithm of each strategy's rate; over all dimensions they
-            add up to its difference from the mean of the space.
+        impact: mean absolute contribution to the logarithm of the rate.
+        low, high: bounds of its 80 % interval.
+        share: share of the sum of all dimensions' impacts.
+        values: values of the dimension, ascending.
+        by_level: mean contribution of each of the `values`; negative if it slows training.
+        level: shape (n,), index into `values` of each strategy.
+        contribution: shape (n,), contribution to the logarithm of each strategy's rate; over all
+            dimensions they add up to its difference from the mean of the space.
     """
 
     dimension: str
@@ -44,11 +43,10 @@ class DimensionImpact:
 
 
 def impacts(rates: BelievedRates) -> list[DimensionImpact]:
-    """Return the impact of each dimension, the greatest first; nothing where strategies differ in
-    none.
+    """Return the impact of each dimension, greatest first; empty if all strategies are alike.
 
-    The means are over the strategies that are counted, exactly; intervals are from the draws, which
-    are looked at in ENOUGH strategies.
+    Means are exact over the counted strategies; intervals are from draws at up to ENOUGH
+    strategies.
     """
     if not rates.dimensions:
         return []
@@ -82,6 +80,6 @@ def _intervals(rates: BelievedRates, contributions: Array, sizes: Array) -> tupl
     at = np.unique(np.linspace(0, n - 1, min(n, ENOUGH)).astype(np.int64))
     drawn = np.abs(shapley_values(rates.levels, rates.draws, at=at)).mean(axis=1)
     seen = np.maximum(np.abs(contributions[:, at]).mean(axis=1), 1e-300)
-    # What is not known makes a size larger in every draw, and says nothing of its direction.
+    # Uncertainty increases the absolute value in every draw without indicating a direction.
     centred = np.maximum(drawn.T - drawn.mean(axis=1) + seen, 0.0)
     return interval(sizes, centred * (sizes / seen))

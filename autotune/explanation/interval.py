@@ -1,4 +1,4 @@
-"""80 % intervals from draws of a belief."""
+"""80 % intervals from posterior draws."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from autotune.cost_model.columns import Array
 
 ENDS = (10.0, 90.0)
-"""Percentiles of the draws, which hold 80 % of them."""
+"""Percentiles that bound the central 80 %."""
 
 
 def interval(middle: Array, draws: Array) -> tuple[Array, Array]:
-    """Return the low and the high end of each interval, shape (n,): those of the draws, shape (k,
-    n), so far apart that `middle`, shape (n,), lies between them."""
+    """Return the lower and upper bounds, shape (n,) each, of draws of shape (k, n), widened to
+    include `middle` of shape (n,)."""
     low, high = np.percentile(draws, ENDS, axis=0)
     return np.minimum(low, middle), np.maximum(high, middle)

@@ -1,4 +1,4 @@
-"""The space as a map: the best rate for each tensor and pipeline parallelism."""
+"""Map of a space: the best rate for each tensor and pipeline parallelism."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 CellState = Literal["measured", "predicted", "out_of_memory", "illegal"]
-"""`measured`: something of the cell ran; `predicted`: nothing did yet, and something probably fits;
-`out_of_memory`: nothing of it is likely to fit, by trials or by prediction; `illegal`: no strategy
-of the space is in it."""
+"""`measured`: a strategy of the cell ran; `predicted`: none ran and one probably fits;
+`out_of_memory`: none is likely to fit, by trials or prediction; `illegal`: the space has no
+strategy there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +31,14 @@ class MapCell:
     """All strategies with one tensor and one pipeline parallelism.
 
     Attributes:
-        strategy: the best of those that ran, or else the best predicted of those that probably fit;
-            None in the other states.
-        rate: its objective, measured or predicted as `state` says; `low`, `high` end the 80 %
+        strategy: the best that ran, or else the best predicted that probably fits; None in the
+            other states.
+        rate: its objective, measured or predicted as `state` says; `low` and `high` bound the 80 %
             interval of a prediction.
-        fit_probability: that it fits; of an `out_of_memory` cell the highest of any of its
-            strategies; 0 where none is legal.
-        trials: that ended in the cell; `out_of_memory` of them for want of memory.
-        strategies: legal ones in it.
+        fit_probability: probability that it fits; in an `out_of_memory` cell the highest of its
+            strategies, 0 if none is legal.
+        trials: number of trials in the cell that ended; `out_of_memory` of them ran out of memory.
+        strategies: number of legal strategies.
     """
 
     tensor_parallel: int
@@ -56,10 +56,10 @@ class MapCell:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutMap:
-    """Cells row by row: for each of `tensor_parallel` all of `pipeline_parallel`.
+    """Cells in row-major order: `tensor_parallel` by `pipeline_parallel`.
 
     Attributes:
-        micro_batch_sizes, num_nodes: by which a map can be narrowed: all values that are legal.
+        micro_batch_sizes, num_nodes: all legal values, to filter the map by.
     """
 
     objective: Objective
@@ -80,14 +80,15 @@ def layout_map(
     micro_batch_size: int | None = None,
     num_nodes: int | None = None,
 ) -> LayoutMap:
-    """Return the map of a space as it stands after these trials.
+    """Return the map of a space after these trials.
 
-    Trials that stood for others on more nodes teach the calibration and are no cell's measurement.
+    Trials that stood in for larger strategies count for the calibration, but not as a cell's
+    measurement.
 
     Args:
-        calibration: that knows the trials.
-        headroom_gib: memory that is to be left.
-        micro_batch_size, num_nodes: of the strategies that are looked at; all where not given.
+        calibration: including the trials.
+        headroom_gib: memory that must stay free.
+        micro_batch_size, num_nodes: restrict the map to these values; all by default.
     """
     whole = space.lattice()
     chosen: Mask = np.ones(len(whole), dtype=np.bool_)
@@ -131,8 +132,8 @@ def _place(strategy: Strategy) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Believed:
-    """Of the n strategies that are looked at: logarithms of the objective and their deviations, and
-    probabilities of fitting, shape (n,) each."""
+    """Predictions for the n strategies of the map: logarithms of the objective, their standard
+    deviations, and probabilities of fitting, shape (n,) each."""
 
     space: SearchSpace
     objective: Objective
@@ -208,8 +209,7 @@ class _Believed:
         )
 
     def _promising(self, rows: Rows) -> tuple[CellState, int | None]:
-        """Return the state of a cell in which nothing ran, and the best of its rows that probably
-        fit."""
+        """Return the state of a cell without trials, and its best row that probably fits."""
         if not len(rows):
             return "illegal", None
         fitting = rows[self.fits[rows] >= EVEN]
@@ -218,7 +218,7 @@ class _Believed:
         return "predicted", int(fitting[np.argmax(self.log_rate[fitting])])
 
     def _rates(self, trials: Sequence[SearchTrial]) -> list[float]:
-        """Return the objective of each trial as it was measured; 0 where it was not."""
+        """Return the measured objective of each trial; 0 if it has none."""
         if not trials:
             return []
         lattice = Lattice.of(

@@ -1,4 +1,4 @@
-"""The rate along one dimension, all others being equal."""
+"""The rate along one dimension, all else being equal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from autotune.explanation.shapley import Integers, group_sums, grouped
 from search_spaces.dimensions import Scalar
 
 HARDLY = 0.005
-"""Change of the rate below which a step makes no difference that is worth a word."""
+"""Minimum change of the rate that a sentence mentions."""
 
 LINKED = 1e-12
-"""Weight of the comparisons of two values above which there are any."""
+"""Minimum weight at which the comparisons link two values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +27,9 @@ class MarginalPoint:
     """One value of a dimension.
 
     Attributes:
-        strategies: how many have it.
-        relative: their rate over the mean (geometric) of the space, were all else equal.
-        low, high: ends of its 80 % interval.
+        strategies: number of strategies with it.
+        relative: rate over the geometric mean of the space, all else being equal.
+        low, high: bounds of its 80 % interval.
     """
 
     value: Scalar
@@ -41,12 +41,12 @@ class MarginalPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class MarginalStep:
-    """From one value to the next, where strategies differ in nothing else.
+    """The change from one value to the next, between strategies that differ in nothing else.
 
     Attributes:
-        change: of the rate, as a share of it: negative where the step costs.
-        low, high: ends of its 80 % interval.
-        clear: whether the interval tells a gain from a loss, and one that is worth a word.
+        change: relative change of the rate; negative for a loss.
+        low, high: bounds of its 80 % interval.
+        clear: whether the interval excludes 0 and the change is large enough to mention.
         sentence: `PP 8 to 16 costs 6 % (4 to 8 %)`.
     """
 
@@ -61,8 +61,8 @@ class MarginalStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Marginal:
-    """The curve of one dimension; `sentence` is that of its largest clear step, or of the whole way
-    from its lowest to its highest point where no single step is clear."""
+    """The curve of one dimension. `sentence` describes its largest clear step, or, without one, the
+    change from its lowest to its highest point."""
 
     dimension: str
     points: tuple[MarginalPoint, ...]
@@ -73,13 +73,13 @@ class Marginal:
 def marginal(rates: BelievedRates, dimension: str) -> Marginal:
     """Return the curve of one of the rates' `dimensions`.
 
-    Only strategies that agree in all other dimensions are compared with each other, so that what is
-    legal with one value and not with another bends nothing (least squares with a constant for each
-    combination of the others). Between values that no such comparison links, the plain means stand,
-    and no step is given.
+    Only strategies that agree in all other dimensions are compared (least squares with a fixed
+    effect per combination of the others), so that values which are legal in different places do not
+    bias the curve. Values that no comparison links are at their plain means, without a step between
+    them.
 
     Raises:
-        ValueError: the strategies do not differ in it.
+        ValueError: all strategies have the same value.
     """
     place = rates.dimensions.index(dimension)
     level, values = rates.levels[:, place], rates.values(dimension)
@@ -105,8 +105,8 @@ def marginal(rates: BelievedRates, dimension: str) -> Marginal:
 
 
 def _widest(curve: Array, linked: Integers) -> list[tuple[int, int]]:
-    """Return the levels of the lowest and the highest point of each set of linked levels, the lower
-    level first, where a set has more than one."""
+    """Return the levels of the lowest and the highest point of each linked set with more than one
+    level, the lower level first."""
     sets = [np.flatnonzero(linked == number) for number in np.unique(linked)]
     ends = [(int(s[np.argmin(curve[s])]), int(s[np.argmax(curve[s])])) for s in sets if len(s) > 1]
     return [(min(pair), max(pair)) for pair in ends]
@@ -115,8 +115,8 @@ def _widest(curve: Array, linked: Integers) -> list[tuple[int, int]]:
 def _all_else_equal(
     level: Integers, levels: int, others: Integers, groups: int, figures: Array
 ) -> tuple[Array, Integers]:
-    """Return the curve of each figure, shape (levels, k), as differences from the mean of all, and
-    the number of the set of levels that each is linked with, shape (levels,).
+    """Return the curve of each figure as differences from the mean, shape (levels, k), and the
+    index of the linked set of each level, shape (levels,).
 
     Args:
         figures: shape (n, k).
@@ -140,7 +140,7 @@ def _all_else_equal(
 
 
 def _relative(curve: Array) -> dict[str, float]:
-    """Return the mean's ratio and the ends of its interval, of the mean and the draws."""
+    """Return the ratio, and the bounds of its interval, from the mean and the draws."""
     low, high = interval(curve[:1], curve[1:, np.newaxis])
     ends = {"relative": curve[0], "low": low[0], "high": high[0]}
     return {name: float(np.exp(end)) for name, end in ends.items()}

@@ -1,4 +1,4 @@
-"""A memory calculator: where each GiB of one strategy is, whether it fits, and what would make it
+"""Memory calculator: where the memory of a strategy goes, whether it fits, and what would make it
 fit."""
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 CHANGED = tuple(d.name for d in TABLE if d.part != "numbers" and d.name != ACCUMULATION)
-"""Dimensions that may be changed: not the precision, and not the accumulation, which follows from
-the batch."""
+"""Dimensions that may change. Precision stays fixed, and the accumulation follows from the
+batch."""
 
 MOST_CHANGES = 3
-"""Dimensions that are changed at once where fewer do not make it fit."""
+"""Maximum number of dimensions changed together."""
 
 MOST_FRONTIER = 40
-"""Strategies of which one dimension more is changed where none fits yet, those that need least."""
+"""Number of strategies, lowest memory first, that are changed in one more dimension if none fits
+yet."""
 
 HARDLY = 0.01
-"""Difference of the rate that is not worth a word."""
+"""Minimum difference in rate that a sentence mentions."""
 
 SURE = 0.99
-"""Probability from which on a sentence has none."""
+"""Probability above which a sentence omits it."""
 
 SHOWN_PARTS = 2
 
 SHOWN = 8
-"""Changes that are given."""
+"""Maximum number of changes in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +53,10 @@ class FittingChange:
 
     Attributes:
         changes: dimension -> new value.
-        strategy: with them, at the same global batch where whole micro-batches make it.
-        node_seconds_per_token: predicted: what the list is in the order of.
-        relative: rate for each node over that of the strategy as it is, if that had the memory.
+        strategy: the changed strategy, at the same global batch if that is divisible.
+        node_seconds_per_token: predicted; changes are sorted by it.
+        relative: rate per node over that of the unchanged strategy, assuming that it had the
+            memory.
     """
 
     changes: Mapping[str, Scalar]
@@ -73,12 +75,12 @@ class MemoryBudget:
     """The memory of the fullest GPU.
 
     Attributes:
-        memory_gib: predicted peak; `memory_parts_gib`, named as MEMORY_WORDS, add up to it; `low`,
-            `high` end its 80 % interval.
-        memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
-        fit_probability: that it suffices, with the headroom left.
-        changes: where it does not fit: what makes it fit with the fewest dimensions changed, the
-            fastest first; empty where it fits, or where three dimensions do not suffice.
+        memory_gib: predicted peak, the sum of `memory_parts_gib`, which is keyed by MEMORY_WORDS;
+            `low` and `high` bound its 80 % interval.
+        memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
+        fit_probability: probability that the strategy fits with the headroom.
+        changes: ways to make it fit with the fewest dimensions changed, fastest first; empty if it
+            fits, or if changing three dimensions is not enough.
     """
 
     strategy: Strategy
@@ -109,8 +111,8 @@ def memory_budget(
     """Return where the memory of a strategy goes, and what would make it fit.
 
     Args:
-        headroom_gib: memory that is to be left.
-        most_nodes: that a change may use; the machine's where not given.
+        headroom_gib: memory that must stay free.
+        most_nodes: maximum number of nodes after a change; the machine's by default.
     """
     machine = calibration.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
@@ -146,7 +148,7 @@ def memory_budget(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Search:
-    """For the least changes that make one strategy fit."""
+    """Search for the smallest changes that make one strategy fit."""
 
     calibration: Calibration
     transformer: Transformer
@@ -160,8 +162,9 @@ class _Search:
         return self.calibration.machine.gpus_per_node
 
     def changes(self) -> list[FittingChange]:
-        """Return what probably fits with the fewest dimensions changed, fastest first: one for each
-        set of dimensions, of a single one the nearest value, of several the fastest."""
+        """Return changes that probably fit with the fewest dimensions changed, fastest first: one
+        per set of dimensions, with the nearest value of a single one, and the fastest of several.
+        """
         seen = {self.strategy}
         frontier = [self.strategy]
         for _ in range(MOST_CHANGES):
@@ -175,7 +178,9 @@ class _Search:
             fits = self.calibration.fit_probability(columns, headroom_gib=self.headroom_gib)
             likely = np.flatnonzero(fits >= EVEN)
             if len(likely):
-                return _chosen(self._told([legal[row] for row in likely.tolist()], fits[likely]))
+                return _chosen(
+                    self._changes_of([legal[row] for row in likely.tolist()], fits[likely])
+                )
             leanest = np.argsort(self.calibration.memory.mean(columns), kind="stable")
             frontier = [legal[row] for row in leanest[:MOST_FRONTIER].tolist()]
         return []
@@ -190,7 +195,7 @@ class _Search:
         for dimension in CHANGED:
             own = getattr(self.strategy, dimension)
             if getattr(strategy, dimension) != own:
-                continue  # changed already
+                continue  # already changed
             for value in self._around.others(dimension, own):
                 if dimension != "num_nodes" or int(value) <= self.most_nodes:
                     yield changed(strategy, dimension, value, gpus_per_node=self._gpus)
@@ -199,7 +204,7 @@ class _Search:
         lattice = Lattice.of(strategies, gpus_per_node=self._gpus)
         return Columns.of(self.transformer, lattice)
 
-    def _told(self, strategies: Sequence[Strategy], fits: Array) -> list[FittingChange]:
+    def _changes_of(self, strategies: Sequence[Strategy], fits: Array) -> list[FittingChange]:
         every = [self.strategy, *strategies]
         lattice = Lattice.of(every, gpus_per_node=self._gpus)
         forecast = self.calibration.forecast(self.transformer, lattice)
@@ -243,8 +248,8 @@ class _Search:
 
 
 def _chosen(told: Sequence[FittingChange]) -> list[FittingChange]:
-    """Return one for each set of dimensions, fastest first. They come with the nearest values of
-    a dimension first."""
+    """Return one change per set of dimensions, fastest first. The input has the nearest values of a
+    dimension first."""
     alone = len(told[0].changes) == 1
     order = told if alone else sorted(told, key=lambda each: each.node_seconds_per_token)
     chosen: dict[tuple[str, ...], FittingChange] = {}

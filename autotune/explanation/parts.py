@@ -1,4 +1,4 @@
-"""Where a strategy's time and memory go."""
+"""The parts of a strategy's time and memory."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from search_spaces.transformer import Transformer
 Role = Literal["winner", "runner_up", "baseline"]
 
 Origin = Literal["measured", "derived", "projected", "predicted"]
-"""Where a figure is from: measured; derived from what the same layout took at other accumulations;
-projected from fewer nodes; predicted by the calibrated cost model."""
+"""Origin of a number: `measured`; `derived` from the same layout at other accumulations;
+`projected` from fewer nodes; `predicted` by the calibrated cost model."""
 
 TIME_PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("matrix_multiplication", "embedding_and_logits"),
@@ -39,7 +39,7 @@ TIME_PARTS: Mapping[str, tuple[str, ...]] = {
     "host": ("host",),
     "stragglers": ("stragglers",),
 }
-"""What a reader is shown, made of the cost model's parts; in the order of a stacked bar."""
+"""Time parts as displayed, each a sum of the cost model's parts, in the order of a stacked bar."""
 
 TIME_WORDS: Mapping[str, str] = {
     "products": "matrix products",
@@ -60,7 +60,7 @@ TIME_WORDS: Mapping[str, str] = {
 
 
 def time_by_part(parts: Mapping[str, float]) -> dict[str, float]:
-    """Return the cost model's parts of a time as a reader is shown them; none that is not there."""
+    """Return the displayed parts of a time; parts that are absent are left out."""
     return {
         name: sum(parts.get(part, 0.0) for part in members)
         for name, members in TIME_PARTS.items()
@@ -69,8 +69,8 @@ def time_by_part(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def bubble_note(calibration: Calibration) -> str:
-    """Return which part of the time rests on an assumed pipeline bubble; empty once trials measured
-    it."""
+    """Return which part of the time rests on an assumed pipeline bubble; empty once trials have
+    measured it."""
     ramp = calibration.assumed_ramp
     if ramp is None:
         return ""
@@ -79,7 +79,7 @@ def bubble_note(calibration: Calibration) -> str:
 
 
 def time_words(note: str) -> Mapping[str, str]:
-    """Return TIME_WORDS, with the note of `bubble_note` at the bubble."""
+    """Return TIME_WORDS, with `bubble_note` appended to the bubble."""
     return {**TIME_WORDS, "bubble": f"{TIME_WORDS['bubble']} ({note})"} if note else TIME_WORDS
 
 
@@ -95,21 +95,21 @@ MEMORY_WORDS: Mapping[str, str] = {
     "zero3_gather": "layers that ZeRO-3 gathers",
     "overhead": "context and fragmentation",
 }
-"""Of the cost model's parts of memory, in its order; only models with experts have those of experts
-and of routed tokens."""
+"""The cost model's memory parts, in its order; only models with experts have those of experts and
+routed tokens."""
 
 SHOWN = 3
-"""Parts that a sentence names."""
+"""Maximum number of parts in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedStrategy:
-    """A strategy to be explained, with what was measured of it.
+    """A strategy to explain, with its measurements.
 
     Attributes:
-        iteration_time_s: at its own GAS; None where only a prediction is to be had.
-        peak_memory_gib: of the fullest rank; None where it was not read.
-        time_origin, memory_origin: of these two, where they are given.
+        iteration_time_s: at its own GAS; None if there is only a prediction.
+        peak_memory_gib: peak of the fullest rank; None if it was not read.
+        time_origin, memory_origin: origin of these two.
     """
 
     role: Role
@@ -124,20 +124,20 @@ class ComparedStrategy:
 class StrategyParts:
     """Time and memory of one strategy by part.
 
-    The parts are always predicted; they are scaled so that they add up to the whole, of which its
-    origin is said.
+    The parts are always predicted, and scaled to add up to the total, whose origin is given.
 
     Attributes:
-        iteration_time_s: of one step; `time_parts_s`, named as TIME_PARTS, add up to it.
-        predicted_iteration_time_s: by the calibrated cost model; `low`, `high` end its 80 %
+        iteration_time_s: seconds of one step, the sum of `time_parts_s`, which is keyed by
+            TIME_PARTS.
+        predicted_iteration_time_s: by the calibrated cost model; `low` and `high` bound its 80 %
             interval.
-        cost: of one token, one over the `objective`; energy with the power that is predicted.
-        memory_gib: peak of the fullest rank; `memory_parts_gib`, named as MEMORY_WORDS, add up to
-            it.
-        memory_limit_gib: what of a GPU's `gpu_memory_gib` can be used.
-        fit_probability: that memory suffices; 1 where a peak was measured.
-        bubble_note: what is assumed of the bubble; empty where nothing is.
-        sentence: what takes most of a step.
+        cost: cost of one token, the reciprocal of the `objective`; energy uses the predicted power.
+        memory_gib: peak of the fullest rank, the sum of `memory_parts_gib`, which is keyed by
+            MEMORY_WORDS.
+        memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
+        fit_probability: probability that it fits; 1 if a peak was measured.
+        bubble_note: assumption about the bubble; empty if there is none.
+        sentence: the largest parts of a step in words.
     """
 
     role: Role
@@ -162,18 +162,18 @@ class StrategyParts:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Of the step's time, by part."""
+        """Share of each part in the step's time."""
         return {name: part / self.iteration_time_s for name, part in self.time_parts_s.items()}
 
     @property
     def words(self) -> Mapping[str, str]:
-        """For each of `time_parts_s`."""
+        """The label of each of `time_parts_s`."""
         return time_words(self.bubble_note)
 
 
 def compared_of(recommendation: Recommendation) -> list[ComparedStrategy]:
-    """Return the best of a recommendation, its runners-up, and the baseline, which may be one of
-    them: with its prediction alone where its trial gave no figure."""
+    """Return the best of a recommendation, its runners-up, and the baseline unless it is among
+    them; the baseline is only predicted if its trial gave no measurement."""
     ranked = [recommendation.best, *recommendation.runners_up]
     baseline = recommendation.baseline
     compared = [
@@ -224,7 +224,7 @@ def parts_of(
     """Return time and memory by part of each strategy.
 
     Raises:
-        InvalidInput: field `objective`: it is of energy, and the machine's power is not known.
+        InvalidInput: field `objective`: it is about energy, and the machine's power is unknown.
     """
     if not compared:
         return []

@@ -1,4 +1,4 @@
-"""What is believed of the rates of a whole space, after all that was measured."""
+"""Predicted rates of a whole space, given all measurements."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 
 MOST_STRATEGIES = 50_000
-"""Of a space that are counted: all 2^d sets of dimensions are summed up over them."""
+"""Maximum number of strategies that are counted: sums run over all 2^d sets of dimensions."""
 
 DRAWS = 64
 LEAST_DRAWS = 16
 CELLS = 640_000
-"""Draws of a space, fewer where n strategies times the draws are more than this."""
+"""Maximum product of strategies and draws."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BelievedRates:
-    """Rates of the legal strategies of a space as they are believed to be.
+    """Predicted rates of the legal strategies of a space.
 
     Attributes:
-        lattice: the n strategies that are counted; of more than MOST_STRATEGIES an even selection.
+        lattice: the n strategies counted; an even subsample of more than MOST_STRATEGIES.
         log_rate: shape (n,), mean of the logarithm of the objective.
-        draws: shape (n, k), the same as it may be for all strategies at once.
-        settings: dimensions of the trainer's own -> their values, in their order.
+        draws: shape (n, k), joint draws of the same.
+        settings: trainer-defined dimension -> its values, in order.
     """
 
     lattice: Lattice
@@ -61,9 +61,9 @@ class BelievedRates:
 
         Args:
             calibration: of the space's machine.
-            least_fit_probability: that a strategy has to have to be counted; 0 counts every legal
-                one. Where none has it, all are counted.
-            headroom_gib: memory that is to be left.
+            least_fit_probability: minimum probability of fitting; 0 counts every legal strategy. If
+                no strategy reaches it, all are counted.
+            headroom_gib: memory that must stay free.
             seed: of the draws.
         """
         lattice = space.lattice()
@@ -95,8 +95,8 @@ class BelievedRates:
 
     @cached_property
     def at_fixed_nodes(self) -> BelievedRates:
-        """The strategies on the most nodes alone, where the objective is tokens/s: more nodes are
-        faster there, which would hide what a layout decides. All under other objectives."""
+        """The strategies on the most nodes, if the objective is tokens/s, where more nodes are
+        always faster and would hide the effect of the layout; otherwise all strategies."""
         nodes = self.lattice["num_nodes"]
         if self.objective != "tokens_per_s" or not len(nodes):
             return self
@@ -110,8 +110,8 @@ class BelievedRates:
 
     @cached_property
     def dimensions(self) -> tuple[str, ...]:
-        """Those in which the strategies differ; not the accumulation where it follows from the
-        others, as under a fixed global batch."""
+        """Dimensions in which the strategies differ, without the accumulation if the others
+        determine it, as under a fixed global batch."""
         every = (*DIMENSIONS, *self.settings)
         varying = [name for name in every if len(self.values(name)) > 1]
         others = [name for name in varying if name != ACCUMULATION]
@@ -123,18 +123,18 @@ class BelievedRates:
 
     @cached_property
     def levels(self) -> Integers:
-        """Shape (n, d): the number of each strategy's value in each of the `dimensions`."""
+        """Index of each strategy's value in each of the `dimensions`, shape (n, d)."""
         columns = [self.level(name) for name in self.dimensions]
         empty = np.zeros((len(self.lattice), 0), dtype=np.int64)
         return np.stack(columns, axis=1) if columns else empty
 
     def values(self, dimension: str) -> tuple[Scalar, ...]:
-        """Return the values of a dimension that occur, in rising order."""
+        """Return the values of a dimension that occur, ascending."""
         numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         _, first = np.unique(numbers, return_index=True)
         return tuple(self.lattice[dimension][first].tolist())
 
     def level(self, dimension: str) -> Integers:
-        """Return the number of each strategy's value among `values`, shape (n,)."""
+        """Return the index into `values` of each strategy, shape (n,)."""
         numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         return np.asarray(np.unique(numbers, return_inverse=True)[1], dtype=np.int64)

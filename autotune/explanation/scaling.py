@@ -1,4 +1,4 @@
-"""Strong and weak scaling: one layout on more and more nodes."""
+"""Strong and weak scaling of one layout over numbers of nodes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class ScalingPoint:
     """One layout on one number of nodes.
 
     Attributes:
-        iteration_time_s: measured if `measured`, otherwise the predicted median; `low`, `high` end
-            the 80 % interval.
-        efficiency: rate for each GPU over that on the fewest nodes; 1 there.
-        efficiency_low, efficiency_high: ends of its 80 % interval.
-        fit_probability: that memory suffices; 1 where a step was measured.
+        iteration_time_s: measured if `measured`, otherwise the predicted median; `low` and `high`
+            bound its 80 % interval.
+        efficiency: rate per GPU over that on the fewest nodes, where it is 1.
+        efficiency_low, efficiency_high: bounds of its 80 % interval.
+        fit_probability: probability that it fits; 1 if a step was measured.
     """
 
     strategy: Strategy
@@ -60,13 +60,13 @@ class ScalingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingCurve:
-    """One layout over all numbers of nodes that it can run on, fewest first.
+    """One layout over all numbers of nodes that it can run on, ascending.
 
     Attributes:
         points: without those that failed.
-        failed: strategies of which no step could be timed -> how their trial ended.
+        failed: strategy without a timed step -> how its trial ended.
         omitted: number of nodes -> why the layout has no point there.
-        sentence: the efficiency on most nodes in words, and what failed.
+        sentence: the efficiency on the most nodes in words, and the failures.
     """
 
     kind: ScalingKind
@@ -90,22 +90,22 @@ def scaling(
     program: ProgramCapabilities = ANY_PROGRAM,
     seed: int = 0,
 ) -> ScalingCurve:
-    """Return the scaling of one layout, predicted but where it was measured.
+    """Return the scaling of one layout, predicted where it was not measured.
 
-    Efficiencies are over the fewest nodes on which it has not failed.
+    Efficiencies are relative to the fewest nodes on which it has not failed.
 
     Args:
-        calibration: of the machine; it should know what was `measured`.
+        calibration: of the machine, including the `measured` steps.
         strategy: the layout, with the global batch that strong scaling keeps and that weak scaling
             has on the strategy's own nodes.
-        nodes: on which it is looked at.
-        measured: strategy -> seconds of a step.
-        failed: strategy -> how the trial ended that could time no step of it.
-        simulated: whether what is `measured` is, which the sentence then says.
-        seed: of the draws that intervals are from.
+        nodes: numbers of nodes.
+        measured: strategy -> seconds per step.
+        failed: strategy -> how its trial ended without a timed step.
+        simulated: whether the measurements are simulated, for the sentence.
+        seed: of the draws for intervals.
 
     Raises:
-        InvalidInput: field `nodes`: the layout can run on none of them.
+        InvalidInput: field `nodes`: the layout cannot run on any of them.
     """
     legal, omitted = scaled_strategies(
         calibration.machine, transformer, strategy, kind=kind, nodes=nodes, program=program
@@ -135,7 +135,7 @@ def _timed(
     *,
     seed: int,
 ) -> tuple[ScalingPoint, ...]:
-    """Return what is known of the layout on each number of nodes, the first being the base."""
+    """Return the layout's times on each number of nodes, the base first."""
     lattice = Lattice.of(points, gpus_per_node=calibration.machine.gpus_per_node)
     columns = Columns.of(transformer, lattice)
     seconds = [measured.get(each) for each in points]
@@ -175,7 +175,7 @@ def scaled_strategies(
     nodes: Sequence[int],
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> tuple[list[Strategy], dict[int, str]]:
-    """Return the strategy on each number of nodes, and why there is none on others."""
+    """Return the strategy on each number of nodes, and why there is none on the others."""
     around = Surroundings(transformer=transformer, machine=machine, program=program)
     own = strategy.global_batch_size(machine.gpus_per_node)
     points: list[Strategy] = []
@@ -202,12 +202,11 @@ def scaled_strategies(
 def _log_times(
     calibration: Calibration, columns: Columns, seconds: Sequence[float | None], *, seed: int
 ) -> Array:
-    """Return the logarithm of each time, shape (1 + draws, n): first the middle, then as they may
-    all be at once.
+    """Return the logarithm of each time, shape (1 + draws, n): the median first, then joint draws.
 
-    A measured one differs between draws by what a repeated run does. Where one is measured, the
-    others follow from that on the nearest number of nodes: what the formulas get wrong of a layout
-    is alike on all of them.
+    Measured times vary between draws by the noise of a repeated run. Unmeasured ones are projected
+    from the nearest measured number of nodes, since the residual of one layout is similar on all of
+    them.
     """
     generator = np.random.default_rng(seed)
     ran = [row for row, measured_s in enumerate(seconds) if measured_s is not None]
@@ -265,7 +264,7 @@ def _sentence(
 
 
 def _failures(failed: Mapping[Strategy, TrialState]) -> Iterator[str]:
-    """Yield each way to fail with the numbers of nodes: `out of memory on 16 and 32 nodes`."""
+    """Yield each kind of failure with its numbers of nodes: `out of memory on 16 and 32 nodes`."""
     words = {each: FAILED_WORDS.get(state, OTHERWISE_FAILED) for each, state in failed.items()}
     for why in dict.fromkeys(words.values()):
         nodes = [str(each.num_nodes) for each, cause in words.items() if cause == why]

@@ -1,4 +1,4 @@
-"""Shapley values of a figure over a table: what each column contributes to each row's figure."""
+"""Shapley values over a table: the contribution of each column to each row's figure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from autotune.cost_model.columns import Array, Rows
 Integers = NDArray[np.int64]
 
 COALITIONS = 16
-"""Coalitions that are summed up at a time: their values stay in memory of some megabytes."""
+"""Number of coalitions computed at a time: some megabytes."""
 
 ROOMY = 4
-"""Cells for each row up to which groups are numbered as they lie in the grid; with more of them
-those that occur are numbered anew."""
+"""Cells per row up to which groups are numbered by their cell in the grid; above it, only occurring
+groups are numbered."""
 
 
 def shapley_values(levels: Integers, figures: Array, *, at: Rows | None = None) -> Array:
-    """Return what each dimension contributes to the figure of each row, exactly.
+    """Return the exact contribution of each dimension to the figure of each row.
 
-    The value of a coalition of dimensions, seen from a row, is the mean figure of all rows that
-    agree with it in those dimensions; combinations that do not occur are not in the mean. Over all
-    dimensions the values of a row add up to its figure less the mean of all (Shapley 1953; for
-    rows that occur, the observational game of Sundararajan and Najmi 2020).
+    The value of a coalition of dimensions, for a row, is the mean figure of all rows that agree
+    with it in those dimensions; combinations that do not occur are not counted. Over all dimensions
+    the contributions of a row add up to its figure minus the overall mean (Shapley 1953; for
+    occurring rows, the observational game of Sundararajan and Najmi 2020).
 
     Args:
-        levels: shape (n, d), the number of a row's value in each dimension, from 0 on; no two rows
-            are alike.
+        levels: shape (n, d), index of each row's value in each dimension, from 0; rows are
+            distinct.
         figures: shape (n,), or (n, k) for k figures at once.
-        at: rows that are asked about, shape (m,); all of them where not given.
+        at: shape (m,), rows to return; all by default.
 
     Returns:
         Shape (d, m), or (d, m, k).
@@ -53,7 +53,7 @@ def shapley_values(levels: Integers, figures: Array, *, at: Rows | None = None) 
 
 def _weights(d: int) -> Array:
     """Return the weight of each coalition's value in the contribution of each dimension, shape (d,
-    2^d): `s! (d - s - 1)! / d!` with the dimension against without it."""
+    2^d): `s! (d - s - 1)! / d!`, positive with the dimension and negative without it."""
     by_size = [factorial(size) * factorial(d - size - 1) / factorial(d) for size in range(d)]
     weights = np.empty((d, 1 << d))
     for coalition in range(1 << d):
@@ -65,7 +65,7 @@ def _weights(d: int) -> Array:
 
 
 def _seen(levels: Integers, table: Array, coalition: int, asked: Rows) -> Array:
-    """Return the value of one coalition as the rows `asked` see it, shape (m, k)."""
+    """Return the value of one coalition for the rows `asked`, shape (m, k)."""
     chosen = [column for column in range(levels.shape[1]) if coalition >> column & 1]
     group, count = grouped(levels[:, chosen])
     size = np.maximum(np.bincount(group, minlength=count), 1)
@@ -74,8 +74,8 @@ def _seen(levels: Integers, table: Array, coalition: int, asked: Rows) -> Array:
 
 
 def grouped(levels: Integers) -> tuple[Integers, int]:
-    """Return for each row the number of its combination of levels, shape (n,), and how many numbers
-    there are; some of them may be no row's."""
+    """Return the group of each row by its combination of levels, shape (n,), and the number of
+    groups, some of which may be empty."""
     group, count = np.zeros(len(levels), dtype=np.int64), 1
     for column in _columns(levels):
         size = int(column.max(initial=0)) + 1
@@ -91,7 +91,7 @@ def _columns(levels: Integers) -> Iterator[Integers]:
 
 
 def group_sums(group: Integers, table: Array, count: int) -> Array:
-    """Return the sums of the rows of each group, shape (count, k)."""
+    """Return the sum of the rows of each group, shape (count, k)."""
     if table.shape[1] == 1:
         sums = np.bincount(group, weights=table[:, 0], minlength=count).astype(np.float64)
         return sums[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""Strategies one step away from another, within the space or not."""
+"""Strategies one step away from another, inside the space or not."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 EVEN = 0.5
-"""Probability of fitting from which on a strategy counts as one that fits."""
+"""Probability above which a strategy counts as fitting."""
 
 DOUBLED = ("micro_batch_size", ACCUMULATION, "num_nodes")
-"""Dimensions whose next values are also their halves and doubles."""
+"""Dimensions whose neighbouring values include half and double."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What strategies may become: values that an automatic space would have, and what is legal."""
+    """Possible changes of a strategy: the values of an automatic space, and the rules."""
 
     transformer: Transformer
     machine: Machine
     program: ProgramCapabilities
 
     def beyond(self, dimension: str, value: Scalar, *, upward: bool, count: int) -> list[Scalar]:
-        """Return the next `count` values of a dimension that has numbers, nearest first."""
+        """Return the next `count` values of a numeric dimension, nearest first."""
         number = int(value)
         values: set[int] = {int(each) for each in self._automatic(dimension)}
         if dimension in DOUBLED:
@@ -47,7 +47,7 @@ class Surroundings:
         return [*(onward if upward else reversed(onward))][:count]
 
     def others(self, dimension: str, value: Scalar) -> list[Scalar]:
-        """Return all other values that a dimension may have, of numbers the nearest first."""
+        """Return all other values of a dimension, numbers nearest first."""
         values = [each for each in self._automatic(dimension) if each != value]
         if not BY_NAME[dimension].is_counted:
             return values
@@ -65,7 +65,7 @@ class Surroundings:
         )
 
     def legal(self, strategies: Sequence[Strategy]) -> list[Strategy]:
-        """Return those that no rule refuses at any global batch, each once, in their order."""
+        """Return the distinct strategies that are legal at some global batch, in order."""
         distinct = list(dict.fromkeys(strategies))
         if not distinct:
             return []
@@ -77,15 +77,14 @@ class Surroundings:
         return [each for each, broken in zip(distinct, refused, strict=True) if not broken]
 
     def refusal(self, strategy: Strategy) -> str | None:
-        """Return why a strategy is not legal at any global batch; None where it is."""
+        """Return why a strategy is not legal at any global batch; None if it is legal."""
         broken = findings(strategy, self.transformer, self.machine, program=self.program)
         return next((each.reason for each in broken if each.severity == "refuse"), None)
 
 
 def changed(strategy: Strategy, dimension: str, value: Scalar, *, gpus_per_node: int) -> Strategy:
-    """Return a strategy with another value of one dimension, the global batch kept where whole
-    micro-batches make it: then the accumulation follows. What they do not make keeps its
-    accumulation; its batch is another one."""
+    """Return a strategy with another value of one dimension. The global batch is kept if it is
+    divisible, by changing the accumulation; otherwise the accumulation is kept."""
     batch = strategy.global_batch_size(gpus_per_node)
     other = with_values(strategy, {dimension: value})
     return other if dimension == ACCUMULATION else at_batch(other, batch, gpus_per_node) or other
@@ -97,8 +96,7 @@ def with_values(strategy: Strategy, values: Mapping[str, Any]) -> Strategy:
 
 
 def at_batch(strategy: Strategy, batch: float, gpus_per_node: int) -> Strategy | None:
-    """Return the same layout with the accumulation that makes a global batch; None where none
-    does."""
+    """Return the same layout at a global batch; None if no accumulation gives it."""
     each = strategy.with_accumulation(1).global_batch_size(gpus_per_node)
     if each == 0 or batch % each:
         return None

@@ -1,4 +1,5 @@
-"""A campaign explained: why its best won and what lies beyond its space, or why nothing ran."""
+"""Explain a campaign: why its best is best and what lies beyond its space, or why every trial
+failed."""
 
 from __future__ import annotations
 
@@ -36,13 +37,13 @@ def explain(
     *,
     space: SearchSpace | None,
 ) -> Explanation:
-    """Return what a campaign's trials have taught.
+    """Return the explanation of a campaign.
 
     Args:
-        recommendation: None while nothing has succeeded.
-        trials: all that say something.
-        calibration: that knows them.
-        space: that the campaign searches; None where it cannot be told any more.
+        recommendation: None until a trial has succeeded.
+        trials: the campaign's informative trials.
+        calibration: including these trials.
+        space: the campaign's space; None if it can no longer be built.
     """
     machine = calibration.machine
     strategies = (
@@ -133,14 +134,15 @@ def _edges(
 
 
 def _most_promising(report: EdgeReport) -> BeyondEdge | None:
-    """Return what the report's sentence tells of; None where nothing is better and fits."""
+    """Return the prediction that the report's sentence mentions; None if none is better and
+    fits."""
     alone = [each for edge in report.edges for each in edge.beyond if each.worth_trying]
     return report.together or max(alone, key=lambda each: each.relative, default=None)
 
 
 def fields_with(space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]:
-    """Return what of a request has to change so that its space has a strategy, too: all values of
-    each dimension that lacks its value, as `space.…`, and `nodes`."""
+    """Return the request fields to change so that its space includes a strategy: `space.…` with all
+    values of each dimension that lacks the strategy's value, and `nodes`."""
     fields: dict[str, FieldValue] = {}
     if strategy.num_nodes > space.nodes:
         fields["nodes"] = strategy.num_nodes
@@ -190,7 +192,7 @@ def _suggested(remedy: Remedy) -> SuggestedChange:
 
 
 def _value(choice: DimensionChoice) -> FieldValue:
-    assert not isinstance(choice, float)  # what is changed is no dimension of a trainer's own
+    assert not isinstance(choice, float)  # trainer-defined dimensions never change here
     return choice if isinstance(choice, int | str) else list(choice)
 
 
