@@ -47,11 +47,6 @@ class ParallelGroups:
         return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
 
     @cached_property
-    def weight_parallel(self) -> Whole:
-        """Parts of one replica's weights before ZeRO, the experts' apart."""
-        return self.tensor_parallel * self.pipeline_parallel
-
-    @cached_property
     def expert_model_parallel(self) -> Whole:
         """GPUs that hold all experts once."""
         return self.expert_tensor_parallel * self.expert_parallel * self.pipeline_parallel
@@ -90,7 +85,7 @@ class ParallelGroups:
     def dense_shards(self) -> Whole:
         """GPUs that hold the same weights before ZeRO, which shards over them: the replicas times
         the parts of their sequences."""
-        return self.world_size // self.weight_parallel
+        return self.world_size // (self.tensor_parallel * self.pipeline_parallel)
 
     @property
     def expert_shards(self) -> Whole:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from itertools import repeat
+from typing import Any, Literal, Protocol
+
+import numpy as np
 
 from search_spaces.dimensions import BY_NAME, NEUTRAL, OF_EXPERTS, Scalar
 from search_spaces.errors import InvalidInput
+from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import ActivationCheckpointing, LayerFeature, Transformer
@@ -288,6 +292,42 @@ class ProgramCapabilities:
 
 ANY_PROGRAM = ProgramCapabilities(name="some program", trains=tuple(FEATURE_WORDS))
 """Where it is not known, or not chosen yet, what will train: whatever one of them can do."""
+
+
+def program_masks(
+    lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
+) -> dict[str, Mask]:
+    """Return reason -> mask that broadcasts to the shape of the lattice, true where the trainer
+    refuses a strategy for it.
+
+    Each refusal is asked once for every combination of the values that decide it. Strategies that
+    no program can run are left to other rules.
+    """
+    masks: dict[str, Mask] = {}
+    for refusal in program.refusals:
+        refused = _refused(refusal, lattice, transformer, machine)
+        masks[refusal.because] = masks.get(refusal.because, False) | refused
+    return masks
+
+
+def _refused(
+    refusal: ProgramRefusal, lattice: Lattice, transformer: Transformer, machine: Machine
+) -> Mask:
+    # A dimension that no strategy mentions has the same value in all of them.
+    mentioned = [lattice[name] for name in refusal.dimensions if name in lattice.columns]
+    impossible, *columns = np.broadcast_arrays(lattice.uneven_world, *mentioned)
+    refused = np.zeros(impossible.shape, dtype=np.bool_)
+    possible = np.nonzero(~impossible)
+    keys = zip(*(column[possible].tolist() for column in columns), strict=True)
+    rows = zip(*(places.tolist() for places in possible), strict=True)
+    answers: dict[tuple[Any, ...], bool] = {}
+    chosen = np.zeros(len(possible[0]), dtype=np.bool_)
+    for number, (row, key) in enumerate(zip(rows, keys if columns else repeat(()), strict=False)):
+        if key not in answers:
+            answers[key] = refusal.refuses(lattice.strategy(row), transformer, machine)
+        chosen[number] = answers[key]
+    refused[possible] = chosen
+    return refused
 
 
 def stage_layers(num_layers: int, stages: int) -> tuple[int, ...]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from itertools import repeat
 from operator import or_
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -19,14 +18,16 @@ from search_spaces.dimensions import BY_NAME, DIVIDING
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.precision import NARROW, offers
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, ProgramRefusal
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import RECOMPUTED_SETS, Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Experts, Mamba, Transformer
 
 Severity = Literal["refuse", "warn"]
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
 BLOCKS_OF_32 = ("mxfp8", "nvfp4")
+
+Part = TypeVar("Part")
 
 PROGRAM_RULE = "program"
 """The rule that stands for all reasons of the program's own (`program_masks`)."""
@@ -66,6 +67,35 @@ class Rule:
     broken: Callable[[Lattice, RuleContext], Any]
     reason: Callable[[Strategy, RuleContext], str]
     severity: Severity = "refuse"
+
+
+def _rule_of(
+    part: Callable[[Transformer], Part | None],
+    *,
+    name: str,
+    demand: str,
+    broken: Callable[[Lattice, Part, RuleContext], Any],
+    reason: Callable[[Strategy, Part, RuleContext], str],
+) -> Rule:
+    """Return a rule for models with a part, which `broken` and `reason` take as an argument."""
+
+    def breaks(lattice: Lattice, to: RuleContext) -> Any:
+        its = part(to.transformer)
+        return its is not None and broken(lattice, its, to)
+
+    def why(strategy: Strategy, to: RuleContext) -> str:
+        its = part(to.transformer)
+        return "" if its is None else reason(strategy, its, to)
+
+    return Rule(name=name, demand=demand, broken=breaks, reason=why)
+
+
+def _experts(transformer: Transformer) -> Experts | None:
+    return transformer.experts
+
+
+def _mamba(transformer: Transformer) -> Mamba | None:
+    return transformer.mamba
 
 
 def findings(
@@ -134,13 +164,19 @@ def _widths(value: Callable[[str], Any], transformer: Transformer) -> list[tuple
         ("the width of attention on a GPU,", transformer.query_size // tensor),
         ("the number of tokens on a GPU,", tokens),
     ]
-    experts = transformer.experts
-    if experts is None or experts.dense_layers:
+    if transformer.has_dense_mlp:
         sides.append(("the width of the MLP on a GPU,", transformer.ffn_hidden_size // tensor))
-    if experts is not None:
+    if (experts := transformer.experts) is not None:
         split = value("expert_tensor_parallel")
         sides.append(("the width of an expert on a GPU,", experts.ffn_hidden_size // split))
     return sides
+
+
+def _cut_mlps(transformer: Transformer) -> list[tuple[str, int]]:
+    """Return the widths that tensor parallelism cuts: of the dense MLP and of shared experts."""
+    shared = transformer.experts.shared_ffn_hidden_size if transformer.experts else 0
+    dense = transformer.ffn_hidden_size if transformer.has_dense_mlp else 0
+    return [("ffn_hidden_size", dense), ("shared_ffn_hidden_size", shared)]
 
 
 def _product(strategy: Strategy) -> str:
@@ -149,47 +185,6 @@ def _product(strategy: Strategy) -> str:
     return " x ".join(
         f"{name} {value}" for name, value in values if value > 1 or BY_NAME[name].is_searched
     )
-
-
-def program_masks(
-    lattice: Lattice, transformer: Transformer, machine: Machine, program: ProgramCapabilities
-) -> dict[str, Mask]:
-    """Return reason -> mask that broadcasts to the shape of the lattice, true where the trainer
-    refuses a strategy for it.
-
-    Each refusal is asked once for every combination of the values that decide it. Strategies that
-    no program can run are left to other rules.
-    """
-    masks: dict[str, Mask] = {}
-    for refusal in program.refusals:
-        refused = _refused(refusal, lattice, transformer, machine)
-        masks[refusal.because] = masks.get(refusal.because, False) | refused
-    return masks
-
-
-def _refused(
-    refusal: ProgramRefusal, lattice: Lattice, transformer: Transformer, machine: Machine
-) -> Mask:
-    # A dimension that no strategy mentions has the same value in all of them.
-    mentioned = [lattice[name] for name in refusal.dimensions if name in lattice.columns]
-    impossible, *columns = np.broadcast_arrays(lattice.uneven_world, *mentioned)
-    refused = np.zeros(impossible.shape, dtype=np.bool_)
-    possible = np.nonzero(~impossible)
-    keys = zip(*(column[possible].tolist() for column in columns), strict=True)
-    rows = zip(*(places.tolist() for places in possible), strict=True)
-    answers: dict[tuple[Any, ...], bool] = {}
-    chosen = np.zeros(len(possible[0]), dtype=np.bool_)
-    for number, (row, key) in enumerate(zip(rows, keys if columns else repeat(()), strict=False)):
-        if key not in answers:
-            answers[key] = refusal.refuses(lattice.strategy(row), transformer, machine)
-        chosen[number] = answers[key]
-    refused[possible] = chosen
-    return refused
-
-
-def _refused_by_program(lattice: Lattice, to: RuleContext) -> Mask:
-    masks = program_masks(lattice, to.transformer, to.machine, to.program)
-    return reduce(or_, masks.values(), np.zeros((), dtype=np.bool_))
 
 
 _ALL = (
@@ -266,11 +261,14 @@ _ALL = (
     ),
     Rule(
         name="ffn_by_tensor",
-        demand="tensor_parallel divides the MLP's width",
-        broken=lambda lattice, to: to.transformer.ffn_hidden_size % lattice["tensor_parallel"] != 0,
-        reason=lambda s, to: (
-            f"ffn_hidden_size {to.transformer.ffn_hidden_size} is not divisible by "
-            f"tensor_parallel {s.tensor_parallel}"
+        demand="tensor_parallel divides the width of the MLP, and that of shared experts",
+        broken=lambda lattice, to: (
+            sum(width % lattice["tensor_parallel"] for _, width in _cut_mlps(to.transformer)) != 0
+        ),
+        reason=lambda s, to: next(
+            f"{name} {width} is not divisible by tensor_parallel {s.tensor_parallel}"
+            for name, width in _cut_mlps(to.transformer)
+            if width % s.tensor_parallel
         ),
     ),
     Rule(
@@ -412,62 +410,68 @@ _ALL = (
             f"expert_tensor_parallel {s.expert_tensor_parallel}"
         ),
     ),
-    Rule(
+    _rule_of(
+        _experts,
         name="experts_by_expert_parallel",
         demand="expert_parallel divides the experts",
-        broken=lambda lattice, to: (
-            to.transformer.experts is not None
-            and to.transformer.experts.num_experts % lattice["expert_parallel"] != 0
-        ),
-        reason=lambda s, to: (
-            f"{to.transformer.experts.num_experts if to.transformer.experts else 0} experts are "
-            f"not divisible by expert_parallel {s.expert_parallel}"
+        broken=lambda lattice, experts, _: experts.num_experts % lattice["expert_parallel"] != 0,
+        reason=lambda s, experts, _: (
+            f"{experts.num_experts} experts are not divisible by expert_parallel "
+            f"{s.expert_parallel}"
         ),
     ),
-    Rule(
+    _rule_of(
+        _experts,
         name="expert_world_size",
         demand=(
             "expert_tensor_parallel x expert_parallel x pipeline_parallel divides the number of "
             "GPUs, in a model with experts"
         ),
-        broken=lambda lattice, to: (
-            to.transformer.experts is not None and lattice.groups.experts_left_over != 0
-        ),
-        reason=lambda s, to: (
+        broken=lambda lattice, _, __: lattice.groups.experts_left_over != 0,
+        reason=lambda s, _, to: (
             f"expert_tensor_parallel {s.expert_tensor_parallel} x expert_parallel "
             f"{s.expert_parallel} x pipeline_parallel {s.pipeline_parallel} = "
             f"{s.groups(1).expert_model_parallel} does not divide "
             f"{s.world_size(to.machine.gpus_per_node)} GPUs"
         ),
     ),
-    Rule(
+    _rule_of(
+        _experts,
         name="expert_width_by_expert_tensor",
         demand="expert_tensor_parallel divides the width of an expert",
-        broken=lambda lattice, to: (
-            to.transformer.experts is not None
-            and to.transformer.experts.ffn_hidden_size % lattice["expert_tensor_parallel"] != 0
+        broken=lambda lattice, experts, _: (
+            experts.ffn_hidden_size % lattice["expert_tensor_parallel"] != 0
         ),
-        reason=lambda s, to: (
-            f"experts of width {to.transformer.experts.ffn_hidden_size} are not divisible by "
+        reason=lambda s, experts, _: (
+            f"experts of width {experts.ffn_hidden_size} are not divisible by "
             f"expert_tensor_parallel {s.expert_tensor_parallel}"
-            if to.transformer.experts
-            else ""
         ),
     ),
-    Rule(
+    _rule_of(
+        _experts,
         name="experts_split_as_layers",
         demand=(
             "expert_tensor_parallel is tensor_parallel, in a model with experts whose program does "
             "not say otherwise"
         ),
-        broken=lambda lattice, to: (
-            to.transformer.experts is not None
-            and to.program.splits_experts_as_layers
+        broken=lambda lattice, _, to: (
+            to.program.splits_experts_as_layers
             and lattice["expert_tensor_parallel"] != lattice["tensor_parallel"]
         ),
-        reason=lambda s, to: (
+        reason=lambda s, _, to: (
             f"{to.program.name} splits experts over tensor_parallel {s.tensor_parallel} GPUs, as "
             f"all other weights, and expert_tensor_parallel is {s.expert_tensor_parallel}"
+        ),
+    ),
+    _rule_of(
+        _mamba,
+        name="mamba_groups_by_tensor",
+        demand="tensor_parallel divides the groups of a Mamba block",
+        # Megatron Core, mamba_mixer.py: each rank has one group at least, and whole ones.
+        broken=lambda lattice, mamba, _: mamba.num_groups % lattice["tensor_parallel"] != 0,
+        reason=lambda s, mamba, _: (
+            f"{mamba.num_groups} groups of a Mamba block are not divisible by tensor_parallel "
+            f"{s.tensor_parallel}"
         ),
     ),
     Rule(
@@ -500,13 +504,12 @@ _ALL = (
         broken=lambda lattice, to: (
             np.any(np.isin(lattice["precision"], NARROW))
             and np.isin(lattice["precision"], NARROW)
-            & np.logical_or.reduce(
-                np.broadcast_arrays(
-                    *(
-                        width % _alignment(lattice["precision"]) != 0
-                        for _, width in _widths(lattice.__getitem__, to.transformer)
-                    )
-                )
+            & reduce(
+                or_,
+                (
+                    width % _alignment(lattice["precision"]) != 0
+                    for _, width in _widths(lattice.__getitem__, to.transformer)
+                ),
             )
         ),
         reason=lambda s, to: next(
@@ -525,7 +528,11 @@ _ALL = (
     Rule(
         name=PROGRAM_RULE,
         demand="the program of the trials has no reason of its own against it",
-        broken=lambda lattice, to: _refused_by_program(lattice, to),
+        broken=lambda lattice, to: reduce(
+            or_,
+            program_masks(lattice, to.transformer, to.machine, to.program).values(),
+            np.zeros((), dtype=np.bool_),
+        ),
         reason=lambda s, to: next(
             refusal.because
             for refusal in to.program.refusals

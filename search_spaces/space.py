@@ -24,8 +24,8 @@ from search_spaces.enumeration import Enumeration, Grid
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import Severity, program_masks, rule_masks
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
+from search_spaces.rules import Severity, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 

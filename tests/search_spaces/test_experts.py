@@ -26,16 +26,24 @@ from search_spaces.transformer import Experts, Transformer
 from tests.search_spaces.scene import FRONTIER, GPT_175B, strategy
 
 H100 = load_machine("dgx-h100")
-MOE = replace(
-    load_model("llama-3-8b"),
-    name="a mixture",
-    experts=Experts(num_experts=48, top_k=8, ffn_hidden_size=768),
-)
+EXPERTS = Experts(num_experts=48, top_k=8, ffn_hidden_size=768)
+MOE = replace(load_model("llama-3-8b"), name="a mixture", experts=EXPERTS)
 WITHOUT_EP = ProgramCapabilities(
     name="a trainer",
     refusals=lacking("a trainer", set(DIMENSIONS) - {"expert_parallel"}),
     trains=("experts",),
 )
+
+
+HYBRID = load_model("nemotron-h-8b")
+
+
+def with_dense_layers(model: Transformer) -> Transformer:
+    return replace(model, experts=replace(EXPERTS, dense_layers=1))
+
+
+def with_shared(model: Transformer, width: int) -> Transformer:
+    return replace(model, experts=replace(EXPERTS, shared_ffn_hidden_size=width))
 
 
 def layout(**changes: Any) -> Strategy:
@@ -106,6 +114,42 @@ def test_what_is_legal(
         f for f in findings(layout(**changes), MOE, H100, program=program) if f.severity == "refuse"
     ]
     assert [f.rule for f in found] == ([rule] if rule else [])
+    assert words in "".join(f.reason for f in found)
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor_parallel", "rule", "words"),
+    [
+        (replace(MOE, ffn_hidden_size=14337), 8, None, ""),  # no layer has that width
+        (
+            with_dense_layers(replace(MOE, ffn_hidden_size=14337)),
+            8,
+            "ffn_by_tensor",
+            "ffn_hidden_size 14337 is not divisible by tensor_parallel 8",
+        ),
+        (
+            with_shared(MOE, 1020),
+            8,
+            "ffn_by_tensor",
+            "shared_ffn_hidden_size 1020 is not divisible by tensor_parallel 8",
+        ),
+        (with_shared(MOE, 1020), 4, None, ""),
+        (HYBRID, 8, None, ""),
+        (
+            HYBRID,
+            16,
+            "mamba_groups_by_tensor",
+            "8 groups of a Mamba block are not divisible by tensor_parallel 16",
+        ),
+    ],
+)
+def test_tensor_parallelism_cuts_what_the_layers_have(
+    model: Transformer, tensor_parallel: int, rule: str | None, words: str
+) -> None:
+    """Megatron Core's `mamba_mixer.py` asserts that `ngroups % tp_size == 0`."""
+    one = layout(tensor_parallel=tensor_parallel)
+    found = [f for f in findings(one, model, H100) if f.severity == "refuse"]
+    assert [f.rule for f in found if f.rule != "query_groups_by_tensor"] == ([rule] if rule else [])
     assert words in "".join(f.reason for f in found)
 
 
