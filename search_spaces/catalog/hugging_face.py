@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from search_spaces.catalog.shapes import model_from_table
@@ -29,7 +29,8 @@ BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigKeys:
-    """Key of each field in the `config.json` of one family of models; None: the family has none.
+    """Key of each field in the `config.json` of one family of models, those of Llama where not
+    given; None: the family has none.
 
     Attributes:
         experts: the number of routed experts.
@@ -46,10 +47,10 @@ class ConfigKeys:
     layers: str = "num_hidden_layers"
     hidden: str = "hidden_size"
     heads: str = "num_attention_heads"
-    groups: str | None = None
+    groups: str | None = "num_key_value_heads"
     ffn: str | None = "intermediate_size"
     sequence: str = "max_position_embeddings"
-    gated: bool = False
+    gated: bool = True
     tied: bool = False
     experts: str | None = None
     expert_ffn: str = "moe_intermediate_size"
@@ -64,81 +65,58 @@ class ConfigKeys:
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
-GROUPED = ConfigKeys(groups="num_key_value_heads", gated=True)
-DEEPSEEK = ConfigKeys(
-    gated=True,
-    experts="n_routed_experts",
-    shared="moe_intermediate_size",
-    shared_count="n_shared_experts",
-    dense="first_k_dense_replace",
-    latent=True,
-    mtp="num_nextn_predict_layers",
-    only={"moe_layer_freq": (1,)},
-)
-LLAMA_4 = ConfigKeys(
-    groups="num_key_value_heads",
-    ffn="intermediate_size_mlp",
-    gated=True,
+LLAMA = ConfigKeys()
+MIXTRAL = ConfigKeys(
+    ffn=None,
     experts="num_local_experts",
     expert_ffn="intermediate_size",
+    window="sliding_window",
+)
+LLAMA_4 = replace(
+    MIXTRAL,
+    ffn="intermediate_size_mlp",
     shared="intermediate_size",
     window="attention_chunk_size",
     full_every=4,
     only={"interleave_moe_layer_step": (1,)},
 )
+GLM_4 = ConfigKeys(
+    experts="n_routed_experts",
+    shared="moe_intermediate_size",
+    shared_count="n_shared_experts",
+    dense="first_k_dense_replace",
+    mtp="num_nextn_predict_layers",
+)
+DEEPSEEK = replace(GLM_4, groups=None, latent=True, only={"moe_layer_freq": (1,)})
 FAMILIES = {
-    "llama": GROUPED,
-    "mistral": GROUPED,
-    "qwen2": GROUPED,
-    "qwen3": GROUPED,
-    "gpt_neox": ConfigKeys(),
+    "llama": LLAMA,
+    "mistral": LLAMA,
+    "qwen2": LLAMA,
+    "qwen3": LLAMA,
+    "gpt_neox": ConfigKeys(groups=None, gated=False),
     "gpt2": ConfigKeys(
         layers="n_layer",
         hidden="n_embd",
         heads="n_head",
+        groups=None,
         ffn="n_inner",
         sequence="n_positions",
+        gated=False,
         tied=True,
     ),
     "qwen3_moe": ConfigKeys(
-        groups="num_key_value_heads",
-        gated=True,
-        experts="num_experts",
-        only={"decoder_sparse_step": (1,), "mlp_only_layers": ([],)},
+        experts="num_experts", only={"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
     ),
-    "mixtral": ConfigKeys(
-        groups="num_key_value_heads",
-        ffn=None,
-        gated=True,
-        experts="num_local_experts",
-        expert_ffn="intermediate_size",
-        window="sliding_window",
-    ),
-    "gpt_oss": ConfigKeys(
-        groups="num_key_value_heads",
-        ffn=None,
-        gated=True,
-        experts="num_local_experts",
-        expert_ffn="intermediate_size",
-        window="sliding_window",
-        full_every=2,
-    ),
+    "mixtral": MIXTRAL,
+    "gpt_oss": replace(MIXTRAL, full_every=2),
     "llama4": LLAMA_4,
     "llama4_text": LLAMA_4,
     "deepseek_v2": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
     "kimi_k2": DEEPSEEK,
-    "glm4_moe": ConfigKeys(
-        groups="num_key_value_heads",
-        gated=True,
-        experts="n_routed_experts",
-        shared="moe_intermediate_size",
-        shared_count="n_shared_experts",
-        dense="first_k_dense_replace",
-        mtp="num_nextn_predict_layers",
-    ),
+    "glm4_moe": GLM_4,
     "nemotron_h": ConfigKeys(
-        groups="num_key_value_heads",
+        gated=False,
         experts="n_routed_experts",
         shared="moe_shared_expert_intermediate_size",
         hybrid=True,
