@@ -14,13 +14,13 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from server.api import (
+    access,
     activity,
     adapters,
     calibrations,
     campaigns,
     catalog,
     comparisons,
-    entrance,
     events,
     figures,
     health,
@@ -33,24 +33,22 @@ from server.api import (
     trials,
     users,
 )
-from server.api.access import Access
 from server.api.answers import Answers
 from server.api.auditing import Auditing
-from server.api.callers import within_scope
 from server.api.campaign_cache import CampaignCache
 from server.api.compression import Compression
 from server.api.conditional import ConditionalAnswers
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
 from server.api.filters import exact_path, known_filters
-from server.api.gate import Gate
 from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
-from server.api.origin import OriginGuard, TrustedHosts
 from server.api.planning import Plans
 from server.api.request_record import RequestRecord
-from server.dashboard import entrance as entrance_page
-from server.dashboard import reference
+from server.auth.authentication import Authentication, Authenticator
+from server.auth.origin import OriginGuard, TrustedHosts
+from server.auth.permissions import within_scope
+from server.dashboard import reference, sign_in
 from server.dashboard import routes as dashboard
 from server.data_folder import closed_folder
 from server.problems import install
@@ -73,7 +71,7 @@ RESOURCES = (
     calibrations,
     events,
     activity,
-    entrance,
+    access,
     users,
 )
 
@@ -86,16 +84,17 @@ class Application(FastAPI):
     """The service, with all that its description has to say."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Return all that a request passes through, refusals and failures included, in the gate."""
-        within = super().build_middleware_stack()
-        access: Access = self.state.access
-        gate = Gate(
-            within,
-            access=access,
+        """Return the middlewares with authentication around all others, so that refusals and
+        failures need it, too."""
+        authentication = Authentication(
+            super().build_middleware_stack(),
+            authenticator=self.state.authenticator,
             settings=self.state.settings,
-            locked_page=lambda request, to: entrance_page.locked_page(request, access, to=to),
+            sign_in_page=lambda request, to: sign_in.sign_in_page(request, to=to),
         )
-        inner = Auditing(gate, store=self.state.store) if self.state.settings.group else gate
+        inner: ASGIApp = authentication
+        if self.state.settings.group:
+            inner = Auditing(authentication, store=self.state.store)
         return RequestRecord(inner, metrics=self.state.metrics)
 
     def openapi(self) -> dict[str, Any]:
@@ -125,7 +124,8 @@ def create_app(settings: Settings) -> FastAPI:
         routes=_routes(),
         redirect_slashes=False,  # one spelling of each address
     )
-    app.state.access = Access(settings.service_token(), store=store if settings.group else None)
+    users = store if settings.group else None
+    app.state.authenticator = Authenticator(settings.service_token(), store=users)
     app.state.store, app.state.settings = store, settings
     app.state.campaigns = CampaignCache(store)
     app.state.answers = Answers(app.state.campaigns)
@@ -163,7 +163,7 @@ def _routes() -> list[BaseRoute]:
     for resource in RESOURCES:
         api.include_router(resource.router)
     router.include_router(api, prefix="/api/v1")
-    for module in (health, metrics, dashboard, entrance_page):
+    for module in (health, metrics, dashboard, sign_in):
         router.include_router(module.router)
     return router.routes
 

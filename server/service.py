@@ -19,11 +19,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.service_record import NAME, ServiceRecord, known_path
-from server.api.access import Access
-from server.api.gate import ENTRANCE, OWN_SOCKET
 from server.app import create_app
+from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
+from server.auth.encryption import PEER, Encryption
+from server.auth.unix_socket import own_socket
 from server.connections import BoundedConnection, RequestDeadline
-from server.encryption import PEER, Encryption
 from server.logs import configure, withhold
 from server.notices.channels import NoticeChannels
 from server.notices.sender import NoticeSender
@@ -31,7 +31,6 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from server.unix_socket import own_socket
 from server.waiting_notes import WaitingNotes
 
 GRACE_S = 5
@@ -135,16 +134,17 @@ def run(
         notices = NoticeSender(store, channels)
         notices.start()
         resources.callback(notices.stop)
-        access: Access = app.state.access
-        withhold(access.token)
-        _note_down(settings, own, access.token, resources)
+        authenticator: Authenticator = app.state.authenticator
+        withhold(authenticator.token)
+        _note_down(settings, own, authenticator.token, resources)
         if Encryption(settings).lacks and settings.insecure_http:
             log.warning("tokens_unencrypted", host=settings.host, allowed_by="insecure_http")
         ready(
             f"autotune serves at {address(settings)}  (data: {settings.data_dir}; Ctrl-C ends it)"
         )
         if not settings.socket:
-            ready(f"for a browser, once: {address(settings)}{ENTRANCE}?key={access.new_key()}")
+            key = authenticator.new_key()
+            ready(f"for a browser, once: {address(settings)}{SIGN_IN}?key={key}")
         WebServer(app, settings, own=own).run(sockets=[bound])
 
 

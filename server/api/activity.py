@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from autotune.schemas import Activity
-from server.api.callers import CallerOf
 from server.api.dependencies import StoreOf, problems
+from server.auth.permissions import CallerOf
 from server.store.activity import activity
 
 router = APIRouter(tags=["activity"])

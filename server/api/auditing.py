@@ -1,4 +1,4 @@
-"""Writing down which changes are asked for, by whom, and how each was answered."""
+"""Records every requested change with its user, address and status."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.api.callers import ASKING, CALLER
-from server.api.gate import address_of
-from server.api.origin import SAFE_METHODS
+from server.auth.authentication import address_of
+from server.auth.origin import SAFE_METHODS
+from server.auth.permissions import ASKING, CALLER
 from server.store import Store
 from server.store.audit import note_change
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Auditing:
-    """Middleware around the gate: a change is written down before its answer is sent."""
+    """Middleware around authentication: records each change before its answer is sent."""
 
     def __init__(self, app: ASGIApp, *, store: Store) -> None:
         self.app = app

@@ -25,9 +25,9 @@ from autotune.schemas import (
 )
 from autotune.schemas.calibrations import NAME
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from server.api.callers import CallerOf
 from server.api.dependencies import StoreOf, problems
 from server.api.fitting import document_for
+from server.auth.permissions import CallerOf
 from server.programs import is_simulated
 from server.store import NotFound, Store
 from server.store.calibrations import (

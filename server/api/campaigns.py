@@ -29,7 +29,6 @@ from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput
 from server.api.admission import admit
 from server.api.answers import as_json
-from server.api.callers import SERVICE, Caller, CallerOf, demand_seen
 from server.api.dependencies import (
     AnswersOf,
     CampaignId,
@@ -44,6 +43,7 @@ from server.api.dependencies import (
     problems,
 )
 from server.api.predictions import STRATEGY
+from server.auth.permissions import SERVICE, Caller, CallerOf, demand_seen
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaign_list import NEWEST_FIRST

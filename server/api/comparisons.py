@@ -10,10 +10,10 @@ from fastapi.responses import Response
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
 from search_spaces.errors import InvalidInput
-from server.api.callers import Caller, CallerOf
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import LARGEST_ID, CampaignsOf, problems
 from server.api.figures import PICTURES, TABLE, SchemeOf
+from server.auth.permissions import Caller, CallerOf
 from server.figures.comparison import progress_figure, progress_table
 from server.figures.export import MEDIA_TYPES, export
 from server.figures.figure import CSV, as_csv

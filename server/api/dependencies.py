@@ -9,10 +9,11 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from autotune.schemas import Problem
 from server.api.answers import Answers
-from server.api.callers import demand_rights
 from server.api.campaign_cache import CampaignCache
 from server.api.event_feed import EventFeed
 from server.api.planning import Plans
+from server.auth.authentication import Authenticator
+from server.auth.permissions import demand_rights
 from server.settings import Settings
 from server.store import Store
 from server.store.campaign_list import SORTS, CampaignList
@@ -83,6 +84,11 @@ async def campaign_within_rights(
     return campaign_id
 
 
+async def _authenticator(request: Request) -> Authenticator:
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator
+
+
 async def _feed(request: Request) -> EventFeed:
     feed: EventFeed = request.app.state.feed
     return feed
@@ -95,6 +101,7 @@ AnswersOf = Annotated[Answers, Depends(_answers)]
 PlansOf = Annotated[Plans, Depends(_plans)]
 CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
 FeedOf = Annotated[EventFeed, Depends(_feed)]
+AuthenticatorOf = Annotated[Authenticator, Depends(_authenticator)]
 CampaignId = Annotated[int, Depends(campaign_within_rights)]
 """The only way for an endpoint to a campaign that its path names (`{campaign_id:positive}`)."""
 TrialNumber = Annotated[

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from search_spaces.errors import InvalidInput
-from server.api.callers import caller_of
 from server.api.dependencies import LARGEST_ID, CampaignId, FeedOf, Responses, StoreOf, problems
 from server.api.event_feed import BATCH, EventFeed
 from server.api.event_stream import MEDIA_TYPE, EventStream
+from server.auth.permissions import caller_of
 from server.store.campaigns import campaign_row
 from server.store.events import last_event_id
 

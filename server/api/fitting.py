@@ -19,8 +19,8 @@ from autotune.schemas import (
 from autotune.schemas.calibrations import MOST_OBSERVATIONS
 from autotune.trained_model import another_model
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.api.callers import SERVICE, Caller, demand_seen
 from server.api.dependencies import LARGEST_ID
+from server.auth.permissions import SERVICE, Caller, demand_seen
 from server.store import NotFound
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials

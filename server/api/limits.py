@@ -13,8 +13,8 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.api.callers import CALLER
-from server.api.gate import STATIC, address_of
+from server.auth.authentication import STATIC, address_of
+from server.auth.permissions import CALLER
 from server.problems import problem
 
 MOST_BODY_BYTES = 2_000_000

@@ -3,10 +3,8 @@ written into their rows."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import TypeVar, cast
 
 import structlog
@@ -26,6 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from server.api.event_feed import EventFeed
+from server.auth.authentication import METRICS
 from server.notices.sender import FAILURES, GIVEN_UP, SENT
 from server.runner.figures import told_by
 from server.store import DatabaseReplaced, Store
@@ -34,7 +33,6 @@ from server.store.failures import cause
 from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
 
-METRICS = "/metrics"
 Labelled = TypeVar("Labelled", bound=tuple[str, ...])
 router = APIRouter(include_in_schema=False)
 log = structlog.get_logger(__name__)
@@ -149,24 +147,3 @@ def metrics(request: Request) -> Response:
     """Return the figures of service, database and runners."""
     found: ServiceMetrics = request.app.state.metrics
     return Response(found.page(), media_type=CONTENT_TYPE_LATEST)
-
-
-class MetricsToken:
-    """A token that opens the figures alone and outlives the service: for Prometheus.
-
-    Its file is read whenever it is asked for, so that it may be changed.
-    """
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-
-    def lets_in(self, presented: str, path: str) -> bool:
-        """Return whether what was presented is this token, and asks for nothing else."""
-        if self._file is None or path != METRICS or not presented:
-            return False
-        try:
-            token = self._file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            log.warning("metrics_token_unread", file=str(self._file), error=str(error))
-            return False
-        return bool(token) and hmac.compare_digest(token.encode(), presented.encode())

@@ -18,8 +18,8 @@ from autotune.schemas import (
     SweepQuery,
 )
 from server.api.calibrations import calibration_for
-from server.api.callers import CallerOf
 from server.api.dependencies import PlansOf, SettingsOf, StoreOf, problems
+from server.auth.permissions import CallerOf
 from server.programs import chosen_program, refusals_of
 
 router = APIRouter(tags=["predictions"])

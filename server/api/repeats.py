@@ -9,9 +9,9 @@ from fastapi import APIRouter, Body, Response
 
 from autotune.schemas import Campaign, CampaignCreate, CampaignRepeat, SearchMethod
 from search_spaces.errors import InvalidInput
-from server.api.callers import Caller, CallerOf, demand_seen
 from server.api.campaigns import CREATED, KeyHeader, create_once, idempotency_of, located
 from server.api.dependencies import LARGEST_ID, SettingsOf, StoreOf, problems
+from server.auth.permissions import Caller, CallerOf, demand_seen
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 

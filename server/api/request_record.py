@@ -10,9 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server import request_id
 from server.api.conditional import RESOURCES
-from server.api.gate import STATIC
 from server.api.limits import STREAMS
 from server.api.metrics import ServiceMetrics
+from server.auth.authentication import STATIC
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 NOWHERE = "none"

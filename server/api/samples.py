@@ -109,7 +109,7 @@ SAMPLES: Mapping[str, CallSample] = {
         python='picture = client.campaign(1).picture("importance", "svg")',
         shell="autotune plot 1 --kind importance --out importance.svg",
     ),
-    "entrance.create": CallSample(python="address = client.browser_address()"),
+    "access.create": CallSample(python="address = client.browser_address()"),
     "catalog.models": CallSample(python="names = client.models()", shell="autotune models"),
     "catalog.model": CallSample(python='shape = client.model("gpt-175b")'),
     "catalog.machines": CallSample(python="names = client.machines()", shell="autotune machines"),
@@ -184,6 +184,6 @@ SAMPLES: Mapping[str, CallSample] = {
     "campaigns.resume": CallSample(python="client.campaign(1).resume()", shell="autotune resume 1"),
     "campaigns.cancel": CallSample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
     "campaigns.delete": CallSample(python="client.campaign(1).delete()", shell="autotune rm 1"),
-    "entrance.whoami": CallSample(python="me = client.whoami()", shell="autotune whoami"),
+    "access.whoami": CallSample(python="me = client.whoami()", shell="autotune whoami"),
 }
 """By the operation's id."""

@@ -12,7 +12,6 @@ from autotune.resolution import strategy_of
 from autotune.schemas import ScalingKind, ScalingQuery, ScalingStudy, StrategyShape
 from search_spaces.errors import InvalidInput
 from server.api.calibrations import calibration_for
-from server.api.callers import CallerOf
 from server.api.dependencies import (
     CampaignId,
     CampaignsOf,
@@ -22,6 +21,7 @@ from server.api.dependencies import (
     problems,
 )
 from server.api.predictions import STRATEGY
+from server.auth.permissions import CallerOf
 from server.figures.scaling import scaled
 from server.figures.source import FigureSource
 from server.programs import chosen_program

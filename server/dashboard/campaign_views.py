@@ -11,7 +11,6 @@ from fastapi.responses import Response
 
 from autotune.schemas import TrialState
 from server.api.answers import Answers
-from server.api.callers import caller_of
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import (
     AnswersOf,
@@ -19,6 +18,7 @@ from server.api.dependencies import (
     SettingsOf,
     StoreOf,
 )
+from server.auth.permissions import caller_of
 from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, rendered
 from server.figures.kinds import FigureOptions

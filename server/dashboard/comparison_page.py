@@ -10,10 +10,10 @@ from fastapi.responses import Response
 
 from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
 from search_spaces.errors import InvalidInput
-from server.api.callers import Caller, CallerOf
 from server.api.campaign_cache import CampaignCache
 from server.api.comparisons import Ids, comparison_of, distinct_ids
 from server.api.dependencies import CampaignListOf, CampaignsOf, StoreOf
+from server.auth.permissions import Caller, CallerOf
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
 from server.figures.comparison import campaign_label, progress_figure, progress_table

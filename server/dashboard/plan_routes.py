@@ -9,8 +9,8 @@ from fastapi.responses import Response
 
 from autotune.prediction import predict, scaling_study
 from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery, StrategyShape
-from server.api.callers import CallerOf
 from server.api.dependencies import PlansOf, SettingsOf
+from server.auth.permissions import CallerOf
 from server.dashboard import form
 from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context

@@ -30,7 +30,7 @@ from autotune.trained_model import another_model
 from autotune.wording import figure, token_count
 from search_spaces.dimensions import TABLE, setting_text
 from server import wording
-from server.api.callers import CALLER, Caller
+from server.auth.permissions import CALLER, Caller
 from server.dashboard import campaign_rows, prefill
 from server.dashboard.form import SEARCHES
 from server.figures.kinds import DEFINITIONS

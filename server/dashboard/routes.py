@@ -14,7 +14,6 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas import TrialPurpose, TrialState
-from server.api.callers import CallerOf, demand_seen
 from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,
@@ -27,6 +26,7 @@ from server.api.dependencies import (
     StoreOf,
     TrialNumber,
 )
+from server.auth.permissions import CallerOf, demand_seen
 from server.dashboard import (
     campaign_rows,
     chart_routes,

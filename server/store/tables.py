@@ -256,7 +256,7 @@ class CalibrationRow(Base):
 class UserRow(Base):
     """One user of a service that a group shares; a name is given once, and its row stays.
 
-    Of the token a hash is kept (`server.tokens`), which is None of a user who has no token and
+    Of the token a hash is kept (`server.store.users`), which is None of a user who has no token and
     comes through a proxy. A limit that is None is none.
     """
 

@@ -1,7 +1,11 @@
-"""Users: added, changed, revoked; whether their limits let them have more."""
+"""Users: adding, changing and revoking them, their tokens, and whether limits allow them more."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -14,10 +18,10 @@ from server.store.campaigns import RESTING
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import node_hours_of
 from server.store.tables import CampaignRow, TrialRow, UserRow
-from server.tokens import new_token, token_hash
 
 USED_EVERY = timedelta(minutes=10)
 LIMITS = tuple(UserLimits.model_fields)
+USERS_TOKEN = re.compile(r"(.+)\.[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,28 @@ class UserUse:
     campaigns: int
     trials: int
     node_hours: float
+
+
+def new_token(user: str = "") -> str:
+    """Return a token of 32 random bytes as text; a user's token begins with the name."""
+    secret = secrets.token_urlsafe(32)
+    return f"{user}.{secret}" if user else secret
+
+
+def user_of(token: str) -> str:
+    """Return the name of the user whose token it claims to be; empty for the service's own."""
+    found = USERS_TOKEN.fullmatch(token)
+    return found[1] if found else ""
+
+
+def token_hash(token: str) -> str:
+    """Return what the database stores of a token, in 64 hexadecimal digits.
+
+    A token needs neither salt nor iterations: it has 256 random bits. The SHA-256 is that of an
+    HMAC of the token, because earlier versions stored that and their tokens stay valid.
+    """
+    keyed = hmac.digest(token.encode(), b"Client Key", hashlib.sha256)
+    return hashlib.sha256(keyed).hexdigest()
 
 
 def add_user(session: Session, request: UserCreate, *, with_token: bool = True) -> str:

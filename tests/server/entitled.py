@@ -9,5 +9,5 @@ ADDRESS = "http://127.0.0.1"
 
 
 def entitled(app: FastAPI) -> TestClient:
-    headers = {"Authorization": f"Bearer {app.state.access.token}"}
+    headers = {"Authorization": f"Bearer {app.state.authenticator.token}"}
     return TestClient(app, base_url=ADDRESS, headers=headers)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from server import logs
 from server.app import create_app
 from server.settings import Settings
-from server.tokens import new_token
+from server.store.users import new_token
 from tests.server.entitled import entitled
 
 PASSWORD = "hunter-two"
@@ -44,7 +44,7 @@ def app(tmp_path: Path, written: None) -> Iterator[FastAPI]:  # noqa: ARG001
     settings = Settings(data_dir=tmp_path, log_format="json")
     logs.configure(settings, "service", terminal=True)
     app = create_app(settings)
-    logs.withhold(app.state.access.token)
+    logs.withhold(app.state.authenticator.token)
     yield app
     app.state.store.close()
 
@@ -81,7 +81,7 @@ def test_a_failure_is_found_by_the_id_that_the_user_was_told(app: FastAPI, tmp_p
         raise ValueError("the cause")
 
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
-    headers = {"Authorization": f"Bearer {app.state.access.token}"}
+    headers = {"Authorization": f"Bearer {app.state.authenticator.token}"}
     answer = client.get("/broken", headers=headers)
     told = answer.json()
     assert answer.status_code == 500
@@ -93,7 +93,7 @@ def test_a_failure_is_found_by_the_id_that_the_user_was_told(app: FastAPI, tmp_p
 
 
 def test_no_line_has_a_secret(app: FastAPI, tmp_path: Path) -> None:
-    token, key = app.state.access.token, app.state.access.new_key()
+    token, key = app.state.authenticator.token, app.state.authenticator.new_key()
     client = TestClient(app, base_url="http://127.0.0.1")
     client.get(f"/enter?key={key}&to=/")
     client.get("/api/v1/campaigns", headers={"Authorization": f"Bearer {token}"})

@@ -24,8 +24,8 @@ from autotune.client.patience import Patience
 from autotune.client.service_record import known_folder
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
+from server.auth.unix_socket import listening_unix_socket, own_socket
 from server.cli.application import app
-from server.unix_socket import listening_unix_socket, own_socket
 from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.asking import body

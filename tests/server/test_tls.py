@@ -12,7 +12,7 @@ import pytest
 from autotune import Client
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
-from server.encryption import Encryption
+from server.auth.encryption import Encryption
 from server.settings import Settings
 from tests.requirement import require
 from tests.serving import Served, serving

@@ -235,8 +235,8 @@ def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
 
     A port that nobody asked for by its number is left to whoever has it.
     """
-    from server.encryption import Encryption
-    from server.unix_socket import listening_unix_socket
+    from server.auth.encryption import Encryption
+    from server.auth.unix_socket import listening_unix_socket
 
     if settings.socket:
         with listening_unix_socket(Path(settings.socket)) as bound:

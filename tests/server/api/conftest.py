@@ -80,7 +80,7 @@ def serving(app: FastAPI) -> Iterator[Live]:
         try:
             yield Live(
                 url=f"http://127.0.0.1:{bound.getsockname()[1]}",
-                headers={"Authorization": f"Bearer {app.state.access.token}"},
+                headers={"Authorization": f"Bearer {app.state.authenticator.token}"},
                 stop=stop,
                 thread=thread,
             )

@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from search_spaces.errors import InvalidInput
-from server.api.access import MOST_KEYS, Access
 from server.app import create_app
-from server.encryption import Encryption
+from server.auth.authentication import MOST_KEYS, Authenticator
+from server.auth.encryption import Encryption
 from server.settings import Settings
-from server.tokens import new_token
+from server.store.users import new_token
 from tests.server.entitled import ADDRESS
 
 MODELS = "/api/v1/models"
@@ -27,8 +27,8 @@ def stranger(app: FastAPI) -> Iterator[TestClient]:
         yield opened
 
 
-def access(app: FastAPI) -> Access:
-    found: Access = app.state.access
+def authenticator(app: FastAPI) -> Authenticator:
+    found: Authenticator = app.state.authenticator
     return found
 
 
@@ -44,7 +44,11 @@ def test_a_request_without_the_token_is_told_where_it_is(stranger: TestClient) -
 
 
 def test_the_token_lets_in_and_no_other_one(app: FastAPI, stranger: TestClient) -> None:
-    for token, status in ((access(app).token, 200), (new_token(), 401), (f"x{new_token()}", 401)):
+    for token, status in (
+        (authenticator(app).token, 200),
+        (new_token(), 401),
+        (f"x{new_token()}", 401),
+    ):
         known = {"Authorization": f"Bearer {token}"}
         assert stranger.get(MODELS, headers=known).status_code == status
 
@@ -65,11 +69,11 @@ def test_what_others_could_read_is_refused(
 ) -> None:
     """Tokens, keys of browsers, and cookies alike."""
     app = create_app(Settings(data_dir=tmp_path, host="10.0.0.7", **changes))
-    headers = {"Authorization": f"Bearer {access(app).token}"}
+    headers = {"Authorization": f"Bearer {authenticator(app).token}"}
     with TestClient(app, base_url=address, client=(peer, 1)) as client:
         answer = client.get(MODELS, headers=headers)
         assert answer.status_code == status, answer.text
-        entered = client.get("/enter", params={"key": access(app).new_key()})
+        entered = client.get("/enter", params={"key": authenticator(app).new_key()})
         assert (entered.status_code, "Set-Cookie" in entered.headers) == (status, status == 200)
         assert client.get(MODELS).status_code == status
         assert client.get("/readyz").status_code == 200
@@ -100,7 +104,7 @@ def test_the_network_is_not_listened_to_without_tls(
 
 
 def test_a_browser_comes_in_once_by_its_address(app: FastAPI, stranger: TestClient) -> None:
-    key = access(app).new_key()
+    key = authenticator(app).new_key()
     answer = stranger.get("/enter", params={"key": key, "to": "/compare"})
     assert answer.status_code == 200
     assert "url=/compare" in answer.text
@@ -115,20 +119,20 @@ def test_a_browser_comes_in_once_by_its_address(app: FastAPI, stranger: TestClie
 
 
 @pytest.mark.parametrize("page", ["//evil.example", "http://evil.example", "/\\evil.example", ""])
-def test_the_entrance_leads_nowhere_else(app: FastAPI, stranger: TestClient, page: str) -> None:
-    answer = stranger.get("/enter", params={"key": access(app).new_key(), "to": page})
+def test_signing_in_leads_nowhere_else(app: FastAPI, stranger: TestClient, page: str) -> None:
+    answer = stranger.get("/enter", params={"key": authenticator(app).new_key(), "to": page})
     assert 'content="0;url=/"' in answer.text
 
 
 def test_a_session_of_another_start_is_worth_nothing(stranger: TestClient) -> None:
-    earlier = Access()
-    cookie = earlier.session(earlier.new_key())
+    earlier = Authenticator()
+    cookie = earlier.redeem(earlier.new_key())
     stranger.cookies.set("autotune", cookie or "")
     assert stranger.get(MODELS).status_code == 401
 
 
 def test_keys_that_nobody_uses_do_not_pile_up() -> None:
-    kept = Access()
+    kept = Authenticator()
     keys = [kept.new_key() for _ in range(MOST_KEYS + 1)]
-    assert kept.session(keys[0]) is None
-    assert kept.session(keys[-1]) is not None
+    assert kept.redeem(keys[0]) is None
+    assert kept.redeem(keys[-1]) is not None

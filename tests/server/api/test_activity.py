@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from autotune.schemas import CampaignState
 from evaluators.trial import TrialProgress
-from server.api.callers import Caller
+from server.auth.permissions import Caller
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store

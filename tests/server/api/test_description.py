@@ -158,7 +158,7 @@ def test_every_sample_in_python_works(
     app: FastAPI, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.access.token)
+    monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.authenticator.token)
     with serving(app) as live, Client(live.url) as client:
         for name, sample in SAMPLES.items():
             try:
@@ -173,7 +173,7 @@ def test_every_sample_in_a_shell_works(
     monkeypatch.chdir(tmp_path)
     with serving(app) as live:
         monkeypatch.setenv("AUTOTUNE_URL", live.url)
-        monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.access.token)
+        monkeypatch.setenv("AUTOTUNE_TOKEN", app.state.authenticator.token)
         for name, sample in SAMPLES.items():
             arguments = shlex.split(sample.shell)[1:]
             if arguments:

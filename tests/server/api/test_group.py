@@ -13,13 +13,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from autotune.schemas import UserCreate
-from server.api.access import MOST_FAILURES, MOST_KEYS, MOST_SESSIONS, Access
 from server.api.campaigns import EXAMPLES as CAMPAIGNS
 from server.app import create_app
+from server.auth.authentication import MOST_FAILURES, MOST_KEYS, MOST_SESSIONS, Authenticator
 from server.settings import Settings
 from server.store import Store
-from server.store.users import add_user, renew_user, revoke_user
-from server.tokens import token_hash
+from server.store.users import add_user, renew_user, revoke_user, token_hash
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.patience import PATIENCE_S
 from tests.server.asking import body
@@ -305,19 +304,17 @@ def test_a_users_many_keys_and_sessions_end_their_own(group: Group) -> None:
         return str(group.ask(name, "POST", "/browser-keys").json()["key"])
 
     theirs, first = key("sam"), key("sue")
-    access: Access = group.app.state.access
-    cookie = access.session(key("sam"))
+    authenticator: Authenticator = group.app.state.authenticator
+    cookie = authenticator.redeem(key("sam"))
     for _ in range(MOST_KEYS):
         key("sue")
     assert group.client.get(f"/enter?key={first}").status_code == 401
     assert group.client.get(f"/enter?key={theirs}").status_code == 200
-    account = access.account("sue")
-    assert account is not None
     for _ in range(MOST_SESSIONS + 1):
-        last = access.sign_in(account)
-    assert access.of_session(last) == account
+        _, last = authenticator.sign_in(group.tokens["sue"], address="")
+    assert authenticator.by_session(last).name == "sue"
     assert cookie is not None
-    assert access.of_session(cookie) == access.account("sam")
+    assert authenticator.by_session(cookie).name == "sam"
 
 
 def test_pages_offer_what_one_may_do(group: Group) -> None:

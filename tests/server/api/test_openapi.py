@@ -93,7 +93,7 @@ def described(
     )
     app = create_app(settings)
     with_trials(app.state.store, created(app.state.store), 2)
-    headers = {"Authorization": f"Bearer {app.state.access.token}"}
+    headers = {"Authorization": f"Bearer {app.state.authenticator.token}"}
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)
     found = Described(schema, headers)
     yield found

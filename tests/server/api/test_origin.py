@@ -5,7 +5,7 @@ from socket import gethostname
 import pytest
 from fastapi.testclient import TestClient
 
-from server.api.origin import TrustedHosts
+from server.auth.origin import TrustedHosts
 from server.settings import Settings
 from tests.server.asking import body
 

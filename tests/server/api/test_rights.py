@@ -13,9 +13,9 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from sqlalchemy import select
 
-from server.api.callers import ASKING
 from server.api.dependencies import Positive, campaign_within_rights
-from server.api.origin import SAFE_METHODS
+from server.auth.origin import SAFE_METHODS
+from server.auth.permissions import ASKING
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store

@@ -20,9 +20,8 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from server.api.access import Access
-from server.api.gate import ENTRANCE
 from server.app import create_app
+from server.auth.authentication import SIGN_IN, Authenticator
 from server.service import WebServer
 from server.settings import Settings
 from tests.patience import PATIENCE_S, until
@@ -77,15 +76,15 @@ class Service:
         self.thread.join()
 
     @property
-    def access(self) -> Access:
-        found: Access = self.server.app.state.access
+    def authenticator(self) -> Authenticator:
+        found: Authenticator = self.server.app.state.authenticator
         return found
 
     def let_in(self, context: BrowserContext) -> None:
         """Open the address that works once; what the browser has of an earlier start is worth
         nothing."""
-        key = self.access.new_key()
-        answer = context.request.get(f"{self.url}{ENTRANCE}?key={key}")
+        key = self.authenticator.new_key()
+        answer = context.request.get(f"{self.url}{SIGN_IN}?key={key}")
         assert answer.ok, answer.text()
 
     def close(self) -> None:

@@ -26,7 +26,8 @@ def get(service: Service, path: str) -> tuple[int, dict[str, str], str]:
         # Whatever proxy the environment names is not asked for a service of this machine.
         with build_opener(ProxyHandler({})).open(
             Request(
-                service.url + path, headers={"Authorization": f"Bearer {service.access.token}"}
+                service.url + path,
+                headers={"Authorization": f"Bearer {service.authenticator.token}"},
             ),
             timeout=PATIENCE_S,
         ) as answer:

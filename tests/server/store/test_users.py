@@ -24,9 +24,9 @@ from server.store.users import (
     list_users,
     renew_user,
     revoke_user,
+    token_hash,
     use_of,
 )
-from server.tokens import token_hash
 from tests.server.asking import created, ended, with_trials
 
 

@@ -11,8 +11,8 @@ from search_spaces.errors import InvalidInput
 from server.settings import Settings
 
 PEER = "autotune.peer"
-"""Where a request's scope has the address of the connection's other end, a proxy's where there is
-one; None for a Unix socket."""
+"""Key in a request's scope of the connection's address, which may be a proxy's; None for a Unix
+socket."""
 
 
 class Encryption:

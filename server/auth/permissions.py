@@ -1,4 +1,4 @@
-"""Who asks, and what they may see and change."""
+"""What the user who sent a request may see and change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from sqlalchemy.orm import Session
 from starlette.types import Scope
 
 from autotune.schemas import SCOPES, UserScope
-from server.api.origin import SAFE_METHODS
+from server.auth.origin import SAFE_METHODS
 from server.store import NotFound, Store
 from server.store.errors import NotAllowed
 from server.store.tables import CampaignRow
 
 CALLER = "autotune.caller"
-"""Where a request's scope says who sent it; the gate lets none pass without, but to what is open
-to all."""
+"""Key of the caller in a request's scope; missing only where a path is open to everybody."""
 
 ASKING = frozenset(
     {
@@ -35,14 +34,14 @@ ASKING = frozenset(
         "/leave",
     }
 )
-"""Paths that are posted to and change nothing of anybody else's."""
+"""Paths that take a POST and change nothing that other users see."""
 FOR_ADMINS = ("/api/v1/users", "/api/v1/audit")
 CALIBRATION = "/api/v1/calibrations/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks.
+    """The user who sent a request.
 
     Attributes:
         name: of a user; None for the service's own user, who may do all.
@@ -57,7 +56,7 @@ class Caller:
 
     @property
     def reader(self) -> str | None:
-        """Return who sees no private campaigns of others; None for whoever sees all."""
+        """Return the user who sees no private campaigns of others; None where all are visible."""
         return None if self.is_admin else self.name
 
     @property
@@ -71,8 +70,7 @@ class Caller:
         return not private or self.owns(owner)
 
     def owns(self, owner: str | None) -> bool:
-        """Return whether what is this user's own is theirs to change: their own, all of an admin's
-        or the service's."""
+        """Return whether a campaign of this owner is the user's own; for an admin all are."""
         return self.is_admin or (owner is not None and owner == self.name)
 
     def changes(self, owner: str | None) -> bool:
@@ -83,7 +81,7 @@ SERVICE = Caller(name=None, scope="admin")
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Return who sent a request that the gate has let in."""
+    """Return the user who sent an authenticated request."""
     caller: Caller = scope[CALLER]
     return caller
 
