@@ -1,7 +1,7 @@
 """Step time, memory and energy of a whole lattice of strategies at once.
 
-A first model: closed formulas from the literature with general knowledge of the hardware, good
-enough to filter a space and to simulate. `docs/cost-model.md` lists its terms and its errors.
+Closed formulas from the literature with typical constants of the hardware, accurate enough to
+filter a space and to simulate. `docs/cost-model.md` lists the terms and their errors.
 """
 
 from autotune.cost_model.estimate import Estimate, estimate

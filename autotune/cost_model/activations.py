@@ -1,7 +1,7 @@
-"""What layers keep of one micro-batch for the backward pass, in bytes, by kind of layer.
+"""Activations that layers store for the backward pass, in bytes per micro-batch, by kind of layer.
 
-Each function counts elements of 16 bits (or of fp32); `in_bytes` gives them their width. `T` are a
-micro-batch's tokens on one rank, `Ts` those that sequence parallelism leaves to it.
+Each function counts 16-bit (or fp32) elements; `in_bytes` multiplies by their width. `T` is the
+number of tokens of a micro-batch on one rank, `Ts` the same under sequence parallelism.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from autotune.cost_model.columns import Array, Rows, taken
 from autotune.cost_model.strategies import Strategies
 
 LOW_PRECISION = 0.5
-"""Of an element's width, what a product's input takes when it is kept in 8 bits."""
+"""Bytes of a product's input stored in 8 bits, relative to an element's."""
 
 MASK = 0.5
-"""Of an element's width, what a dropout's mask takes."""
+"""Bytes of a dropout mask, relative to an element's."""
 
 ROUTING_BYTES = 4.0
-"""Of one routed token: its probability in fp32."""
+"""Bytes per routed token: its probability in fp32."""
 
 ROUTER_BYTES = 9.0
-"""Of one token and expert: the router's logits and probabilities in fp32, and a map of bits."""
+"""Bytes per token and expert: the router's logits and probabilities in fp32, and a bit map."""
 
 COMPILED_COPIES = 2.0
-"""Times as much for logits where a compiler fuses the loss: its kernels write each step's result
-beside the one before, in fp32, where Megatron-LM's own loss overwrites it."""
+"""Factor on the memory of logits if a compiler fuses the loss: its kernels write each result to a
+new fp32 tensor, where Megatron-LM's loss works in place."""
 
 PREDICTION_BYTES = 4.0
-"""For each token and vocabulary entry of one more predicted token: its logits' softmax in fp32."""
+"""Bytes per token and vocabulary entry of one more predicted token: the softmax of its logits in
+fp32."""
 
 SOFTMAX_SHARE = 0.4
-"""Of a stored score's bytes, those of the softmax's result; the rest is its dropout's."""
+"""Share of the softmax result in the bytes of a stored score; the rest is for dropout."""
 
 
 def in_bytes(strategies: Strategies, elements: Array) -> Array:
@@ -41,13 +42,14 @@ def in_bytes(strategies: Strategies, elements: Array) -> Array:
 
 
 def product_width(strategies: Strategies) -> Array:
-    """Return the bytes of an input stored for the weight gradient, relative to an element's."""
+    """Return the bytes per element of an input stored for the weight gradient, relative to an
+    element's."""
     return np.where(strategies.narrow, LOW_PRECISION, 1.0)
 
 
 def norm_elements(strategies: Strategies) -> Array:
-    """Return what a block of a layer keeps at its entry, `Ts h (1 + n)`: the norm's input, and its
-    result unless that is recomputed; a dropout's mask, where a GPT has one."""
+    """Return the elements stored at the entry of a block, `Ts h (1 + n)`: the input of the norm,
+    its result unless it is recomputed, and a dropout mask in GPT models."""
     recomputed = strategies.flag("recompute_layernorm")
     result = np.where(recomputed, 0.0, product_width(strategies))
     dropout = np.where(strategies.has_biases, strategies.columns["dropout"], 0.0)
@@ -55,10 +57,11 @@ def norm_elements(strategies: Strategies) -> Array:
 
 
 def attention_elements(strategies: Strategies) -> Array:
-    """Return what attention keeps, scores apart: query, key, value and result, `T (2q + 2k) / t`.
+    """Return the elements that attention stores, without scores: query, key, value and result, `T
+    (2q + 2k) / t`.
 
-    Multi-head latent attention keeps its compressed query and key/value and their norms, too, which
-    are whole on every rank of TP; what it expands from them may be recomputed.
+    Multi-head latent attention also stores its compressed query and key/value and their norms,
+    unsharded on every TP rank; the expanded ones may be recomputed.
     """
     t, tokens = strategies.tensor_parallel, strategies.tokens
     plain = tokens * 2.0 * (strategies.query_size + strategies.kv_size) / t
@@ -75,7 +78,7 @@ def attention_elements(strategies: Strategies) -> Array:
 
 
 def mamba_elements(strategies: Strategies) -> Array:
-    """Return what a Mamba-2 block keeps: the input projection's result before and after the
+    """Return the elements that a Mamba-2 block stores: the input projection before and after the
     convolution, and the scan's result before and after its norm."""
     columns = strategies.columns
     kept = 2.0 * columns["mamba_projected_size"] + columns["mamba_inner_size"]
@@ -83,7 +86,8 @@ def mamba_elements(strategies: Strategies) -> Array:
 
 
 def mixer_elements(strategies: Strategies) -> Array:
-    """Return what a layer keeps but for its MLP or experts; in a hybrid the mean of its layers."""
+    """Return the elements that a layer stores outside its MLP or experts; the mean over layers of a
+    hybrid."""
     norms = strategies.blocks * norm_elements(strategies)
     if not strategies.any_mamba:
         return norms + attention_elements(strategies)
@@ -92,7 +96,7 @@ def mixer_elements(strategies: Strategies) -> Array:
 
 
 def mlp_elements(strategies: Strategies) -> Array:
-    """Return what a dense MLP keeps: its inner states, `2 T f / t`, or `3 T f / t` when gated."""
+    """Return the elements that a dense MLP stores: `2 T f / t`, or `3 T f / t` if gated."""
     inner = np.where(strategies.gated, 2.0, 1.0) + product_width(strategies)
     kept = strategies.tokens * strategies.ffn_hidden_size * inner / strategies.tensor_parallel
     share = np.where(strategies.flag("recompute_mlp"), 0.0, strategies.mlp_share)
@@ -100,10 +104,10 @@ def mlp_elements(strategies: Strategies) -> Array:
 
 
 def dense_layer(strategies: Strategies) -> Array:
-    """Return the bytes that a layer with a dense MLP keeps, attention scores apart.
+    """Return the bytes that a layer with a dense MLP stores, without attention scores.
 
     For a GPT this is `s b h (10 + 24/t)`, all divided by t with sequence parallelism (Korthikanti
-    et al. 2022, equations 2 and 4). Norms that are no single kernel keep copies in fp32.
+    et al. 2022, equations 2 and 4). Unfused norms store copies in fp32.
     """
     elements = mixer_elements(strategies) + mlp_elements(strategies)
     separate = strategies.gated & ~strategies.flag("fused_norm")
@@ -114,13 +118,13 @@ def dense_layer(strategies: Strategies) -> Array:
 
 
 def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
-    """Return the bytes that a layer with experts keeps, scores apart: of all tokens, and of those
-    that were routed to this rank's experts.
+    """Return the bytes that a layer with experts stores, without scores: of all tokens, and of the
+    tokens routed to this rank's experts.
 
-    `R = Ts k` tokens reach each rank, as many times more as experts are cut by ETP, and as the
-    fullest rank gets more than its share. It keeps their hidden states, the experts' products, and
-    the result of the activation function; without the latter where that is recomputed (`moe_act`),
-    and nothing but the layer's input where the mixture is (`moe`).
+    `R = Ts k` tokens reach each rank, multiplied by ETP and by the load of the fullest rank. It
+    stores their hidden states, the experts' products, and the result of the activation function;
+    without the latter if it is recomputed (`moe_act`), and only the layer's input if the whole
+    mixture is (`moe`).
     """
     columns, width = strategies.columns, product_width(strategies)
     etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
@@ -144,8 +148,8 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def score_activations(strategies: Strategies) -> Array:
-    """Return bytes of one layer's score matrix where it is stored at all, `5 a s^2 b / t`, of which
-    dropout has 3: flash attention never writes it."""
+    """Return the bytes of one layer's score matrix, `5 a s^2 b / t`, 3 of the 5 for dropout; 0 with
+    flash attention, which never stores it."""
     if strategies.flash.all():
         return np.zeros(())
     parameters = strategies.parameters
@@ -159,8 +163,9 @@ def score_activations(strategies: Strategies) -> Array:
 
 
 def kept_products(strategies: Strategies) -> Array:
-    """Return bytes of a layer's input, its attention's result, and every second of its products: in
-    `2 s b h` half of query, key, value, attention projection, and the MLP's two or three."""
+    """Return the bytes of a layer's input, its attention's result, and every second matrix product:
+    half of query, key, value, attention projection, and the MLP's two or three, in units of `2 s b
+    h`."""
     h = strategies.hidden_size
     inner = np.where(strategies.gated, 2.0, 1.0) * strategies.ffn_hidden_size / h
     query = strategies.query_size / h
@@ -171,8 +176,8 @@ def kept_products(strategies: Strategies) -> Array:
 
 
 def logits_memory(strategies: Strategies) -> Array:
-    """Return bytes of the last stage's logits, cut by TP: Megatron's loss is parallel over the
-    vocabulary. Each depth of multi-token prediction keeps its softmax beside them."""
+    """Return the bytes of the last stage's logits, divided by TP, as Megatron's loss is parallel
+    over the vocabulary. Each depth of multi-token prediction also stores its softmax."""
     entries = strategies.tokens * strategies.padded_vocabulary
     copies = np.where(strategies.flag("compiled_loss"), COMPILED_COPIES, 1.0)
     predictions = PREDICTION_BYTES * strategies.columns["mtp_layers"]
@@ -181,15 +186,15 @@ def logits_memory(strategies: Strategies) -> Array:
 
 @dataclass(frozen=True)
 class KeptBytes:
-    """Bytes of one micro-batch: what a layer keeps for the backward pass, with what is recomputed
-    left out, and what lives for a moment.
+    """Bytes of one micro-batch: what a layer stores for the backward pass, without recomputed
+    parts, and temporary memory.
 
     Attributes:
         dense: a layer with a dense MLP.
-        expert, routed: a layer with experts: of all tokens, and of those that its experts got; None
-            for models without.
-        passing: what lives only while a layer is recomputed, of the layer where that is most.
-        logits: of the last stage; they are gone when the first layer is differentiated.
+        expert, routed: a layer with experts: for all tokens, and for the tokens routed to them;
+            None for models without experts.
+        passing: temporary memory while a layer is recomputed, for the layer that needs most.
+        logits: of the last stage, freed before the first layer's backward pass.
     """
 
     dense: Array
@@ -200,8 +205,9 @@ class KeptBytes:
 
     @classmethod
     def of(cls, strategies: Strategies) -> KeptBytes:
-        """Full checkpointing keeps a layer's input, `2 s b h` (cut by sequence parallelism);
-        selective all but the scores; by operation its products."""
+        """Compute the bytes. Full checkpointing stores a layer's input, `2 s b h` (sharded by
+        sequence parallelism); selective everything except the scores; by operation half of its
+        products."""
         everything = strategies.without_recomputation()
         scores = score_activations(strategies)
         stored = np.where(strategies.selective_checkpointing, 0.0, scores)
@@ -232,7 +238,7 @@ class KeptBytes:
         )
 
     def take(self, rows: Rows) -> KeptBytes:
-        """Return the micro-batches that `rows` point at, one for each."""
+        """Return the micro-batches at the indices `rows`."""
         return KeptBytes(
             dense=taken(self.dense, rows),
             expert=None if self.expert is None else taken(self.expert, rows),

@@ -1,4 +1,4 @@
-"""Models and strategies side by side, one float column for each figure that a cost depends on."""
+"""Models and strategies as columns: one float array for each number that a cost depends on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHAPE = (
     "gated_mlp",
     "tied_embeddings",
 )
-"""Columns of the model, as in `Transformer`."""
+"""Columns of the model, named as in `Transformer`."""
 
 LAYER_KINDS: Mapping[str, float] = {
     "num_experts": 0.0,
@@ -52,12 +52,12 @@ LAYER_KINDS: Mapping[str, float] = {
     "mamba_projected_size": 0.0,
     "mamba_state_size": 0.0,
 }
-"""Columns of a model whose layers are not all alike, named as in `Experts`, `LatentAttention` and
-`Transformer`, with their values for one of equal dense layers."""
+"""Columns of models with several kinds of layers, named as in `Experts`, `LatentAttention` and
+`Transformer`, with their values for a model of equal dense layers."""
 
 RECOMPUTED = tuple(f"recompute_{module}" for module in MODULES)
-"""Columns of modules whose results may be computed again, beside the attention's core (selective
-checkpointing) and the layer (full)."""
+"""Columns of modules that may be recomputed, besides the attention's core (selective checkpointing)
+and the layer (full)."""
 
 NARROW = ("fp8", "mxfp8", "nvfp4")
 """Columns of matrix products in 8 and 4 bits."""
@@ -70,13 +70,13 @@ EXPERT_LAYOUT: Mapping[str, float] = {
 """Columns of expert parallelism and of recomputed modules, with their default values."""
 
 STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
-"""Columns that are a lattice's own."""
+"""Columns taken directly from a lattice."""
 
 CHOICES = tuple(column for d in TABLE for column in d.columns)
-"""Columns that are 1 for some values of a dimension without an order, and 0 for its others."""
+"""Indicator columns of the values of unordered dimensions."""
 
 CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_checkpointing")
-"""Kinds of recomputation, the last of which no search space has."""
+"""Kinds of checkpointing; the last one is not in any search space."""
 
 ABSENT: Mapping[str, float] = {
     **LAYER_KINDS,
@@ -91,27 +91,27 @@ ABSENT: Mapping[str, float] = {
     "fused_norm": 1.0,
     "operation_checkpointing": 0.0,
 }
-"""What no search space has and published measurements do, with the value where nothing is said:
-no dropout, a loss that is compiled and not written by hand, matrix products in 8 and 4 bits, an
-all-to-all that runs behind computation, CUDA graphs, FlashAttention 1, softmax without a fused
-kernel; norms in one kernel (0: one operation after another); checkpointing that keeps every second
-product and the attention, and works out the rest again (torchtitan's "selective", option "op")."""
+"""Columns that no search space has but published measurements do, with their default values: no
+dropout, a compiled loss, matrix products in 8 and 4 bits, an all-to-all overlapped with
+computation, CUDA graphs, FlashAttention 1, softmax without a fused kernel, unfused norms, and
+checkpointing that stores every second product and the attention (torchtitan's "selective", option
+"op")."""
 
 REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)
-"""Columns that follow from a lattice's."""
+"""Columns derived from a lattice's."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """n strategies, each of its own model where they are stacked.
+    """n strategies, each of its own model if they are stacked.
 
     Attributes:
-        values: name -> array of shape (n,), or () where all rows have the same value. Flags are
-            0 or 1. Names: SHAPE, STRATEGY, REST, ABSENT; `world_size` counts GPUs,
-            `zero_shard_gpus` those that ZeRO divides over.
+        values: name -> array of shape (n,), or () if all rows have the same value. Flags are 0 or
+            1. Names: SHAPE, STRATEGY, REST, ABSENT; `world_size` counts GPUs, `zero_shard_gpus`
+            those that ZeRO shards over.
         rows: n.
-        settings: a dimension of the trainer's own and a value of it -> whether each strategy has
-            it, shape (n,) or (); missing where none has. No formula looks at these.
+        settings: (trainer-defined dimension, value) -> whether each strategy has it, shape (n,) or
+            (); missing if none has. No formula uses them.
     """
 
     values: Mapping[str, Array]
@@ -122,7 +122,7 @@ class Columns:
     def of(cls, transformer: Transformer, lattice: Lattice) -> Columns:
         """Return the columns of one model and all strategies of a lattice.
 
-        A replica axis shorter than 1, which only an illegal strategy has, counts as 1.
+        The data-parallel size of an illegal strategy may be below 1; it counts as 1.
         """
         replicas = np.maximum(lattice.data_parallel, 1)
         own = {
@@ -141,14 +141,15 @@ class Columns:
 
     @classmethod
     def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
-        """Return all columns, with defaults (ABSENT, and 0 for choices) for those not `known`."""
+        """Return all columns, with defaults (ABSENT, and 0 for choices) for those that are not
+        `known`."""
         whole = {**dict.fromkeys(CHOICES, 0.0), **ABSENT, **known}
         values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
         return cls(values=values, rows=rows)
 
     @classmethod
     def stack(cls, parts: Sequence[Columns]) -> Columns:
-        """Return all rows of all parts, in their order."""
+        """Concatenate the rows of all parts, in order."""
         names = parts[0].values
         values = {
             name: np.concatenate([np.broadcast_to(p.values[name], p.rows) for p in parts])
@@ -164,7 +165,7 @@ class Columns:
 
     @classmethod
     def none(cls) -> Columns:
-        """Return the columns of no strategy."""
+        """Return columns without rows."""
         names = (*SHAPE, *STRATEGY, *REST, *ABSENT)
         return cls(values={name: np.empty(0) for name in names}, rows=0)
 
@@ -175,12 +176,12 @@ class Columns:
         return self.values[name]
 
     def has_setting(self, name: str, value: Scalar) -> Array:
-        """Return whether strategies have this value of a trainer's own dimension, shape (n,) or
+        """Return whether each strategy has this value of a trainer-defined dimension, shape (n,) or
         ()."""
         return self.settings.get((name, value), _NOT)
 
     def take(self, rows: Rows | slice) -> Columns:
-        """Return the rows chosen by their indices, in that order, or those of a slice."""
+        """Return the rows at these indices, in that order, or of a slice."""
         chosen = {k: v if v.ndim == 0 else v[rows] for k, v in self.values.items()}
         settings = {k: v if v.ndim == 0 else v[rows] for k, v in self.settings.items()}
         count = len(range(self.rows)[rows]) if isinstance(rows, slice) else len(rows)
@@ -191,7 +192,7 @@ _NOT = np.zeros(())
 
 
 def _kinds(transformer: Transformer) -> dict[str, float]:
-    """Return those of LAYER_KINDS that a model has."""
+    """Return the LAYER_KINDS columns of a model."""
     experts, latent, mamba = (
         transformer.experts,
         transformer.latent_attention,
@@ -233,8 +234,8 @@ def _settings(lattice: Lattice) -> dict[tuple[str, Scalar], Array]:
 
 
 def _choices(lattice: Lattice) -> dict[str, Array]:
-    """Return the columns that are CHOICES. A lattice has few of a dimension's values: once all rows
-    have theirs, the others are not looked for."""
+    """Return the CHOICES columns. A dimension has few values in a lattice, so the search stops once
+    all rows are covered."""
     chosen: dict[str, Array] = {}
     for dimension in TABLE:
         if dimension.columns:
@@ -246,7 +247,7 @@ def _choices(lattice: Lattice) -> dict[str, Array]:
 
 
 def _occurring(column: NDArray[Any], values: Sequence[Scalar]) -> dict[Scalar, Mask]:
-    """Return where each value is, for those that occur."""
+    """Return a mask for each value that occurs."""
     where: dict[Scalar, Mask] = {}
     left = column.size
     for value in values:
@@ -260,27 +261,27 @@ def _occurring(column: NDArray[Any], values: Sequence[Scalar]) -> dict[Scalar, M
 
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:
-    """Return a column, of shape () where all rows agree: most spaces fix some dimensions, and
-    nothing that follows from those alone need be worked out row by row."""
+    """Return a column, with shape () if all rows agree: most spaces fix some dimensions, and what
+    follows from those alone need not be computed per row."""
     if not column.ndim or not len(column) or column[0] != column[-1]:
         return column
     return column[0] if np.all(column == column[0]) else column
 
 
 def taken(part: Array, rows: Rows) -> Array:
-    """Return rows of an array's last axis; the array itself where one entry holds for all rows."""
+    """Index an array's last axis; return it unchanged if one entry holds for all rows."""
     return part.take(rows, axis=-1) if part.ndim and part.shape[-1] > 1 else part
 
 
 def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]:
-    """Return one row for each combination of values that occurs.
+    """Return one row for each distinct combination of values.
 
     Args:
-        columns: whole numbers from 0 on, shape (n,) or () each.
+        columns: integers from 0, shape (n,) or () each.
 
     Returns:
-        The row at which each combination is met first, shape (k,), and for each row the number of
-        its combination, shape (n,).
+        The first row of each combination, shape (k,), and the index of each row's combination,
+        shape (n,).
     """
     key, values = np.zeros(rows, dtype=np.int64), 1
     for column in columns:
@@ -289,7 +290,7 @@ def distinct(columns: Sequence[Array | Mask], *, rows: int) -> tuple[Rows, Rows]
             key *= size
             key += column.astype(np.int64)
             values *= size
-    # Keys of 16 bits are sorted by radix, in a fraction of the time.
+    # 16-bit keys are sorted by radix, much faster.
     short = key.astype(np.min_scalar_type(values))
     _, first, which = np.unique(short, return_index=True, return_inverse=True)
     return first, which

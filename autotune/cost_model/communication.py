@@ -1,5 +1,8 @@
-"""Time of communication. Ranks lie tensor-parallel first, then data-parallel, then by stage, as
-in Megatron-DeepSpeed: neighbours in a tensor-parallel group are neighbours in a node."""
+"""Time of communication.
+
+Ranks are ordered tensor-parallel first, then data-parallel, then by stage, as in
+Megatron-DeepSpeed, so a tensor-parallel group has adjacent ranks of a node.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from autotune.cost_model.strategies import GIGA, Strategies
 
 
 def intra_node_bytes_per_s(strategies: Strategies) -> Constant:
-    """Return what a ring gets of the link between two GPUs of a node."""
+    """Return the bandwidth of a ring over the link between two GPUs of a node."""
     return (
         GIGA * strategies.machine.intra_node_gb_per_s * strategies.parameters.intra_node_efficiency
     )
@@ -22,13 +25,13 @@ def intra_node_bytes_per_s(strategies: Strategies) -> Constant:
 def ring_bytes_per_s(
     strategies: Strategies, *, group: Array, stride: Array, network: Constant
 ) -> Array:
-    """Return what a ring over `group` ranks, `stride` apart, gets for each of its ranks.
+    """Return the bandwidth per rank of a ring over `group` ranks that are `stride` apart.
 
-    Within a node the link between two GPUs; across nodes the network share of all the group's
-    ranks in a node together, which the ring crosses once, but no more than the link.
+    Within a node it is the link between two GPUs; across nodes the combined network share of the
+    group's ranks in a node, since the ring crosses it once, limited by the link.
 
     Args:
-        network: share of a GPU's network that such a collective reaches.
+        network: share of a GPU's network bandwidth that such a collective reaches.
     """
     gpus = strategies.machine.fast_gpus
     inside = intra_node_bytes_per_s(strategies)
@@ -39,13 +42,13 @@ def ring_bytes_per_s(
 
 
 def tensor_parallel_time_s(strategies: Strategies) -> Array:
-    """Return seconds for one layer and micro-batch: two all-reduces forward, two backward, two when
-    recomputed; one each time where a block is missing or is experts alone, whose tokens are sent
+    """Return seconds per layer and micro-batch: two all-reduces forward, two backward, and two for
+    recomputation; half as many if a block is missing or consists of experts, whose tokens are sent
     by all-to-all.
 
-    Each of `2 s b h` bytes (Shoeybi et al. 2019, section 3). With sequence parallelism an
-    all-gather and a reduce-scatter take each one's place with the same volume (Korthikanti et al.
-    2022, section 4.2.2).
+    Each transfers `2 s b h` bytes (Shoeybi et al. 2019, section 3). Sequence parallelism replaces
+    each by an all-gather and a reduce-scatter with the same volume (Korthikanti et al. 2022,
+    section 4.2.2).
     """
     passes = np.where(strategies.full_checkpointing, 3.0, 2.0)
     if strategies.of_equal_layers:
@@ -71,14 +74,14 @@ def tensor_all_reduce_time_s(strategies: Strategies) -> Array:
 
 
 def context_parallel_time_s(strategies: Strategies, *, attention: tuple[Array, Array]) -> Array:
-    """Return exposed seconds for one layer and micro-batch of the ring that keys and values go
-    around, once forward and twice backward (Liu et al. 2023, 'Ring Attention', section 3).
+    """Return exposed seconds per layer and micro-batch of ring attention, once forward and twice
+    backward (Liu et al. 2023, 'Ring Attention', section 3).
 
-    While a part is sent on, the attention to the part before it is worked out: of `c` parts all but
-    the own one are waited for, so that `(c - 1)/c` of the attention hides them.
+    While a part of keys and values is sent, attention to the previous part is computed. Of `c`
+    parts all but the rank's own are received, so `(c - 1)/c` of the attention time can hide them.
 
     Args:
-        attention: seconds, forward and backward.
+        attention: seconds of attention, forward and backward.
     """
     group = strategies.context_parallel
     rate = ring_bytes_per_s(
@@ -96,18 +99,18 @@ def context_parallel_time_s(strategies: Strategies, *, attention: tuple[Array, A
 
 
 OVERLAPPED = 0.5
-"""Of all-to-all that is exposed otherwise, what is left where another micro-batch's computation
-runs beside it (Megatron-LM's `overlap_moe_expert_parallel_comm`)."""
+"""Share of the all-to-all that stays exposed if another micro-batch's computation overlaps it
+(Megatron-LM's `overlap_moe_expert_parallel_comm`)."""
 
 
 def all_to_all_time_s(strategies: Strategies) -> Array:
-    """Return seconds of sending a rank's tokens to their experts and getting results back, once.
+    """Return seconds of sending a rank's tokens to their experts and returning the results, once.
 
-    `Ts k h` elements each way. Of the EP ranks, `m` lie in the fast domain of a rank and get their
-    tokens over its links; over the network a token is sent once to each other domain that has an
-    expert of its choice: with `n = EP / m` domains `(n - 1) (1 - (1 - 1/n)^k)` times where experts
-    are chosen evenly (DeepEP, and NVIDIA's HybridEP, forward it within the domain). Links and
-    network are used at once. Experts that are cut (ETP) gather the tokens of their ranks.
+    `Ts k h` elements each way. Of the EP ranks, `m` lie in the fast domain of a rank and are
+    reached over its links. Over the network a token is sent once to each other domain with one of
+    its experts: with `n = EP / m` domains and evenly chosen experts `(n - 1) (1 - (1 - 1/n)^k)`
+    times (DeepEP, and NVIDIA's HybridEP, forward it within the domain). Links and network are used
+    concurrently. Sharded experts (ETP) gather the tokens of their ranks.
     """
     columns, parameters, machine = strategies.columns, strategies.parameters, strategies.machine
     ep, etp, k = columns["expert_parallel"], columns["expert_tensor_parallel"], columns["top_k"]
@@ -128,13 +131,12 @@ def all_to_all_time_s(strategies: Strategies) -> Array:
 
 
 def pipeline_time_s(strategies: Strategies) -> Array:
-    """Return seconds for one micro-batch through one stage: `2 s b h` bytes each way, for each
-    virtual stage.
+    """Return seconds per micro-batch and stage: `2 s b h` bytes each way, for each virtual stage.
 
     Each rank of a tensor-parallel group sends its part, and the next stage gathers them within its
-    node (Narayanan et al. 2021, section 4.1), unless sequence parallelism wants no more than the
-    part. The slowest hop counts: over the network as soon as there are two nodes. Interleaved, a
-    part of it runs behind the computation of another virtual stage.
+    node (Narayanan et al. 2021, section 4.1), unless sequence parallelism needs the part only. The
+    slowest hop counts: the network, as soon as there are two nodes. With interleaving, part of the
+    transfer overlaps the computation of another virtual stage.
     """
     machine, parameters = strategies.machine, strategies.parameters
     across = GIGA * machine.inter_node_gb_per_s * parameters.pipeline_efficiency
@@ -159,7 +161,7 @@ def replica_ring_time_s(
     gradients, over `group` replicas: `(d - 1)/d` of 2 bytes each (4 in fp32) over each link.
 
     Args:
-        stride: ranks from one replica to the next; TP where not given.
+        stride: distance in ranks between replicas; TP by default.
     """
     rate = ring_bytes_per_s(
         strategies,
@@ -172,12 +174,12 @@ def replica_ring_time_s(
 
 @dataclass(frozen=True)
 class Copies:
-    """Weights of a rank that others hold as well.
+    """Replicated weights of a rank.
 
     Attributes:
-        parameters: of the rank.
-        replicas: ranks that hold them before ZeRO, `stride` apart.
-        shards: of these, those that ZeRO divides over.
+        parameters: number of parameters on the rank.
+        replicas: number of ranks that hold them before ZeRO, `stride` apart.
+        shards: number of these that ZeRO shards over.
     """
 
     parameters: Array
@@ -187,14 +189,14 @@ class Copies:
 
     @classmethod
     def unrouted(cls, strategies: Strategies, parameters: Array) -> Copies:
-        """Return all weights but the routed experts': replicas and context-parallel ranks hold
-        them."""
+        """Return the weights other than routed experts, which data-parallel and context-parallel
+        ranks replicate."""
         stride = strategies.tensor_parallel
         return cls(parameters, strategies.replicas, strategies.zero_shards, stride)
 
     @classmethod
     def experts(cls, strategies: Strategies, parameters: Array) -> Copies:
-        """Return the routed experts' weights: `world / (ETP EP PP)` ranks hold them."""
+        """Return the routed experts' weights, replicated on `world / (ETP EP PP)` ranks."""
         columns, shards = strategies.columns, strategies.expert_shards
         stride = columns["expert_tensor_parallel"] * columns["expert_parallel"]
         return cls(parameters, shards, shards, stride)
@@ -206,14 +208,14 @@ class Copies:
 
 
 def traffic_s(strategies: Strategies, copies: Copies) -> tuple[Array, Array]:
-    """Return seconds of what replicas send with every micro-batch, and once in each step.
+    """Return seconds of the replicas' traffic with every micro-batch, and once per step.
 
-    With every micro-batch, stage 3 gathers the weights forward and again backward and scatters the
-    gradients, `3 N`, unless a pipeline keeps them gathered; stage 2 scatters the gradients
-    (DeepSpeed, `stage_1_and_2.py`: partitioned gradients are reduced before the accumulation
-    boundary). Once in a step, stage 0 all-reduces the gradients; stage 1 reduce-scatters them over
-    all replicas and all-gathers the new weights over those that share them; stage 2 has the latter
-    alone, stage 3 both where a pipeline keeps the gathered weights.
+    With every micro-batch, stage 3 gathers the weights forward and again backward and
+    reduce-scatters the gradients, `3 N`, unless a pipeline keeps them gathered; stage 2
+    reduce-scatters the gradients (DeepSpeed, `stage_1_and_2.py`: partitioned gradients are reduced
+    before the accumulation boundary). Once per step, stage 0 all-reduces the gradients; stage 1
+    reduce-scatters them over all replicas and all-gathers the new weights over those that share
+    them; stage 2 only all-gathers, and stage 3 does both if a pipeline keeps the gathered weights.
     """
     stage, once = strategies.zero_stage, strategies.gathered_once
     over_all = copies.ring_time_s(strategies, copies.replicas)
@@ -226,14 +228,15 @@ def traffic_s(strategies: Strategies, copies: Copies) -> tuple[Array, Array]:
 
 
 def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> Array:
-    """Return what is left of `traffic` seconds after a part of it ran behind `behind` seconds of
-    work."""
+    """Return the exposed rest of `traffic` seconds after part of it overlapped `behind` seconds of
+    computation."""
     exposed = np.minimum(strategies.parameters.exposed_data_parallel, 1.0)
     return traffic - (1.0 - exposed) * np.minimum(traffic, behind)
 
 
 def replica_latency_s(strategies: Strategies) -> Array:
-    """Once in a step, for each member of the ring that shares the weights; without ZeRO a tree."""
+    """Return the latency once per step, for each member of the ring that shares the weights; for a
+    tree without ZeRO."""
     ring = np.where(
         strategies.zero_stage >= 1, strategies.zero_shards, np.log2(strategies.replicas) + 1.0
     )
@@ -241,7 +244,7 @@ def replica_latency_s(strategies: Strategies) -> Array:
 
 
 def straggling_share(strategies: Strategies) -> Array:
-    """Return the share of a step that all wait for the slowest, more with each doubling of nodes:
-    the largest of n normal deviations grows about as the logarithm of n."""
+    """Return the share of a step spent waiting for the slowest node. It grows with each doubling of
+    nodes, since the maximum of n normal deviations grows about as the logarithm of n."""
     nodes = strategies.columns["world_size"] / strategies.machine.gpus_per_node
     return strategies.parameters.straggling * np.log2(np.maximum(nodes, 1.0))

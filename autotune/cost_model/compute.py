@@ -1,4 +1,5 @@
-"""Time of computation: one layer and one micro-batch, forward, unless a function says otherwise."""
+"""Time of computation, for one layer and one micro-batch, forward, unless a function says
+otherwise."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from autotune.cost_model.parameters import Constant
 from autotune.cost_model.strategies import Strategies
 
 TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.96), (64.0, 64.0, 0.75))
-"""Rows, columns and relative rate of the tiles that a GEMM may be cut into; two of the small ones
-share a compute unit."""
+"""Rows, columns and relative rate of GEMM tiles; two of the small ones share a compute unit."""
 
 SMALL_TILE = 8192.0
-"""Elements of a tile from which on it has a compute unit of its own."""
+"""Minimum elements of a tile that occupies a compute unit of its own."""
 
 FLASH_BACKWARD = 2.5
-"""Five products in FlashAttention's backward pass against two forward (Dao 2023, section 2.3.2)."""
+"""FlashAttention's backward pass has five products, its forward pass two (Dao 2023, section
+2.3.2)."""
 
 FLASH_DEPTH = 32.0
-"""Head dimension at which a flash kernel reaches half of its rate; 128 is what it is quoted for."""
+"""Head dimension at which a flash kernel reaches half of its rate; the rate is quoted for 128."""
 
 
 def gemm_time_s(
@@ -35,14 +36,13 @@ def gemm_time_s(
     groups: float | Array = 1.0,
     flops: Constant | None = None,
 ) -> Array:
-    """Return the time of `groups` products of `M x K` by `K x N` in one kernel: `max(2MNK / (peak x
-    efficiency), bytes / bandwidth)` of all.
+    """Return seconds of `groups` products of `M x K` by `K x N` in one kernel: `max(2MNK / (peak x
+    efficiency), bytes / bandwidth)` in total.
 
-    The sizes may have more axes in front, of products that are worked out together.
+    The sizes may have leading axes, for products that are computed together.
 
     Args:
-        flops: operations a second that large products reach; those of the strategies' precision
-            where not given.
+        flops: FLOP/s that large products reach; that of the strategies' precision by default.
     """
     products = groups * rows * columns * depth
     best = strategies.gemm_flops if flops is None else flops
@@ -60,7 +60,7 @@ def gemm_efficiency(
     *,
     groups: float | Array = 1.0,
 ) -> Array:
-    """Return the share of the best rate: less for a short inner dimension, a partial wave, an odd
+    """Return the efficiency: lower for a short inner dimension, a partial wave, or an unaligned
     width."""
     units = strategies.parameters.compute_units
     saturation = depth / (depth + strategies.parameters.gemm_depth * strategies.elements_at_once)
@@ -69,8 +69,8 @@ def gemm_efficiency(
 
 
 def alignment(strategies: Strategies, *widths: Array) -> Array:
-    """Return 1 where all widths are multiples of 64, less where one is not, least where not of
-    8."""
+    """Return 1 if all widths are multiples of 64, less if one is not, and least if one is not a
+    multiple of 8."""
     parameters = strategies.parameters
     misaligned, odd = _no_multiple(64, widths), _no_multiple(8, widths)
     rate = np.where(misaligned, parameters.misaligned_gemm, 1.0)
@@ -88,10 +88,10 @@ def wave_efficiency(
     compute_units: float | Array,
     groups: float | Array = 1.0,
 ) -> Array:
-    """Return the share of the compute units' time that goes into results, for the best of TILES.
+    """Return the share of the compute units' time that produces results, for the best of TILES.
 
-    Tiles at the edge are computed whole, and the last wave of tiles holds all units (108 on an
-    A100) for as long as the others.
+    Edge tiles are computed whole, and the last wave of tiles occupies all units (108 on an A100) as
+    long as a full one.
     """
     best = np.zeros(())
     for height, width, rate in TILES:
@@ -111,20 +111,20 @@ def linear_time_s(
     groups: float | Array = 1.0,
     flops: Constant | None = None,
 ) -> tuple[Array, Array]:
-    """Return seconds, forward and backward, of linear layers together.
+    """Return seconds, forward and backward, of several linear layers.
 
-    Backward is two products: the gradient of the input and that of the weight.
+    The backward pass has two products: the gradients of the input and of the weight.
 
     Args:
         layers: inputs and outputs of each on one rank.
-        tokens: of each group; those of the micro-batch where not given.
+        tokens: per group; those of the micro-batch by default.
         groups, flops: as in `gemm_time_s`.
     """
-    # All products at once: of few strategies, their number alone is what costs.
+    # All products at once: for few strategies, the number of NumPy calls dominates.
     tokens = strategies.tokens if tokens is None else tokens
     shapes = (np.shape(size) for layer in layers for size in layer)
     sizes = np.empty((3, len(layers), 1, *np.broadcast_shapes((1,), tokens.shape, *shapes)))
-    # The third axis is that of sets of constants.
+    # The third axis is over sets of constants.
     for place, layer in enumerate(layers):
         sizes[0, place], (sizes[1, place], sizes[2, place]) = tokens, layer
     rows, columns, depth = sizes[[0, 0, 1]], sizes[[2, 1, 2]], sizes[[1, 2, 0]]
@@ -135,21 +135,21 @@ def linear_time_s(
 
 
 def _summed(times: Array) -> Array:
-    """Return the sum of layers, shape (k, n), or (n,) where there is one set of constants."""
+    """Sum over layers; shape (k, n), or (n,) for one set of constants."""
     whole = np.asarray(np.add.reduce(times))
     return np.asarray(whole[0]) if len(whole) == 1 else whole
 
 
 def attention_layers(strategies: Strategies) -> list[tuple[Array, Array]]:
-    """Return inputs and outputs on one rank of query, key and value together, and of the result's
-    projection."""
+    """Return inputs and outputs on one rank of the fused query, key and value projection, and of
+    the output projection."""
     h, t, q = strategies.hidden_size, strategies.tensor_parallel, strategies.query_size
     return [(h, (q + 2.0 * strategies.kv_size) / t), (q / t, h)]
 
 
 def mlp_layers(strategies: Strategies, width: Array) -> list[tuple[Array, Array]]:
-    """Return inputs and outputs on one rank of an MLP's layers (three of them, two in one product,
-    when gated), of which the rank has so much of the inner `width`."""
+    """Return inputs and outputs on one rank of an MLP's layers (three if gated, two of them in one
+    product), for its part of the inner `width`."""
     h = strategies.hidden_size
     return [(h, np.where(strategies.gated, 2.0, 1.0) * width), (width, h)]
 
@@ -164,8 +164,7 @@ def matrix_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Return seconds, forward and backward, of a layer's attention between query and value,
-    projections apart."""
+    """Return seconds, forward and backward, of a layer's attention without projections."""
     fused = flash_attention_time_s(strategies)
     if strategies.flash.all():
         return fused
@@ -177,19 +176,19 @@ def attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def score_pairs(strategies: Strategies) -> Array:
-    """Return `s^2 b / t`: the pairs of tokens that one rank scores for one head of width 1."""
+    """Return `s^2 b / t`, the pairs of tokens that one rank scores per head of width 1."""
     return strategies.tokens * strategies.seq_length / strategies.tensor_parallel
 
 
 def _head_rate(strategies: Strategies) -> Array:
-    """Return the rate of a head's kernels, which pad one that is no multiple of 8."""
+    """Return the rate of a head's kernels, which pad its width to a multiple of 8."""
     misaligned = np.mod(strategies.head_width, 8) != 0
     return np.where(misaligned, strategies.parameters.misaligned_head, 1.0)
 
 
 def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Return seconds of a causal fused kernel: half of the `4 s^2 h b / t` operations, no score
-    matrix in memory."""
+    """Return seconds of a causal fused kernel: half of the `4 s^2 h b / t` operations, without a
+    score matrix in memory."""
     parameters = strategies.parameters
     flash_1 = strategies.flag("flash_1")
     kernel = np.where(flash_1, parameters.flash_1_efficiency, parameters.flash_efficiency)
@@ -202,12 +201,12 @@ def flash_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 WINDOW_TILE = 128.0
-"""Tokens of a tile of a flash kernel: a window is rounded up to whole ones."""
+"""Tokens per tile of a flash kernel; a window is rounded up to whole tiles."""
 
 
 def reached_share(strategies: Strategies) -> Array:
-    """Return the share of the causal half's pairs that a layer reaches, mean over layers: with a
-    window of `w` tokens, `2w/s` of them."""
+    """Return the share of the causal pairs that a layer attends to, mean over layers: with a window
+    of `w` tokens `2w/s`."""
     layers, window = strategies.columns["window_layers"], strategies.columns["attention_window"]
     if not strategies.have("window_layers"):
         return np.ones(())
@@ -217,8 +216,8 @@ def reached_share(strategies: Strategies) -> Array:
 
 
 def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
-    """Return seconds of two batched products over all `s^2` pairs and the passes of softmax and
-    dropout over them."""
+    """Return seconds of two batched products over all `s^2` pairs, and of softmax and dropout over
+    them."""
     parameters, head = strategies.parameters, strategies.head_width
     pairs = score_pairs(strategies)
     rate = strategies.peak_flops * parameters.gemm_efficiency * _head_rate(strategies)
@@ -231,36 +230,36 @@ def plain_attention_time_s(strategies: Strategies) -> tuple[Array, Array]:
 
 
 def norm_passes(strategies: Strategies) -> Array:
-    """Return the elements of `s b h` that norms, biases, dropouts and residuals of a layer move.
+    """Return the memory traffic of a layer's norms, biases, dropouts and residuals, in units of `s
+    b h` elements.
 
-    Two norms read and write (4), two bias-dropout-adds read two and write one and a mask (7): 11.
-    A gated model has neither biases nor dropouts: 7 where norms and residuals are one kernel. Where
-    they are operation after operation, each norm takes 18: to fp32 (3), square (4), mean (2),
-    scaled (4), back to 16 bits (3), weighted (2); with two sums (6) that is 42. All of these are
-    cut by sequence parallelism.
+    Two norms read and write (4), and two bias-dropout-adds read two and write one and a mask (7):
+    11. A gated model has neither biases nor dropouts: 7 if norms and residuals are fused. If not,
+    each norm takes 18: to fp32 (3), square (4), mean (2), scale (4), back to 16 bits (3), weight
+    (2); with two sums (6) that is 42. Sequence parallelism divides all of them.
     """
     gated = np.where(strategies.flag("fused_norm"), 7.0, 42.0)
     return np.where(strategies.gated, gated, 11.0) / strategies.sequence_shards
 
 
 def activation_passes(strategies: Strategies, width: Array) -> Array:
-    """Return the elements of `s b h` that an MLP's activation function moves, of an inner `width`:
-    it reads one and writes one, or reads two and writes one when gated."""
+    """Return the memory traffic of an MLP's activation function of inner `width`, in the same
+    units: one read and one write, or two reads and one write if gated."""
     return np.where(strategies.gated, 3.0, 2.0) * width / strategies.hidden_size
 
 
 LAYOUT_PASSES = 6.0
-"""Elements of the query's width that are moved to lay query, key and value out anew."""
+"""Elements moved per element of the query to rearrange query, key and value."""
 
 
 def streamed_time_s(strategies: Strategies, passes: Array) -> Array:
-    """Return seconds of so many elements of `s b h` through HBM."""
+    """Return seconds of streaming this many times `s b h` elements through HBM."""
     return passes * strategies.hidden_bytes / strategies.memory_bytes_per_s
 
 
 def elementwise_time_s(strategies: Strategies) -> tuple[Array, Array]:
     """Return seconds of norms, biases, dropouts, residuals and the activation function of a layer
-    with a dense MLP: HBM traffic."""
+    with a dense MLP, which are bound by HBM traffic."""
     inner = activation_passes(strategies, strategies.ffn_hidden_size)
     cut = (LAYOUT_PASSES + inner) / strategies.tensor_parallel
     forward = streamed_time_s(strategies, norm_passes(strategies) + cut)
@@ -270,11 +269,12 @@ def elementwise_time_s(strategies: Strategies) -> tuple[Array, Array]:
 def cast_time_s(
     strategies: Strategies, layers: Sequence[tuple[Array, Array]], tokens: Array
 ) -> Array:
-    """Return seconds, forward and backward, of making narrow the inputs of linear layers, and the
-    gradients of their outputs: read, its largest value found, written as it is and transposed.
+    """Return seconds, forward and backward, of casting the inputs of linear layers and the
+    gradients of their outputs to low precision: read, reduced to a maximum, written as is and
+    transposed.
 
     Args:
-        layers: as in `linear_time_s`, for `tokens` in all.
+        layers: as in `linear_time_s`, for `tokens` in total.
     """
     sizes = reduce(np.add, (np.add(inputs, outputs) for inputs, outputs in layers))
     moved = strategies.parameters.cast_bytes * tokens * sizes / strategies.memory_bytes_per_s
@@ -284,8 +284,8 @@ def cast_time_s(
 def recomputation_time_s(
     strategies: Strategies, *, matrix: Array, attention: Array, elementwise: Array
 ) -> Array:
-    """Return a layer's forward seconds again with full checkpointing, its attention's with
-    selective; by operation every second product and what lies between them."""
+    """Return the forward seconds that checkpointing repeats: a whole layer (full), its attention
+    (selective), or every second product and the operations between them (by operation)."""
     whole = matrix + attention + elementwise
     partly = np.where(strategies.selective_checkpointing, attention, 0.0)
     between = np.where(strategies.operation_checkpointing, 0.5 * matrix + elementwise, partly)
@@ -293,33 +293,33 @@ def recomputation_time_s(
 
 
 def embedding_time_s(strategies: Strategies) -> Array:
-    """Return seconds of the first stage: rows gathered, positions added, dropout; the gradient
-    scattered back."""
+    """Return seconds of the first stage: row gather, position add, dropout, and the scatter of the
+    gradient."""
     return 6.0 * strategies.hidden_bytes / strategies.memory_bytes_per_s
 
 
 def logits_time_s(strategies: Strategies) -> Array:
-    """Return seconds of the last stage, forward and backward: the `h x V/t` product and the loss
-    over its result."""
+    """Return seconds of the last stage, forward and backward: the `h x V/t` product and the
+    loss."""
     columns = strategies.padded_vocabulary
     forward, backward = linear_time_s(
         strategies, [(strategies.hidden_size, columns)], flops=strategies.wide_gemm_flops
     )
-    # The loss reads and writes the fp32 logits about three times: maximum, exponential, gradient.
+    # The loss passes about three times over the fp32 logits: maximum, exponential, gradient.
     loss = 24.0 * strategies.tokens * columns / strategies.memory_bytes_per_s
     return forward + backward + loss
 
 
 def host_time_s(strategies: Strategies) -> Array:
-    """Return the least time of one layer's forward, backward and repeated passes: launches by the
-    host."""
+    """Return the minimum time of one layer's forward, backward and recomputation passes, limited by
+    kernel launches on the host."""
     passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
     more = np.where(strategies.tensor_parallel > 1, strategies.parameters.tensor_parallel_host, 0.0)
     return strategies.parameters.host_floor_s * passes * (1.0 + more)
 
 
 def optimizer_time_s(strategies: Strategies, copies: Copies) -> Array:
-    """Return the time of `(6 + 14/d) N` bytes of HBM traffic; nothing is divided without ZeRO."""
+    """Return seconds of `(6 + 14/d) N` bytes of HBM traffic; d is 1 without ZeRO."""
     shards = np.where(strategies.zero_stage >= 1, copies.shards, 1.0)
     rate = strategies.memory_bytes_per_s * strategies.parameters.optimizer_efficiency
     return (6.0 + 14.0 / shards) * copies.parameters / rate

@@ -1,4 +1,4 @@
-"""Energy of training: what the GPUs draw, and the hosts beside them."""
+"""Energy of training: GPUs and hosts."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ DRAW: Mapping[str, float] = {
     "pipeline_bubble": 0.5,
     "stragglers": 0.5,
 }
-"""How far a GPU goes from idle to its cap in each part of a step: matrix products run into the cap,
-kernels that wait for memory come near, and collectives keep links and memory busy. Whoever waits
-for another GPU does so in a kernel that asks again and again, at full clock; only who waits for the
-host idles. Estimates from general knowledge, on which calibration puts a factor."""
+"""Power of a GPU in each part of a step, from 0 (idle) to 1 (its cap). Matrix products run into the
+cap, memory-bound kernels come near it, and collectives keep links and memory busy. Waiting for
+another GPU is a polling kernel at full clock; only waiting for the host leaves a GPU idle. Typical
+values, with a factor that calibration fits."""
 
 
 def gpu_energy_joule(
     machine: Machine, *, num_nodes: Array, time_parts_s: Mapping[str, Array]
 ) -> Array | None:
-    """Return what the GPUs alone draw in one step, as a sensor of theirs would tell, shape (n,);
-    None where their power is not known.
+    """Return the energy of the GPUs in one step as their sensors report it, in joules, shape (n,);
+    None if their power figures are unknown.
 
-    `T n (P_idle + (P_cap - P_idle) u)` over n GPUs, where u is the share of the way from idle to
-    capped power, mean over the step.
+    `T n (P_idle + (P_cap - P_idle) u)` over n GPUs, where u is the mean position between idle and
+    capped power over the step.
     """
     seconds = total(time_parts_s)
     watt = _gpu_watt(machine, _utilisation(time_parts_s))
@@ -52,11 +52,11 @@ def iteration_energy_joule(
     time_parts_s: Mapping[str, Array],
     power_factor: float = 1.0,
 ) -> Array | None:
-    """Return the energy of one step on all nodes, GPUs and hosts, shape (n,); None where no power
-    is known.
+    """Return the energy of one step on all nodes, GPUs and hosts, in joules, shape (n,); None if
+    power figures are unknown.
 
     Args:
-        power_factor: on what the GPUs draw.
+        power_factor: factor on the power of the GPUs.
     """
     joule = gpu_energy_joule(machine, num_nodes=num_nodes, time_parts_s=time_parts_s)
     if joule is None or machine.host_watt is None:
@@ -65,7 +65,7 @@ def iteration_energy_joule(
 
 
 def _utilisation(time_parts_s: Mapping[str, Array]) -> Array:
-    """Return the share of the way from idle to capped power, mean over a step, shape (n,)."""
+    """Return the mean position between idle and capped power over a step, shape (n,)."""
     drawing = total(
         {part: DRAW[part] * time_parts_s[part] for part in DRAW if part in time_parts_s}
     )

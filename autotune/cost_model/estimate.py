@@ -1,4 +1,4 @@
-"""The estimate: step time and memory of a whole lattice at once."""
+"""Estimate step time and memory of a whole lattice at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 
 BLOCK = 8192
-"""Rows that are estimated at a time: their columns stay in a core's cache."""
+"""Rows estimated at a time: their columns fit into a core's cache."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,11 +28,11 @@ class Estimate:
     """Predicted cost of n strategies; arrays have shape (n,).
 
     Attributes:
-        iteration_time_s: seconds of one optimizer step; `time_parts_s` add up to it.
-        memory_gib: of the fullest rank, GiB; `memory_parts_gib` add up to it.
-        memory_limit_gib: what of one GPU's memory can be used, GiB.
+        iteration_time_s: seconds of one optimizer step; the sum of `time_parts_s`.
+        memory_gib: memory of the fullest rank in GiB; the sum of `memory_parts_gib`.
+        memory_limit_gib: usable memory of one GPU in GiB.
         fits: whether `memory_gib` is within the limit.
-        machine, num_nodes: where they run, and on how many nodes each.
+        machine, num_nodes: the machine, and each strategy's number of nodes.
     """
 
     iteration_time_s: Array
@@ -46,17 +46,18 @@ class Estimate:
 
     @cached_property
     def energy_joule(self) -> Array | None:
-        """Of one optimizer step on all nodes; None where the machine's power is not known."""
+        """Joules of one optimizer step on all nodes; None if the machine's power figures are
+        unknown."""
         return iteration_energy_joule(
             self.machine, num_nodes=self.num_nodes, time_parts_s=self.time_parts_s
         )
 
     def limit_leaving(self, headroom_gib: float) -> float:
-        """Return what a strategy may need of one GPU's memory to fit and leave this much, GiB."""
+        """Return the memory limit in GiB that leaves this headroom on a GPU."""
         return min(self.memory_limit_gib, self.machine.memory_gib - headroom_gib)
 
     def leaves(self, headroom_gib: float) -> Mask:
-        """Return whether each strategy fits and leaves this much memory, shape (n,)."""
+        """Return whether each strategy fits with this headroom, shape (n,)."""
         return np.asarray(self.memory_gib <= self.limit_leaving(headroom_gib))
 
 
@@ -67,12 +68,12 @@ def estimate(
     *,
     parameters: Parameters | None = None,
 ) -> Estimate:
-    """Estimate step time and memory of every strategy of `lattice`, without a loop over them.
+    """Estimate step time and memory of every strategy of `lattice`, vectorised.
 
-    Strategies are taken to be legal; what no rule allows gets some figure, never an error.
+    Strategies should be legal; an illegal one gets a meaningless number, never an error.
 
     Args:
-        parameters: constants of the machine; general knowledge of its kind where not given.
+        parameters: constants of the machine; its defaults if not given.
     """
     constants = parameters or Parameters.default(machine)
     strategies = Strategies(Columns.of(transformer, lattice), machine, constants)
@@ -92,11 +93,11 @@ def estimate(
 
 
 def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the parts of time (s) and of memory (GiB) of strategies of one model, each of shape
-    (n,).
+    """Return the parts of time (s) and of memory (GiB) for strategies of one model, shape (n,)
+    each.
 
-    What a micro-batch takes and keeps is worked out once for all strategies that share it: most
-    differ in stages, accumulation or nodes alone.
+    The cost of a micro-batch is computed once for all strategies that share it, since most differ
+    only in stages, accumulation or nodes.
     """
     first, which = sharing_micro_batch(strategies)
     sharing = strategies.take(first)

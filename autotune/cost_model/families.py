@@ -1,4 +1,4 @@
-"""What is known of each kind of GPU, where it differs from the generic one."""
+"""Constants of each kind of GPU that differ from the generic ones."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BLACKWELL = {"compute_units": 148, "gemm_depth": 150, "flash_efficiency": 0.57}
 FAMILIES: Mapping[str, Mapping[str, float]] = {
     # Blackwell: the best of all shapes is 1745 of 2250 for B200 and 1822 of 2500 for GB200
     # (ml-engineering); training runs into the power cap, which is 1.4 kW for GB300 and 1.2 for
-    # GB200. A unit multiplies five times as fast as an A100's, beside stores of the same speed, so
-    # that a tile's ends weigh more. cuDNN's attention reaches about 0.65 of the peak forward and
-    # 0.55 backward.
+    # GB200. A compute unit is five times as fast as an A100's while stores have the same speed, so
+    # partial tiles cost more. cuDNN's attention reaches about 0.65 of the peak forward and 0.55
+    # backward.
     "gb300": {"gemm_efficiency": 0.71, **_BLACKWELL},
     "gb200": {"gemm_efficiency": 0.63, **_BLACKWELL},
     "b300": {"gemm_efficiency": 0.67, **_BLACKWELL},
     "b200": {"gemm_efficiency": 0.66, **_BLACKWELL},
-    # MI250X: rocBLAS reaches half to 0.6 of 191.5 in training, where power caps the clock; several
-    # rings share a node's links, of which machines name the slowest. The ramp is that of the
-    # Frontier study: at three to eight times the GPUs and the same batch 1T and 175B lose 13 and
-    # 10 %, of which full speed in the ramp explains 3, and with the batch they lose nothing. So it
-    # is once in a step and the same for any number of replicas; why, the study does not say.
+    # MI250X: rocBLAS reaches 0.5 to 0.6 of 191.5 in training, where power caps the clock; several
+    # rings share a node's links, and machine files state the slowest. The ramp is from the Frontier
+    # study: at three to eight times the GPUs and the same batch, 1T and 175B lose 13 and 10 %, of
+    # which full speed in the ramp explains 3, and with a batch that grows they lose nothing. The
+    # loss therefore occurs once per step, for any number of replicas; the study does not say why.
     "mi250": {
         **_CDNA_2,
         "compute_units": 110,
@@ -43,12 +43,12 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
     },
     # MI300X: the best of all shapes is 668 of 1307 (ml-engineering, accelerator benchmarks).
     "mi300": _CDNA_3,
-    # The same chip as an MI300X; CDNA 4, of which no logs are known here, is taken to be like it.
+    # The same chip as an MI300X; CDNA 4 is assumed to be similar, as no logs are known.
     "mi325": _CDNA_3,
     "mi35": {**_CDNA_3, "compute_units": 256},
-    # One GCD of an MI250X, on a card of its own.
+    # One GCD of an MI250X, as a separate card.
     "mi210": {**_CDNA_2, "compute_units": 104},
-    # V100: cuBLAS comes near 100 of 125, in training less (one GPU under Megatron-LM reaches 39
+    # V100: cuBLAS approaches 100 of 125, less in training (one GPU under Megatron-LM reaches 39
     # overall; Shoeybi et al. 2019, section 5.1); no FlashAttention-2.
     "v100": {
         "gemm_efficiency": 0.55,
@@ -56,14 +56,14 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
         "flash_efficiency": 0.3,
         "fp32_rate": 0.125,
     },
-    # A100: the best of all shapes is 271 of 312 (ml-engineering); shapes of training less.
+    # A100: the best of all shapes is 271 of 312 (ml-engineering); shapes of training reach less.
     "a100": {"gemm_efficiency": 0.77, "compute_units": 108, "flash_efficiency": 0.5},
     "a800": {"gemm_efficiency": 0.77, "compute_units": 108, "flash_efficiency": 0.5},
     # H100, H200, GH200: the best of all shapes is 795 of 989 (ml-engineering), and training runs
-    # into the power cap; FlashAttention-2 was made for the A100.
+    # into the power cap; FlashAttention-2 was written for the A100.
     "h100": {"gemm_efficiency": 0.65, **_HOPPER},
     "h200": {"gemm_efficiency": 0.65, **_HOPPER},
-    # A tile of PVC: training logs of ALCF give 50 to 99 of a nominal 419 overall.
+    # One tile of a PVC: training logs of ALCF show 50 to 99 of a nominal 419 overall.
     "1550": {
         "gemm_efficiency": 0.45,
         "compute_units": 64,
@@ -71,25 +71,25 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
         "inter_node_efficiency": 0.3,
     },
 }
-"""Constants that differ from the generic GPU's, by a part of the GPU's name in lower case."""
+"""Part of the GPU's name in lower case -> constants that differ from the generic GPU's."""
 
 SPREADS: Mapping[str, Mapping[str, float]] = {
-    # The ramp rests on two scaling figures of one study. Were it believed much less than this, one
-    # trial of a short pipeline would move it far.
+    # The ramp is based on two scaling results of one study. With a wider prior, one trial of a
+    # short pipeline would change it too much.
     "mi250": {"pipeline_ramp": 0.2},
 }
-"""Standard deviations of the logarithm of constants that are taken from little, where they are not
-those of `Parameters`."""
+"""Standard deviations of the logarithm of constants with little evidence, where they differ from
+those in `Parameters`."""
 
 TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
-    # NVIDIA's own programs choose kernels, fusions and NCCL settings for its GPUs: published times
-    # of Megatron-LM and NeMo are shorter than those that the constants above give.
+    # NVIDIA's own programs tune kernels, fusions and NCCL settings for its GPUs: published times of
+    # Megatron-LM and NeMo are shorter than the constants above predict.
     "vendor": {
         "gemm_efficiency": 1.05,
         "intra_node_efficiency": 1.22,
         "inter_node_efficiency": 1.22,
-        # Their loss over a cut vocabulary works in place on one fp32 copy beside the 16-bit logits,
-        # and of a score they keep what Korthikanti et al. count.
+        # Their vocabulary-parallel loss works in place on one fp32 copy besides the 16-bit logits,
+        # and of a score they store what Korthikanti et al. count.
         "logits_bytes": 6.0 / 12.0,
         "score_bytes": 5.0 / 6.0,
         "data_parallel_efficiency": 1.5,
@@ -103,20 +103,20 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         "inter_node_efficiency": 0.67,
     },
 }
-"""Factors on constants by how far a program is tuned, from ten published stacks together."""
+"""Factors on constants by how well a program is tuned, fitted jointly to ten published stacks."""
 
 VENDOR_KERNELS: Mapping[str, Mapping[str, float]] = {
-    # cuDNN's attention, which Transformer Engine takes on Hopper: 600 of 989 TFLOP/s forward with
-    # heads of 128 and 550 backward (Shah et al. 2024, 'FlashAttention-3', figures 5 and 6).
+    # cuDNN's attention, which Transformer Engine uses on Hopper: 600 of 989 TFLOP/s forward with
+    # heads of 128, and 550 backward (Shah et al. 2024, 'FlashAttention-3', figures 5 and 6).
     "h100": {"flash_efficiency": 0.57},
     "h200": {"flash_efficiency": 0.57},
 }
-"""Constants of programs that are tuned by their vendor, by a part of the GPU's name: kernels that
-other programs do not have."""
+"""Part of the GPU's name -> constants of vendor-tuned programs, whose kernels other programs do not
+have."""
 
 CPU: Mapping[str, float] = {
-    # One rank is one process on a core or two: no launch queue, no device context, and its limit
-    # counts only what lies above the process's own baseline: gloo's buffers and thread stacks.
+    # A rank is one process on a core or two: no launch queue and no device context. Its memory
+    # limit counts only memory above the process's own baseline: gloo's buffers and thread stacks.
     "gemm_efficiency": 0.7,
     "compute_units": 1,
     "nominal_tflops": 0.05,  # one core with 8-wide fp32 multiply-add at about 3 GHz
@@ -134,7 +134,7 @@ CPU: Mapping[str, float] = {
     "context_gib": 0.02,
     "communicator_gib": 0.0,
     "logits_bytes": 16,  # all in fp32: logits, their softmax and both gradients
-    "fragmentation": 0.25,  # malloc keeps no pool of blocks to use again, as a GPU's allocator does
+    "fragmentation": 0.25,  # malloc has no caching pool like a GPU's allocator
     "usable_memory": 1.0,
 }
 """Constants of a rank that is a process on a CPU."""

@@ -1,5 +1,5 @@
-"""Time of layers with a mixture of experts, multi-head latent attention or a Mamba-2 block: one
-micro-batch, forward and backward, in seconds."""
+"""Time of layers with a mixture of experts, multi-head latent attention or a Mamba-2 block, in
+seconds per micro-batch, forward and backward."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from autotune.cost_model.communication import all_to_all_time_s
 from autotune.cost_model.strategies import Strategies
 
 ROUTER_BYTES = 32.0
-"""Memory traffic for each token and expert: logits, softmax, the top k and their map, in fp32."""
+"""Bytes of memory traffic per token and expert: logits, softmax, the top k and their map, in
+fp32."""
 
 PADDED = 64.0
-"""Tokens of an expert are padded to a multiple of this: its products are aligned."""
+"""Each expert's tokens are padded to a multiple of this, to align its products."""
 
 SCAN_FLOPS = 7.0
-"""Operations of a Mamba-2 scan for each token, channel and state, as Megatron-LM counts them."""
+"""FLOPs of a Mamba-2 scan per token, channel and state, as Megatron-LM counts them."""
 
 SCAN_PASSES = 12.0
-"""Reads and writes of the inner width around convolution, scan and gate, states in fp32 among
-them."""
+"""Reads and writes of the inner width around convolution, scan and gate, including states in
+fp32."""
 
 SCAN_RATE = 0.12
-"""Of the rate of matrix products, what the scan's small ones (chunks of 128 to 256 tokens)
-reach."""
+"""Rate of the scan's small products (chunks of 128 to 256 tokens), relative to large matrix
+products."""
 
 Pass = tuple[Array, Array]
 """Seconds forward and backward."""
@@ -36,12 +37,12 @@ Pass = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """A block of a layer.
+    """Time of one block of a layer.
 
     Attributes:
         matrix, attention, experts, elementwise, all_to_all: seconds of its parts, forward and
             backward.
-        repeated: forward seconds that are spent again for modules that are recomputed.
+        repeated: forward seconds repeated for recomputed modules.
     """
 
     matrix: Pass
@@ -78,7 +79,7 @@ def _sum(times: object) -> Array:
 
 
 def attention_block(strategies: Strategies) -> LayerTimes:
-    """Return attention with its projections and norm."""
+    """Return the time of attention with its projections and norm."""
     sizes = compute.attention_layers(strategies)
     tokens = strategies.tokens
     matrix = compute.linear_time_s(strategies, sizes)
@@ -93,7 +94,7 @@ def attention_block(strategies: Strategies) -> LayerTimes:
         moved = compute.cast_time_s(strategies, down, strategies.rank_tokens)
         moved = moved + compute.cast_time_s(strategies, up, tokens)
         cast = np.where(latent, moved, cast)
-        # The result's projection, the last of them, is not repeated.
+        # The output projection, which is last, is not repeated.
         again = compute.linear_time_s(strategies, up[:-1])[0]
         expanded = np.where(latent & strategies.flag("recompute_mla_up_proj"), again, 0.0)
     passes = compute.LAYOUT_PASSES * strategies.score_width / strategies.hidden_size
@@ -113,9 +114,9 @@ def attention_block(strategies: Strategies) -> LayerTimes:
 def _latent_layers(
     strategies: Strategies,
 ) -> tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]]:
-    """Return inputs and outputs of latent attention's projections to its ranks, which are whole on
-    every GPU and done for a GPU's own tokens, and of those from them, which TP cuts (DeepSeek-V2,
-    arXiv 2405.04434, section 2.1)."""
+    """Return inputs and outputs of latent attention's down-projections, which every GPU computes in
+    full for its own tokens, and of its up-projections, which TP shards (DeepSeek-V2, arXiv
+    2405.04434, section 2.1)."""
     columns, h, t = strategies.columns, strategies.hidden_size, strategies.tensor_parallel
     heads, rope = columns["num_attention_heads"], columns["rope_head_dim"]
     query, rank = columns["q_rank"], np.maximum(columns["kv_rank"], 1.0)
@@ -130,7 +131,7 @@ def _latent_layers(
 
 
 def dense_block(strategies: Strategies) -> LayerTimes:
-    """Return a dense MLP with its norm."""
+    """Return the time of a dense MLP with its norm."""
     width = strategies.ffn_hidden_size / strategies.tensor_parallel
     return _mlp_block(strategies, width, repeated="recompute_mlp")
 
@@ -151,7 +152,7 @@ def _mlp_block(strategies: Strategies, width: Array, *, repeated: str) -> LayerT
 
 
 def _norm(strategies: Strategies) -> Array:
-    """Return forward seconds of one of a layer's two norms, with its residual."""
+    """Return the forward seconds of one of a layer's two norms, with its residual."""
     return compute.streamed_time_s(strategies, compute.norm_passes(strategies) / 2.0)
 
 
@@ -160,13 +161,13 @@ def _repeated_norm(strategies: Strategies, norm: Array) -> Array:
 
 
 def expert_block(strategies: Strategies) -> LayerTimes:
-    """Return a mixture of experts with its norm: the router, tokens sent to their experts and back,
-    one kernel for the products of all experts of a rank, and the shared experts.
+    """Return the time of a mixture of experts with its norm: router, dispatch and combine, one
+    grouped kernel for all experts of a rank, and the shared experts.
 
-    Each rank receives `R = Ts k` routed tokens, times ETP, which all its `E / EP` experts share.
-    The products' efficiency falls with the tokens of one expert, `R EP / E`, as with any short side
-    of a product. It is that of an even share, whatever the load of the slowest rank: tokens are
-    padded to whole tiles, and the time would jump with the load.
+    Each rank receives `R = Ts k` routed tokens, times ETP, shared by its `E / EP` experts. The
+    efficiency of the products falls with the tokens per expert, `R EP / E`. It is computed for an
+    even load, whatever the load of the slowest rank, because tokens are padded to whole tiles and
+    the time would jump with the load.
     """
     columns, parameters, h = strategies.columns, strategies.parameters, strategies.hidden_size
     etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
@@ -212,8 +213,8 @@ def expert_block(strategies: Strategies) -> LayerTimes:
 
 
 def mamba_block(strategies: Strategies) -> LayerTimes:
-    """Return a Mamba-2 block: its projections, its scan, which is linear in the sequence, and its
-    norm."""
+    """Return the time of a Mamba-2 block: its projections, its scan, which is linear in the
+    sequence length, and its norm."""
     columns, t = strategies.columns, strategies.tensor_parallel
     inner = np.maximum(columns["mamba_inner_size"], 1.0) / t
     sizes = [
@@ -236,7 +237,7 @@ def mamba_block(strategies: Strategies) -> LayerTimes:
 
 
 def mean_block(strategies: Strategies) -> LayerTimes:
-    """Return the mean layer: each kind of block by its share of the layers."""
+    """Return the mean over layers: each kind of block weighted by its share."""
     blocks: list[tuple[Array, LayerTimes]] = [
         (strategies.attention_share, attention_block(strategies)),
         (strategies.dense_share, dense_block(strategies)),

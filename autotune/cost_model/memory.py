@@ -1,4 +1,4 @@
-"""Memory of the fullest rank, part by part, in bytes."""
+"""Memory of the fullest rank by part, in bytes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from autotune.cost_model.states import (
 from autotune.cost_model.strategies import GIB, Strategies, total
 
 MOST_ENDS = 2
-"""Stages of a pipeline that has none between its first and its last."""
+"""Maximum number of stages of a pipeline without a middle stage."""
 
 
 def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) -> Array:
-    """Return the micro-batches that a stage keeps at once.
+    """Return the number of micro-batches whose activations a stage holds at once.
 
-    Stage i of p keeps `min(m, p - i)`, interleaved `(2 (p - 1 - i) + (v - 1) p + 1) / v`: warm-up
-    and one more, each of a v-th of the layers; that is `p (1 + (p - 1)/(p v))` on the first
-    (Korthikanti et al. 2022, section 4.2.3).
+    Stage i of p holds `min(m, p - i)`, or with interleaving `(2 (p - 1 - i) + (v - 1) p + 1) / v`:
+    the warm-up and one more, each with 1/v of the layers; on the first stage that is `p (1 + (p -
+    1)/(p v))` (Korthikanti et al. 2022, section 4.2.3).
     """
     if last and first:
         return np.ones(())
@@ -42,12 +42,12 @@ def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) 
 
 @dataclass(frozen=True)
 class StageTerms:
-    """Bytes that stages are put together from.
+    """Terms of a stage's memory, in bytes.
 
     Attributes:
-        kept: of one micro-batch.
-        states: for each parameter of a rank but the routed experts'.
-        expert_states: for each parameter of those; None for models without.
+        kept: activations of one micro-batch.
+        states: per parameter of a rank, without routed experts.
+        expert_states: per parameter of routed experts; None for models without.
         gathered, context: of any stage.
     """
 
@@ -73,11 +73,11 @@ class StageTerms:
 def stage_memory(
     strategies: Strategies, terms: StageTerms, *, first: bool, last: bool
 ) -> dict[str, Array]:
-    """Return all parts of one rank of a stage, bytes, named as in `Estimate.memory_parts_gib`; of
-    experts only for models that have them.
+    """Return the memory of one rank of a stage by part, in bytes, keyed as
+    `Estimate.memory_parts_gib`; models without experts have no parts for them.
 
-    The peak is at the start of the backward pass: what is kept, and the logits or the layer that is
-    recomputed, whichever is more.
+    The peak is at the start of the backward pass: the activations, and the logits or the recomputed
+    layer, whichever is larger.
     """
     n = stage_parameters(strategies, first=first, last=last)
     logits = terms.kept.logits if last else np.zeros(())
@@ -119,8 +119,7 @@ def _activations(
 
 
 def context_memory(strategies: Strategies) -> Array:
-    """Return what the framework takes before anything is trained: context, and communicators in
-    use."""
+    """Return the framework's memory before training: context, and communicators in use."""
     parameters = strategies.parameters
     communicators = (
         (strategies.tensor_parallel > 1).astype(np.float64)
@@ -131,14 +130,14 @@ def context_memory(strategies: Strategies) -> Array:
 
 
 def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[str, Array]:
-    """Return the parts of the fullest stage: without a pipeline the one, else the first, the second
-    or the last one.
+    """Return the parts of the fullest stage: the only one, or the first, the second or the last.
 
-    The first has the most micro-batches in flight, the last the logits; those between hold less
-    than the first, but for the second where the first has the layers without experts.
+    The first stage has the most micro-batches in flight, the last one the logits. Stages between
+    hold less than the first, except that the second may hold more if the first has the layers
+    without experts.
 
     Args:
-        kept: of each strategy's micro-batches, where they were worked out before.
+        kept: activations of each strategy's micro-batches, if already computed.
     """
     terms = StageTerms.of(strategies, kept)
     if not strategies.has_pipeline.any():
@@ -157,7 +156,7 @@ def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[
 
 
 def last_stage_parts(strategies: Strategies) -> dict[str, Array]:
-    """Return the parts of the last stage, which a program's last rank tells; of the one stage
+    """Return the parts of the last stage, whose memory some trainers report; of the only stage
     without a pipeline."""
     terms = StageTerms.of(strategies, None)
     last = stage_memory(strategies, terms, first=False, last=True)

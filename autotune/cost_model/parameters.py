@@ -1,8 +1,8 @@
-"""The constants of the cost model: each with its unit, the reason for its value, and how far off it
-may be on a machine and software stack of which nothing has been measured.
+"""Constants of the cost model, each with its unit, its justification, and its uncertainty on a
+machine and software stack without measurements.
 
-The values are general knowledge of hardware and libraries, checked against published logs of many
-stacks together; calibration moves them to one machine and stack.
+The values are typical of hardware and libraries and checked against published logs of many stacks
+together; calibration fits them to one machine and stack.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from search_spaces.machine import Machine
 from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 
 Constant = float | NDArray[np.float64]
-"""A number, or shape (k, 1) for k sets of constants that are estimated at once."""
+"""A number, or shape (k, 1) for k sets of constants estimated at once."""
 
 PERTURBATION = 0.15
 """Standard deviation of the logarithm of each factor of `perturbed`."""
 
 HIGHEST_FRACTION = 0.98
-"""What a fraction is cut to: no machine exceeds its data sheet."""
+"""Upper bound of a fraction: no machine exceeds its data sheet."""
 
 CPU_BANDWIDTH = 200.0
-"""GB/s that no rank on a CPU reaches and every GPU for training exceeds."""
+"""GB/s; CPU ranks are below, all GPUs for training above."""
 
 
 def constant(
@@ -37,7 +37,7 @@ def constant(
 
     Args:
         spread: standard deviation of its logarithm over machines and stacks; 0 for a fact of the
-            hardware, which nobody calibrates or perturbs.
+            hardware, which is neither calibrated nor perturbed.
         of_memory: whether memory depends on it; time depends on all others.
     """
     metadata = {"unit": unit, "reason": reason, "spread": spread, "of_memory": of_memory}
@@ -46,7 +46,8 @@ def constant(
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Constants of one machine and software stack; unit "fraction" lies between 0 and 1."""
+    """Constants of one machine and software stack; those with unit "fraction" lie between 0 and
+    1."""
 
     gemm_efficiency: Constant = constant(
         0.65,
@@ -313,7 +314,7 @@ class Parameters:
         reason="of the device's memory; all predictions leave the rest, for nearer to full the "
         "allocator thrashes or fails",
     )
-    # Constants that came later stand last, so that a seed of `perturbed` means the same machine.
+    # Later constants are appended, so that a seed of `perturbed` keeps its meaning.
     fp4_gain: Constant = constant(
         0.7,
         unit="fraction",
@@ -399,16 +400,16 @@ class Parameters:
     )
 
     def usable_gib(self, machine: Machine) -> float:
-        """Return what of one GPU's memory a peak may take: all but the headroom that
-        `usable_memory` leaves. Every statement about fitting rests on this limit."""
+        """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.
+        Every statement about fitting uses this limit."""
         return machine.memory_gib * float(self.usable_memory)
 
     @classmethod
     def default(
         cls, machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
     ) -> Parameters:
-        """Return the general knowledge of the machine's kind of GPU, found by its name, and of
-        programs that are tuned so far and keep such states."""
+        """Return the default constants for a GPU of this name, and for trainers with this tuning
+        and these states."""
         widths = {name: width for name, width in vars(states).items() if width is not None}
         if "gradient_bytes" in widths:
             widths["full_gradient_bytes"] = widths["gradient_bytes"]
@@ -429,7 +430,7 @@ class Parameters:
 
 
 def prior_spread(machine: Machine, name: str) -> float:
-    """Return the standard deviation of the logarithm of a constant, before anything is measured."""
+    """Return the prior standard deviation of the logarithm of a constant."""
     gpu = machine.gpu.casefold()
     known = (spreads for key, spreads in SPREADS.items() if key in gpu and not is_cpu(machine))
     spread = next(known, {}).get(name)
@@ -439,17 +440,17 @@ def prior_spread(machine: Machine, name: str) -> float:
 
 
 def is_cpu(machine: Machine) -> bool:
-    """Return whether ranks are processes on a CPU: no published peak and no GPU's memory
+    """Return whether ranks are processes on a CPU: no published peak and no GPU memory
     bandwidth."""
     return machine.peak_tflops is None and machine.memory_bandwidth_gb_per_s < CPU_BANDWIDTH
 
 
 def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
-    """Return the constants of another plausible machine: each constant times its own log-normal
+    """Return the constants of another plausible machine: each multiplied by its own log-normal
     factor of about 15 %.
 
-    The same seed gives the same machine. Fractions stay below 1, facts of the hardware as they are.
-    Factors are drawn in the order of the fields, so that a constant that is new belongs at the end.
+    Deterministic in the seed. Fractions stay below 1, and facts of the hardware are unchanged.
+    Factors are drawn in the order of the fields, so new constants must be appended.
     """
     generator = np.random.default_rng(seed)
     changed: dict[str, float] = {}
@@ -458,7 +459,7 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
         value = float(getattr(parameters, constant_field.name))
         if not constant_field.metadata["spread"]:
             continue
-        # A constant at or above the cut (a CPU's 1.0) keeps its own value as the highest.
+        # A constant at or above the bound (a CPU's 1.0) has its own value as upper bound.
         changed[constant_field.name] = min(
             value * factor, max(value, _highest(constant_field.name))
         )
@@ -466,6 +467,6 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
 
 
 def _highest(name: str) -> float:
-    """Return what a constant is cut to: fractions stay below 1."""
+    """Return the upper bound of a constant."""
     unit = Parameters.__dataclass_fields__[name].metadata["unit"]
     return HIGHEST_FRACTION if unit == "fraction" else np.inf

@@ -11,15 +11,15 @@ from autotune.cost_model.columns import Array
 from autotune.cost_model.strategies import Strategies
 
 FULL_GRADIENT_BYTES = 4.0
-"""Of a gradient that no ZeRO stage touches: accumulated in fp32."""
+"""Bytes of a gradient without ZeRO, accumulated in fp32."""
 
 GATHERED_BYTES = 4.0
-"""For each parameter of the largest layer under ZeRO-3: its gathered weight and gradient."""
+"""Bytes per parameter of the largest layer under ZeRO-3: its gathered weight and gradient."""
 
 
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes for each parameter of a rank, one entry for each strategy (or none: shape ())."""
+    """Bytes per parameter of a rank, one entry per strategy (or shape ())."""
 
     parameters: Array
     gradients: Array
@@ -42,20 +42,21 @@ def state_bytes_per_parameter(
     weight_bytes: ArrayLike | None = None,
     gathered: ArrayLike = False,
 ) -> StateBytes:
-    """Mixed-precision Adam: 6 bytes of parameters, 4 of gradients and 8 of optimizer states.
+    """Return bytes per parameter; for mixed-precision Adam 6 of parameters, 4 of gradients and 8 of
+    optimizer states.
 
-    Parameters are a 16-bit weight and its fp32 master; gradients are accumulated in fp32; Adam
-    keeps two fp32 moments (Rajbhandari et al. 2020, section 3.1, with fp32 gradients; the study's
-    memory table). In fp32 (`element_bytes` 4) the weight is its own master. ZeRO divides over its
-    `shards`: stage 1 master and moments, stage 2 also gradients, stage 3 also weights.
+    Parameters are a 16-bit weight and its fp32 master; gradients are accumulated in fp32; Adam has
+    two fp32 moments (Rajbhandari et al. 2020, section 3.1, with fp32 gradients; the study's memory
+    table). In fp32 (`element_bytes` 4) the weight is its own master. ZeRO divides by `shards`:
+    master and moments from stage 1, gradients from stage 2, weights from stage 3.
 
     Args:
-        gradient_bytes, full_gradient_bytes: of one gradient in 16-bit training, under ZeRO and
-            without.
+        gradient_bytes, full_gradient_bytes: of one gradient in 16-bit training, with and without
+            ZeRO.
         master_bytes: of a master weight in mixed precision.
         moment_bytes: of each of the two moments.
-        weight_bytes: of a weight; `element_bytes` where not given.
-        gathered: whether stage 3 keeps weights and gradients whole for the length of a step.
+        weight_bytes: of a weight; `element_bytes` by default.
+        gathered: whether stage 3 keeps weights and gradients gathered during a step.
     """
     stage, over = np.asarray(zero_stage), np.asarray(shards)
     width, kept = np.asarray(element_bytes, dtype=np.float64), np.asarray(gathered)
@@ -72,12 +73,12 @@ def state_bytes_per_parameter(
 
 
 def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Array, Array]:
-    """Return the layers of a stage with a dense MLP, and those with experts, those of multi-token
-    prediction among them, which the last stage has.
+    """Return the layers of a stage with a dense MLP, and those with experts, including the layers
+    of multi-token prediction on the last stage.
 
     The first stages have `ceil(L/p)`, the last one `floor(L/p)`. Dense layers come first: they fill
-    the first stage's first part, then the second's; those of a hybrid are mixed. A stage that is
-    neither first nor last is the second one.
+    the first stage, then the second; those of a hybrid are mixed. A stage that is neither first nor
+    last counts as the second.
     """
     whole = strategies.num_layers / strategies.pipeline_parallel
     layers = np.floor(whole) if last and not first else strategies.stage_layers
@@ -95,12 +96,11 @@ def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Ar
 
 
 def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
-    """Return the parameters of one rank of a stage but its routed experts, before ZeRO divides
-    them, shape (n,).
+    """Return the parameters of one rank of a stage before ZeRO, without routed experts, shape (n,).
 
-    Matrices are cut by TP; the first stage holds the embeddings and the last one the output layer,
-    which is a copy of the embedding where the two are tied and a pipeline parts them. Multi-token
-    prediction has a projection `2 h^2` on the last stage, and needs the embedding there.
+    TP shards matrices. The first stage holds the embeddings and the last one the output layer, a
+    copy of the embedding if the two are tied and the pipeline separates them. Multi-token
+    prediction adds a projection `2 h^2` on the last stage, and needs the embedding there.
     """
     h = strategies.hidden_size
     embedding = strategies.padded_vocabulary * h
@@ -127,8 +127,8 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
 
 
 def mixer_parameters(strategies: Strategies) -> Array:
-    """Return the weights of one layer on one rank but for its MLP or experts; in a hybrid the mean
-    of its layers."""
+    """Return the weights of one layer on one rank outside its MLP or experts; the mean over layers
+    of a hybrid."""
     attention = attention_parameters(strategies)
     if not strategies.any_mamba:
         return attention
@@ -139,8 +139,8 @@ def mixer_parameters(strategies: Strategies) -> Array:
 
 
 def attention_parameters(strategies: Strategies) -> Array:
-    """Return the weights of one layer's attention on one rank. Latent attention's projections to
-    its ranks are whole on every rank (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    """Return the weights of one layer's attention on one rank. Latent attention's down-projections
+    are replicated on every rank (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     h, t = strategies.hidden_size, strategies.tensor_parallel
     plain = h * 2.0 * (strategies.query_size + strategies.kv_size) / t
     if not strategies.any_latent:
@@ -161,15 +161,15 @@ def mlp_parameters(strategies: Strategies) -> Array:
 
 
 def unrouted_parameters(strategies: Strategies) -> Array:
-    """Return the weights of one layer's shared experts on one rank, and of its router, which is
-    whole."""
+    """Return the weights on one rank of one layer's shared experts, and of its router, which is
+    replicated."""
     columns, h = strategies.columns, strategies.hidden_size
     shared = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel
     return h * (_matrices(strategies) * shared + columns["num_experts"])
 
 
 def routed_parameters(strategies: Strategies) -> Array:
-    """Return the weights of one layer's routed experts on one rank: cut by EP and by ETP."""
+    """Return the weights of one layer's routed experts on one rank, divided by EP and ETP."""
     columns = strategies.columns
     cut = columns["expert_parallel"] * columns["expert_tensor_parallel"]
     width = columns["num_experts"] * columns["expert_ffn_hidden_size"] / cut
@@ -181,22 +181,22 @@ def _matrices(strategies: Strategies) -> Array:
 
 
 def stage_routed_parameters(strategies: Strategies, *, first: bool, last: bool) -> Array:
-    """Return the parameters of the routed experts of one rank of a stage, before ZeRO divides
-    them."""
+    """Return the parameters of the routed experts of one rank of a stage, before ZeRO."""
     _, expert = stage_layers(strategies, first=first, last=last)
     return expert * routed_parameters(strategies)
 
 
 def vector_parameters(strategies: Strategies) -> Array:
-    """Return the parameters of norms and biases of one layer, which no rank is spared."""
+    """Return the parameters of norms and biases of one layer, which are replicated on every
+    rank."""
     h, f = strategies.hidden_size, strategies.ffn_hidden_size
     biases = strategies.query_size + 2.0 * strategies.kv_size + f
     return np.where(strategies.has_biases, 6.0 * h + biases, strategies.blocks * h)
 
 
 def fullest_stage_parameters(strategies: Strategies) -> Array:
-    """Return the parameters of a rank but its routed experts on the first stage, which no other
-    exceeds but for the positions; of the one stage without a pipeline."""
+    """Return the parameters, without routed experts, of a rank of the first stage, which no other
+    stage exceeds except for positions."""
     whole = stage_parameters(strategies, first=True, last=True)
     first = stage_parameters(strategies, first=True, last=False)
     return np.where(strategies.has_pipeline, first, whole)
@@ -210,11 +210,11 @@ def fullest_routed_parameters(strategies: Strategies) -> Array:
 
 
 def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> StateBytes:
-    """Return bytes for each parameter of a rank, by the strategies' ZeRO stages and precisions.
+    """Return bytes per parameter of a rank, by the strategies' ZeRO stages and precisions.
 
     Args:
-        shards: that ZeRO divides over; those of all parameters but the routed experts' where not
-            given.
+        shards: number of ranks that ZeRO shards over; by default that of the parameters other than
+            routed experts.
     """
     parameters = strategies.parameters
     return state_bytes_per_parameter(
@@ -233,7 +233,7 @@ def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> State
 
 
 def gather_memory(strategies: Strategies) -> Array:
-    """Return what ZeRO-3 gathers: 4 bytes for each parameter of the largest layer or embedding."""
+    """Return the bytes that ZeRO-3 gathers: 4 per parameter of the largest layer or embedding."""
     embedding = strategies.padded_vocabulary * strategies.hidden_size
     gathering = (strategies.zero_stage == 3) & ~strategies.gathered_once
     if not gathering.any():

@@ -1,4 +1,4 @@
-"""Time of one iteration, part by part: 1F1B over the stages, then gradients and optimizer."""
+"""Time of one iteration by part: 1F1B over the stages, then gradients and optimizer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ MICRO_BATCH = (
     "nvfp4",
     *EXPERT_LAYOUT,
 )
-"""What a micro-batch depends on, but for whether there are several stages and nodes."""
+"""Columns that the cost of a micro-batch depends on, besides whether there are several stages and
+nodes."""
 
 CAPTURED = 0.9
-"""Of the host's work, what CUDA graphs of a whole step take over."""
+"""Share of the host's work that CUDA graphs of a whole step remove."""
 
 SHARPNESS = 8.0
-"""Of the step from a layer that waits for the host to one that waits for the GPU: launches run
-ahead of kernels, so that nearly the longer of the two counts."""
+"""Sharpness of the maximum of host time and GPU time of a layer: launches run ahead of kernels, so
+nearly the longer one counts."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class MicroBatch:
     """Seconds of one micro-batch, forward and backward.
 
     Attributes:
-        layer: parts of one layer, by name.
+        layer: part of one layer -> seconds.
         first, last: what the first and the last stage do besides their layers.
-        transfer: what each stage receives from its neighbours.
+        transfer: communication of each stage with its neighbours.
     """
 
     layer: dict[str, Array]
@@ -70,7 +71,7 @@ class MicroBatch:
         return total(self.layer)
 
     def take(self, rows: Rows) -> MicroBatch:
-        """Return the micro-batches that `rows` point at, one for each."""
+        """Return the micro-batches at the indices `rows`."""
         return MicroBatch(
             layer={name: taken(part, rows) for name, part in self.layer.items()},
             first=taken(self.first, rows),
@@ -80,7 +81,8 @@ class MicroBatch:
 
 
 def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
-    """Return a model's strategies by what their micro-batches cost, as `distinct` does."""
+    """Group a model's strategies by the cost of their micro-batches; the result is that of
+    `distinct`."""
     columns = [strategies.columns[name] for name in MICRO_BATCH]
     more = (strategies.has_pipeline, strategies.several_nodes)
     return distinct([*columns, *more], rows=len(strategies.columns))
@@ -88,7 +90,7 @@ def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
 
 def layer_parts(strategies: Strategies) -> dict[str, Array]:
     """Return the parts of one layer and micro-batch, forward and backward, in seconds; `host` is
-    what launches add beyond it. Of a model with layers of several kinds, those of the mean one."""
+    the excess of kernel launches. For a model with several kinds of layers, the mean layer."""
     equal = strategies.of_equal_layers
     parts = _equal_parts(strategies) if equal else _mean_parts(strategies)
     busy, host = total(parts), compute.host_time_s(strategies)
@@ -138,8 +140,8 @@ def _mean_parts(strategies: Strategies) -> dict[str, Array]:
 
 
 def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
-    """Return what the slowest stage does besides its layers: the worse end, or both without a
-    pipeline. Where layers do not divide evenly, stages with an end have fewer of them."""
+    """Return seconds of the slowest stage besides its layers: the worse end, or both without a
+    pipeline. If layers do not divide evenly, end stages have fewer layers."""
     last = last_s(strategies, micro_batch)
     worse = np.maximum(micro_batch.first, last)
     if not strategies.uneven.any():
@@ -152,8 +154,8 @@ def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
 
 
 def last_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
-    """Return seconds of what the last stage does besides its layers: logits, and a layer and logits
-    more for each depth of multi-token prediction."""
+    """Return seconds of the last stage besides its layers: logits, plus a layer and logits for each
+    depth of multi-token prediction."""
     predicting = strategies.columns["mtp_layers"]
     if not strategies.have("mtp_layers"):
         return micro_batch.last
@@ -161,11 +163,12 @@ def last_s(strategies: Strategies, micro_batch: MicroBatch) -> Array:
 
 
 def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: Array) -> Array:
-    """Filling and draining: sum of the stages less the slowest, divided by the virtual stages.
+    """Return seconds of filling and draining the pipeline: the sum of the stages minus the slowest,
+    divided by the virtual stages.
 
-    With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` and
-    this (Narayanan et al. 2021, section 2.2), at the steady rate; `pipeline_ramp` times it where
-    filling and draining are slower.
+    With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` plus
+    this (Narayanan et al. 2021, section 2.2), at the steady rate; `pipeline_ramp` is a factor for
+    slower filling and draining.
     """
     hops = strategies.pipeline_parallel * micro_batch.transfer
     layers = strategies.num_layers * micro_batch.layer_s
@@ -175,11 +178,11 @@ def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: A
 
 
 def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
-    """Exposed traffic of the replicas, with every micro-batch and once in each step, and the
+    """Return exposed traffic of the replicas, with every micro-batch and once per step, and the
     optimizer.
 
-    Traffic hides behind the computation of one micro-batch on the stage that holds most parameters;
-    what is sent once in a step hides behind what the last micro-batch's own traffic leaves of it.
+    Traffic overlaps the computation of one micro-batch on the stage with most parameters; traffic
+    once per step overlaps what the last micro-batch's own traffic leaves of it.
     """
     work = strategies.stage_layers * micro_batch.layer_s
     held = [communication.Copies.unrouted(strategies, fullest_stage_parameters(strategies))]
@@ -211,7 +214,7 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
 
 
 def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
-    """Return all parts of one iteration, seconds: they add up to its time."""
+    """Return the parts of one iteration in seconds; they add up to its time."""
     m = strategies.micro_batches
     layers = m * strategies.stage_layers
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}

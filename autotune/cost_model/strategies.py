@@ -1,4 +1,5 @@
-"""What every term of the cost model takes: columns, machine and constants, and what follows."""
+"""Inputs of every term of the cost model: columns, machine and constants, and quantities derived
+from them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def total(parts: Mapping[str, Array]) -> Array:
     whole, *others = parts.values()
     own = False
     for part in others:
-        # In place as soon as the sum is an array of its own: a new one costs as much as the sum.
+        # In place once the sum is a new array, since allocating one costs as much as the sum.
         fits = own and whole.ndim and part.shape in ((), whole.shape)
         whole = np.add(whole, part, out=whole if fits else None)
         own = True
@@ -35,8 +36,11 @@ def total(parts: Mapping[str, Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Strategies:
-    """Strategies on a machine. Columns have shape (n,), or () where all rows agree; constants are
-    numbers, or columns of shape (k, 1) for k sets of them at once, and then results are (k, n)."""
+    """Strategies on a machine.
+
+    Columns have shape (n,), or () if all rows agree. Constants are numbers, or columns of shape (k,
+    1) for k sets of them, for results of shape (k, n).
+    """
 
     columns: Columns
     machine: Machine
@@ -54,7 +58,7 @@ class Strategies:
 
     @cached_property
     def groups(self) -> ParallelGroups:
-        """How the GPUs of each strategy divide into groups."""
+        """The process groups of each strategy."""
         return ParallelGroups.of(self.columns.__getitem__, world_size=self.columns["world_size"])
 
     @property
@@ -71,17 +75,18 @@ class Strategies:
 
     @cached_property
     def replicas(self) -> Array:
-        """GPUs that hold the same weights before ZeRO: data parallel times context parallel."""
+        """Number of GPUs with the same weights before ZeRO: data parallel times context
+        parallel."""
         return self.columns["data_parallel"] * self.context_parallel
 
     @cached_property
     def zero_shards(self) -> Array:
-        """GPUs that ZeRO divides over: the replicas, or a part of them."""
+        """Number of GPUs that ZeRO shards over: the replicas, or a part of them."""
         return np.clip(self.columns["zero_shard_gpus"], 1.0, self.replicas)
 
     @property
     def micro_batches(self) -> Array:
-        """Micro-batches of one step, which is `gradient_accumulation_steps`."""
+        """Micro-batches per step, `gradient_accumulation_steps`."""
         return self.columns["gradient_accumulation_steps"]
 
     @property
@@ -106,13 +111,13 @@ class Strategies:
 
     @cached_property
     def gathered_once(self) -> Mask:
-        """ZeRO-3 with a pipeline gathers a stage's weights once in a step and keeps them (FSDP's
-        default under pipelines; DeepSpeed refuses the combination)."""
+        """Whether ZeRO-3 with a pipeline gathers a stage's weights once per step and keeps them
+        (FSDP's default under pipelines; DeepSpeed refuses the combination)."""
         return np.asarray((self.zero_stage == 3) & self.has_pipeline)
 
     @cached_property
     def sequence_shards(self) -> Array:
-        """Parts that norms, dropouts and residuals are cut into: TP with sequence parallelism."""
+        """Number of shards of norms, dropouts and residuals: TP with sequence parallelism."""
         return np.where(self.flag("sequence_parallel"), self.tensor_parallel, 1.0)
 
     @cached_property
@@ -137,7 +142,7 @@ class Strategies:
 
     @cached_property
     def has_experts(self) -> Mask:
-        """Whether layers have a mixture of experts in place of the MLP."""
+        """Whether layers have a mixture of experts instead of an MLP."""
         return self.flag("num_experts")
 
     @cached_property
@@ -159,7 +164,7 @@ class Strategies:
 
     @cached_property
     def of_equal_layers(self) -> bool:
-        """Whether all layers are those of GPT or Llama, with nothing of them recomputed apart."""
+        """Whether all layers are those of GPT or Llama, and no module is recomputed alone."""
         return not self.have("num_experts", "kv_rank", "mamba_layers", *NARROW, *RECOMPUTED)
 
     @cached_property
@@ -169,14 +174,14 @@ class Strategies:
 
     @cached_property
     def attention_share(self) -> Array:
-        """Share of the layers with attention: all but those of a hybrid that have another block."""
+        """Share of the layers with attention: all, except in a hybrid."""
         own = self.columns["attention_layers"] / self.num_layers
         return np.where(self.columns["mamba_layers"] > 0, own, 1.0)
 
     @cached_property
     def expert_share(self) -> Array:
-        """Share of the layers with experts; all but the dense ones, and those of a hybrid that
-        have another block."""
+        """Share of the layers with experts: all except dense ones and other blocks of a
+        hybrid."""
         taken = np.where(
             self.columns["mamba_layers"] > 0, self.mamba_share + self.attention_share, 0.0
         )
@@ -193,12 +198,12 @@ class Strategies:
 
     @cached_property
     def blocks(self) -> Array:
-        """Blocks of a layer, each with a norm of its own: two, or one in a hybrid."""
+        """Blocks per layer, each with its own norm: two, or one in a hybrid."""
         return np.where(self.flag("mamba_layers"), 1.0, 2.0)
 
     @cached_property
     def mlp_share(self) -> Array:
-        """Share of the layers without experts that have a dense MLP: all, but in a hybrid."""
+        """Share of the layers without experts that have a dense MLP: 1, except in a hybrid."""
         if not self.any_mamba:
             return np.ones(())
         without = 1.0 - self.expert_share
@@ -206,27 +211,27 @@ class Strategies:
 
     @cached_property
     def has_biases(self) -> Mask:
-        """Whether a model has GPT-3's biases, LayerNorms and learned positions."""
+        """Whether the model has GPT-3's biases, LayerNorms and learned positions."""
         other = self.has_experts | self.latent | self.flag("mamba_layers")
         return ~(self.gated | other)
 
     @cached_property
     def rank_tokens(self) -> Array:
-        """Tokens of a micro-batch that are one rank's own: fewer with sequence parallelism."""
+        """Tokens of a micro-batch on one rank, divided by sequence parallelism."""
         return self.tokens / self.sequence_shards
 
     @cached_property
     def routed_tokens(self) -> Array:
-        """Copies of a rank's own tokens that it sends to experts, `Ts k`."""
+        """Copies of a rank's own tokens sent to experts, `Ts k`."""
         return self.rank_tokens * self.columns["top_k"]
 
     @cached_property
     def expert_shards(self) -> Array:
-        """GPUs that hold the same experts, which ZeRO divides the states of experts over."""
+        """Number of GPUs with the same experts, over which ZeRO shards their states."""
         return np.asarray(np.maximum(self.groups.expert_shards, 1.0))
 
     def without_recomputation(self) -> Strategies:
-        """Return the same with no module recomputed; itself where none is."""
+        """Return the same strategies without recomputed modules; `self` if there are none."""
         if not self.have(*RECOMPUTED):
             return self
         values = {**self.columns.values, **dict.fromkeys(RECOMPUTED, np.zeros(()))}
@@ -234,7 +239,7 @@ class Strategies:
 
     @cached_property
     def element_bytes(self) -> Array:
-        """Bytes of a weight or an activation: 4 in fp32, otherwise 2; fp8 is for products alone."""
+        """Bytes of a weight or an activation: 4 in fp32, otherwise 2; fp8 affects products only."""
         return np.where(self.flag("fp32"), 4.0, 2.0)
 
     @property
@@ -264,8 +269,8 @@ class Strategies:
 
     @cached_property
     def score_width(self) -> Array:
-        """Mean width of queries and values over all heads: what a pair of tokens is scored and
-        summed over. With latent attention the two differ."""
+        """Mean width of queries and values over all heads, which score and sum each pair of tokens.
+        They differ with latent attention."""
         if not self.any_latent:
             return self.query_size
         columns = self.columns
@@ -279,14 +284,14 @@ class Strategies:
 
     @cached_property
     def padded_vocabulary(self) -> Array:
-        """Vocabulary entries of one tensor-parallel rank, padded."""
+        """Padded vocabulary entries of one tensor-parallel rank."""
         multiple = VOCABULARY_MULTIPLE * self.tensor_parallel
         whole = np.ceil(self.columns["vocab_size"] / multiple) * multiple
         return whole / self.tensor_parallel
 
     @cached_property
     def layer_parameters(self) -> Array:
-        """Weights of one layer on one tensor-parallel rank, norms and biases apart."""
+        """Weights of one layer on one tensor-parallel rank, without norms and biases."""
         h = self.hidden_size
         attention = h * (2.0 * self.query_size + 2.0 * self.kv_size)
         mlp = np.where(self.gated, 3.0, 2.0) * h * self.ffn_hidden_size
@@ -294,12 +299,12 @@ class Strategies:
 
     @cached_property
     def tokens(self) -> Array:
-        """Tokens of one micro-batch on one rank, `s x b`, less with context parallelism."""
+        """Tokens of one micro-batch on one rank, `s x b`, divided by context parallelism."""
         return self.columns["micro_batch_size"] * self.seq_length / self.context_parallel
 
     @cached_property
     def hidden_elements(self) -> Array:
-        """Elements of one micro-batch's hidden state on one rank: fewer with sequence
+        """Elements of one micro-batch's hidden state on one rank, divided by sequence
         parallelism."""
         return self.tokens * self.hidden_size / self.sequence_shards
 
@@ -310,7 +315,7 @@ class Strategies:
 
     @cached_property
     def stage_layers(self) -> Array:
-        """Layers of the stage that holds most: `ceil(L / p)`."""
+        """Layers of the largest stage: `ceil(L / p)`."""
         return np.ceil(self.num_layers / self.pipeline_parallel)
 
     @cached_property
@@ -320,7 +325,7 @@ class Strategies:
 
     @cached_property
     def peak_flops(self) -> Constant:
-        """16-bit (or fp32) operations a second by data sheet; nominal on CPUs."""
+        """16-bit (or fp32) FLOP/s by data sheet; nominal on CPUs."""
         tera = self.machine.peak_tflops or self.parameters.nominal_tflops
         return TERA * tera * np.where(self.flag("fp32"), self.parameters.fp32_rate, 1.0)
 
@@ -335,14 +340,14 @@ class Strategies:
 
     @cached_property
     def elements_at_once(self) -> Array:
-        """Elements that matrix units multiply in the time of one of 16 bits."""
+        """Elements that matrix units multiply in the time of one 16-bit element."""
         if not self.any_narrow:
             return np.ones(())
         return np.where(self.flag("nvfp4"), 4.0, np.where(self.narrow, 2.0, 1.0))
 
     @cached_property
     def wide_gemm_flops(self) -> Constant:
-        """Operations a second that large aligned matrix products reach in 16 bits (or fp32)."""
+        """FLOP/s of large aligned matrix products in 16 bits (or fp32)."""
         return self.peak_flops * self.parameters.gemm_efficiency
 
     @cached_property
@@ -358,6 +363,6 @@ class Strategies:
 
     @cached_property
     def memory_bytes_per_s(self) -> Constant:
-        """What streaming kernels get of the device's memory bandwidth."""
+        """Bytes per second that streaming kernels reach."""
         efficiency = self.parameters.memory_efficiency
         return GIGA * self.machine.memory_bandwidth_gb_per_s * efficiency
