@@ -2,7 +2,7 @@
 
 from autotune.recommendation.baseline import baseline_result
 from autotune.recommendation.projected import all_contenders, nodes_at_hand
-from autotune.recommendation.ranking import contenders, place
+from autotune.recommendation.ranking import contenders, improvements, place
 from autotune.recommendation.recommendation import (
     as_of_now,
     recommend,
@@ -15,6 +15,7 @@ __all__ = [
     "as_of_now",
     "baseline_result",
     "contenders",
+    "improvements",
     "nodes_at_hand",
     "place",
     "recommend",

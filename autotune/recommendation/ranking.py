@@ -140,6 +140,23 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
     ]
 
 
+def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Trial, float]]:
+    """Return each trial that reached more than all before it, in the order given, with its
+    objective. Failed trials and those without the headroom do not count.
+
+    Args:
+        trials: all in full, or all on as few nodes: others are not comparable.
+    """
+    steps: list[tuple[Trial, float]] = []
+    for trial in trials:
+        figures = trial.metrics
+        if trial.state is TrialState.OK and figures and keeps_headroom(campaign, figures):
+            reached = getattr(figures, campaign.request.objective)
+            if reached is not None and (not steps or reached > steps[-1][1]):
+                steps.append((trial, float(reached)))
+    return steps
+
+
 def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     """Return a contender for each layout with a successful full trial, best first.
 

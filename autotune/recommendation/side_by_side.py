@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.recommendation.ranking import improvements
 from autotune.schemas import (
     Campaign,
     CampaignComparison,
@@ -69,22 +71,17 @@ def _compared(result: CampaignResult) -> ComparedCampaign:
 
 def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]:
     """Return each improvement by a full trial that leaves the headroom."""
-    objective = campaign.request.objective
     ended = [trial for trial in trials if trial.finished_at is not None]
     ended.sort(key=lambda trial: (trial.finished_at or trial.created_at, trial.number))
-    steps: list[ProgressStep] = []
-    spent = 0.0
-    for trial in ended:
-        spent += trial.node_hours or 0.0
-        if trial.metrics is None or trial.stands_for_nodes is not None:
-            continue
-        reached = getattr(trial.metrics, objective)
-        if reached is None or not keeps_headroom(campaign, trial.metrics):
-            continue
-        if not steps or reached > steps[-1].objective:
-            steps.append(ProgressStep(trial=trial.number, node_hours=spent, objective=reached))
-    if steps and steps[-1].node_hours < spent:
-        last = {"trial": max(trial.number for trial in ended), "node_hours": spent}
+    sums = accumulate(trial.node_hours or 0.0 for trial in ended)
+    spent = {trial.number: hours for trial, hours in zip(ended, sums, strict=True)}
+    full = [trial for trial in ended if trial.stands_for_nodes is None]
+    steps = [
+        ProgressStep(trial=trial.number, node_hours=spent[trial.number], objective=reached)
+        for trial, reached in improvements(campaign, full)
+    ]
+    if steps and steps[-1].node_hours < spent[ended[-1].number]:
+        last = {"trial": max(spent), "node_hours": spent[ended[-1].number]}
         steps.append(steps[-1].model_copy(update=last))
     return steps
 

@@ -38,7 +38,7 @@ from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of
 from server.store.history import earlier_observations
-from server.store.outcomes import EXPLANATION, RECOMMENDATION, refresh_leaders
+from server.store.outcomes import EXPLANATION, RECOMMENDATION, refresh_best
 from server.store.trials import all_trials
 
 CAMPAIGNS = 500
@@ -160,7 +160,7 @@ class CampaignCache:
         return found
 
     def _campaign(self, campaign_id: int) -> Campaign:
-        refresh_leaders(self._store, [campaign_id])
+        refresh_best(self._store, [campaign_id])
         with self._store.session() as session:
             return get_campaign(session, campaign_id)
 

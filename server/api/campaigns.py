@@ -61,7 +61,7 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.notices import address_of
-from server.store.outcomes import refresh_leaders
+from server.store.outcomes import refresh_best
 from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
@@ -223,7 +223,7 @@ def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) 
     study = request.study
     if study is None or study.strategies or study.like is None:
         return request
-    refresh_leaders(store, [study.like])
+    refresh_best(store, [study.like])
     try:
         with store.session() as session:
             demand_seen(session, caller, study.like)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -31,18 +32,14 @@ class CampaignProgress:
         ended: by number: whether the trial failed.
         unfinished: by number: trials that have not ended, as they stand.
         reported: reasons for waiting that `reason_for_waiting` has returned.
-        judged: all that have ended, which tell what is recommended so far.
-        best: the figure of that; None before the first.
-        projected: whether that is projected from fewer nodes or layers.
+        last_end: when the last trial ended.
     """
 
     campaign: Campaign
     ended: dict[int, bool] = field(default_factory=dict)
     unfinished: dict[int, Trial] = field(default_factory=dict)
     reported: set[str] = field(default_factory=set)
-    judged: list[Trial] = field(default_factory=list)
-    best: float | None = None
-    projected: bool = False
+    last_end: datetime | None = None
     confirmed: int = 0
 
     @property
@@ -66,10 +63,9 @@ class CampaignProgress:
         """Return how long it takes at most, at the pace so far: `at most 5 min left`; empty where
         that is not known."""
         start = self.campaign.started_at
-        ends = [trial.finished_at for trial in self.judged if trial.finished_at]
-        if start is None or not ends or self.campaign.finished_at is not None:
+        if start is None or self.last_end is None or self.campaign.finished_at is not None:
             return ""
-        each_s = (max(ends) - start).total_seconds() / len(self.ended)
+        each_s = (self.last_end - start).total_seconds() / len(self.ended)
         confirmations = max(self.campaign.request.protocol.confirmations - self.confirmed, 0)
         left = self.total - self.searched + confirmations
         return f"at most {duration(each_s * left)} left"
@@ -79,7 +75,8 @@ class CampaignProgress:
         """Return how many trials wait, were confirmations and failed, the best rate, and how long
         it may take."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
-        best = f"best {figure(self.best)} {unit}" if self.best else "no result yet"
+        reached = self.campaign.best_objective
+        best = f"best {figure(reached)} {unit}" if reached else "no result yet"
         if self.campaign.request.study is not None:
             best = "scaling study"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
@@ -87,7 +84,8 @@ class CampaignProgress:
         plural = "" if self.confirmed == 1 else "s"
         confirmed = f"{self.confirmed} confirmation{plural}" if self.confirmed else ""
         told = [f"{waiting} waiting" if waiting else "", confirmed, failed]
-        origin = f"{'projected, ' if self.projected else ''}{mark(self.campaign.simulated)}"
+        projected = "projected, " if self.campaign.best_projected_from_nodes else ""
+        origin = f"{projected}{mark(self.campaign.simulated)}"
         told += [f"{best} ({origin})", self.remaining]
         return " · ".join(filter(None, told))
 
@@ -105,21 +103,8 @@ class CampaignProgress:
             return False
         self.confirmed += trial.purpose == "confirmation"
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
-        self._judge(trial)
+        self.last_end = max(filter(None, [self.last_end, trial.finished_at]), default=None)
         return True
-
-    def _judge(self, trial: Trial) -> None:
-        """Take in what a trial tells of the best layout, as the recommendation ranks layouts."""
-        from autotune.recommendation.projected import all_contenders
-
-        self.judged.append(trial)
-        rate = getattr(trial.metrics, self.campaign.request.objective, None) or 0.0
-        full = trial.stands_for_nodes is None and not self.projected
-        if full and trial.purpose == "search" and rate <= (self.best or 0.0):
-            return  # neither the first of all nor one that another depends on
-        ranked = all_contenders(self.campaign, self.judged)
-        self.best = ranked[0].rate if ranked else None
-        self.projected = bool(ranked) and ranked[0].projection is not None
 
     def reason_for_waiting(self) -> str:
         """Return why no trial runs, once for each reason; empty while one does."""

@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
-from autotune.objectives import OBJECTIVE_UNITS, keeps_headroom
+from autotune.objectives import OBJECTIVE_UNITS
+from autotune.recommendation import improvements
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from autotune.wording import figure
 from server.figures.figure import DrawnFigure
@@ -152,8 +153,7 @@ def trajectory(
         )
         for x, trial in places
     ]
-    short = {t.number for t in drawable if t.metrics and not keeps_headroom(campaign, t.metrics)}
-    best = best_so_far(points, excluded=short)
+    best = _best_steps(campaign, places, points)
     baseline = _baseline_level(campaign, points)
     failures = Counter(p.outcome for p in points if p.objective is None)
     drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
@@ -184,22 +184,16 @@ def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> Ba
     return None
 
 
-def best_so_far(
-    points: Sequence[TrajectoryPoint], *, excluded: Collection[int] = ()
+def _best_steps(
+    campaign: Campaign, places: Sequence[tuple[float, Trial]], points: Sequence[TrajectoryPoint]
 ) -> list[BestStep]:
-    """Return each improvement, confirmations included, and the best once more at the last point.
-
-    Args:
-        excluded: numbers of the trials that leave less memory than the campaign asks for.
-    """
-    steps: list[BestStep] = []
-    for point in points:
-        objective = None if point.number in excluded else point.objective
-        if objective is not None and (not steps or objective > steps[-1].objective):
-            step = BestStep(
-                x=point.x, objective=objective, number=point.number, strategy=point.strategy
-            )
-            steps.append(step)
+    """Return each improvement, confirmations included, and the best once more at the last point."""
+    by_number = {point.number: point for point in points}
+    steps = [
+        BestStep(x=point.x, objective=reached, number=point.number, strategy=point.strategy)
+        for trial, reached in improvements(campaign, [trial for _, trial in places])
+        for point in [by_number[trial.number]]
+    ]
     if steps and points[-1].x > steps[-1].x:
         steps.append(steps[-1].model_copy(update={"x": points[-1].x}))
     return steps

@@ -45,6 +45,7 @@ from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
+from server.store.best import ended_trials
 from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import keep_start, note_worth
 from server.store.leases import Lease, release, renew
@@ -225,6 +226,7 @@ class ClaimedCampaign:
             self._store,
             self.lease,
             ended,
+            campaign=self._snapshot.campaign,
             belief=self._belief,
             known=self._snapshot.known_trials,
             withdrawn=self._polling.withdrawn,
@@ -267,7 +269,7 @@ class ClaimedCampaign:
     def _keep_outcome(self, *, at_once: bool = False) -> None:
         """Write down what follows from the trials' ends, where trials have ended since."""
         campaign = self._snapshot.campaign
-        ended = campaign.trials + campaign.confirmations - campaign.pending
+        ended = ended_trials(campaign)
         if campaign.request.study is not None or ended == self._told:
             return
         if self._outcomes.keep(self._snapshot, self._belief, at_once=at_once):

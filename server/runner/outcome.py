@@ -14,7 +14,9 @@ from autotune.search import ended_of, search_trials
 from server.runner.belief import SearchBelief
 from server.runner.snapshot import CampaignSnapshot
 from server.store import Store
-from server.store.outcomes import EXPLANATION, LEADER, RECOMMENDATION, has_stand_ins, leader_of
+from server.store.announcements import announce
+from server.store.best import BestSoFar, has_stand_ins
+from server.store.outcomes import BEST, EXPLANATION, RECOMMENDATION
 
 SHARE = 0.05
 """Share of a runner's time for outcomes while trials run: if they take milliseconds, some ends are
@@ -59,8 +61,10 @@ class OutcomeNotes:
         ended = len(trials)
         known, proposer = search_trials(trials), belief.proposer()
         if has_stand_ins(campaign.screening):
-            leader = leader_of(campaign, trials, proposer.belief)
-            LEADER.keep(self._store, campaign.id, leader, ended=ended)
+            best = BestSoFar.of(campaign, trials, belief=proposer.belief)
+            BEST.keep(self._store, campaign.id, best, ended=ended)
+            with self._store.transaction() as session:
+                announce(session, "campaign", campaign_id=campaign.id)
         found = recommend(campaign, trials, belief=proposer.belief)
         if found is not None:
             stands = standing(strategy_of(found.best.strategy), known, proposer)

@@ -12,7 +12,7 @@ from autotune.calibration import COVERAGE, Calibration
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
-from autotune.objectives import keeps_headroom
+from autotune.recommendation import improvements
 from autotune.resolution import machine_of, strategy_of
 from autotune.schemas import AT_OWN_ACCUMULATION, Campaign, Trial
 from evaluators.trial import TrialProtocol
@@ -86,19 +86,22 @@ def _limits(
     full.
     """
     request = campaign.request
+    if trial.purpose != "search" or not request.protocol.give_up_below or trial.num_layers:
+        return ()
     ended = [
-        (getattr(other.metrics, request.objective), other.metrics.iteration_time_s, other)
+        other
         for other in trials
-        if other.metrics and other.finished_at and other.finished_at <= trial.created_at
-        if keeps_headroom(campaign, other.metrics) and _comparable(other, trial)
+        if other.finished_at and other.finished_at <= trial.created_at
+        if _comparable(other, trial)
     ]
-    if trial.purpose != "search" or not request.protocol.give_up_below or not ended:
+    steps = improvements(campaign, ended)
+    if not steps:
         return ()
-    if trial.num_layers is not None:
-        return ()
-    _, best_s, best = max(ended, key=lambda each: each[0])
+    best = steps[-1][0]
+    assert best.metrics is not None
     workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
-    best_rate = _rate_at_one_second(workload, strategy_of(best.strategy)) / best_s
+    rate = _rate_at_one_second(workload, strategy_of(best.strategy))
+    best_rate = rate / best.metrics.iteration_time_s
     rate = _rate_at_one_second(workload, strategy)
     own_limit_s = rate / (request.protocol.give_up_below * best_rate)
     shares_of = _BelievedShares(workload, calibration() if calibration else None)

@@ -6,17 +6,22 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 import structlog
+from sqlalchemy.orm import Session
 
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignState, Trial
+from autotune.schemas import Campaign, CampaignState, Trial
+from autotune.search import ended_of
 from evaluators.trial import TrialOutcome
 from server.runner.belief import SearchBelief
 from server.runner.figures import count_end
 from server.runner.results import finished_trial
 from server.runner.scheduling import same_failure
 from server.store import Store
+from server.store.announcements import announce
+from server.store.best import BestSoFar, has_stand_ins
 from server.store.campaigns import change_state
 from server.store.leases import Lease, renew
+from server.store.outcomes import BEST
 from server.store.trials import FinishedTrial, all_trials, finish_trial
 
 FAILURES_TO_PAUSE = 5
@@ -28,14 +33,16 @@ def store_ends(
     lease: Lease,
     ended: Sequence[tuple[Trial, TrialOutcome]],
     *,
+    campaign: Campaign,
     belief: SearchBelief,
     known: Sequence[Trial],
     withdrawn: Collection[str],
 ) -> None:
-    """Store ends in the transaction that renews the lease: who lost it stores nothing. A campaign
-    pauses when its trials fail alike one after the other.
+    """Store ends, and the best after them, in the transaction that renews the lease: who lost it
+    stores nothing. A campaign pauses when its trials fail alike one after the other.
 
     Args:
+        campaign: as it stood before.
         known: the campaign's trials as far as they have been read.
         withdrawn: tokens of the trials that the campaign itself cancelled.
 
@@ -54,15 +61,26 @@ def store_ends(
             )
             if finish_trial(session, trial, result):
                 results.append((trial, result))
+        trials = all_trials(session, row.id, known=known)
+        if not has_stand_ins(campaign.screening):  # elsewhere a model is to be fitted first
+            _store_best(session, campaign, trials)
         if row.state == CampaignState.RUNNING:
-            reason = same_failure(
-                all_trials(session, row.id, known=known),
-                fresh=fresh,
-                times=FAILURES_TO_PAUSE,
-                withdrawn=withdrawn,
-            )
+            reason = same_failure(trials, fresh=fresh, times=FAILURES_TO_PAUSE, withdrawn=withdrawn)
             if reason:
                 change_state(session, row, CampaignState.PAUSED, reason=reason)
     for trial, result in results:
         log.info("trial_ended", trial=trial.number, state=result.state.value)
         count_end(trial, result, evaluator=row.evaluator)
+
+
+def _store_best(session: Session, campaign: Campaign, trials: Sequence[Trial]) -> None:
+    """Store the best; a new one is announced before the trials' ends, so that a reader who is told
+    of these knows it."""
+    best = BestSoFar.of(campaign, trials)
+    BEST.write(session, campaign.id, best, ended=len(ended_of(trials)))
+    layout = best.layout
+    if layout and (layout.trial, layout.objective) != (
+        campaign.best_trial,
+        campaign.best_objective,
+    ):
+        announce(session, "campaign", campaign_id=campaign.id, first=True)

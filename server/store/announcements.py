@@ -15,11 +15,21 @@ _WAITING = "events"
 
 
 def announce(
-    session: Session, kind: Kind, *, campaign_id: int, trial_number: int | None = None
+    session: Session,
+    kind: Kind,
+    *,
+    campaign_id: int,
+    trial_number: int | None = None,
+    first: bool = False,
 ) -> None:
-    """Write an event when this transaction ends; `Store.transaction` does so."""
+    """Write an event when this transaction ends; `Store.transaction` does so.
+
+    Args:
+        first: write it before those that have been announced so far.
+    """
     event = EventRow(campaign_id=campaign_id, kind=kind, trial_number=trial_number)
-    session.info.setdefault(_WAITING, []).append(event)
+    waiting = session.info.setdefault(_WAITING, [])
+    waiting.insert(0 if first else len(waiting), event)
 
 
 def write_announced(session: Session) -> None:

@@ -19,11 +19,12 @@ from autotune.schemas import (
 from search_spaces.errors import InvalidInput, closest
 from server.cache import Cache
 from server.store import cursors
-from server.store.campaigns import campaigns_of
+from server.store.best import ended_trials
+from server.store.campaigns import campaigns_with_best
 from server.store.listings import LAST_EVENT, Listings
-from server.store.outcomes import refresh_leaders
+from server.store.outcomes import refresh_best
 from server.store.store import Store
-from server.store.tables import CampaignRow, ListingRow, TrialRow
+from server.store.tables import CampaignRow, ListingRow
 
 CAMPAIGNS = 1000
 """Ten kilobytes each, and more for one that started from many others."""
@@ -160,7 +161,7 @@ class CampaignList:
         found = {number: campaign for number, campaign in cached.items() if campaign is not None}
         missing = [number for number in ids if number not in found]
         if missing:
-            refresh_leaders(self._store, missing)
+            refresh_best(self._store, missing)
             with self._store.session() as session:
                 fresh = _listed(session, missing)
             for campaign in fresh:
@@ -213,31 +214,16 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
     if not ids:
         return []
     rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
-    courses = _best_so_far(session, ids)
-    return [
-        ListedCampaign.model_construct(
+    found = []
+    for campaign, best in campaigns_with_best(session, rows):
+        course = [] if campaign.request.study else best.course(ended_trials(campaign))
+        listed = ListedCampaign.model_construct(
             **dict(campaign),
             outcome=outcome_of_campaign(campaign),
-            best_so_far=[] if campaign.request.study else courses.get(campaign.id, []),
+            best_so_far=thinned(course),
         )
-        for campaign in campaigns_of(session, rows)
-    ]
-
-
-def _best_so_far(session: Session, ids: Sequence[int]) -> dict[int, list[float]]:
-    """Return for each campaign the best figure after each of its trials, thinned to POINTS."""
-    query = (
-        select(TrialRow.campaign_id, TrialRow.objective)
-        .where(TrialRow.campaign_id.in_(ids), TrialRow.state != "pending")
-        .order_by(TrialRow.campaign_id, TrialRow.number)
-    )
-    courses: dict[int, list[float]] = {}
-    for campaign_id, objective in session.execute(query):
-        course = courses.setdefault(campaign_id, [])
-        best = max([*course[-1:], *([] if objective is None else [objective])], default=None)
-        if best is not None:
-            course.append(best)
-    return {campaign_id: thinned(course) for campaign_id, course in courses.items()}
+        found.append(listed)
+    return found
 
 
 def thinned(course: Sequence[float]) -> list[float]:

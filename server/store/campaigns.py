@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,8 +28,8 @@ from autotune.schemas import (
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.announcements import announce
+from server.store.best import BestSoFar, best_so_far
 from server.store.errors import Conflict, NotFound
-from server.store.leaders import Leader, leaders
 from server.store.node_hours import keep_node_hours
 from server.store.stack import machine_digest, program_of
 from server.store.tables import CampaignRow, NoticeRow, TrialRow
@@ -43,8 +43,8 @@ TOLD = ("webhook", "operators", "owner")
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What a campaign's trials add up to. `trials` counts those of the search, of any
-    state, and the baseline among them; `stand_ins` those of all that stand for more nodes."""
+    """Counts of a campaign's trials. `trials` are those of the search, of any state, and the
+    baseline among them."""
 
     trials: int = 0
     pending: int = 0
@@ -52,11 +52,6 @@ class Tally:
     failures: int = 0
     confirmations: int = 0
     node_hours: float = 0.0
-    best_trial: int | None = None
-    best_objective: float | None = None
-    fastest_trial: int | None = None
-    fastest_objective: float | None = None
-    stand_ins: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,31 +274,36 @@ def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False
 
 
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
-    """Return the campaigns of these rows, each with its tally."""
+    """Return the campaigns of these rows, each with its tally and its best."""
+    return [campaign for campaign, _ in campaigns_with_best(session, rows)]
+
+
+def campaigns_with_best(
+    session: Session, rows: Sequence[CampaignRow]
+) -> list[tuple[Campaign, BestSoFar]]:
+    """Return the campaigns of these rows, each with all that is stored of its best."""
     sums = tallies(session, [row.id for row in rows])
     named = {start["campaign_id"] for row in rows for start in row.started_from or ()}
     there = _present(session, named) if named else set()
     campaigns = [campaign_of(row, sums[row.id], deleted=named - there) for row in rows]
-    stand_ins = {campaign_id for campaign_id, tally in sums.items() if tally.stand_ins}
-    leading = leaders(session, campaigns, with_stand_ins=stand_ins)
-    return [_led_by(each, leading.get(each.id)) for each in campaigns]
+    found = best_so_far(session, campaigns)
+    return [(_with_best(each, found[each.id]), found[each.id]) for each in campaigns]
 
 
-def _led_by(campaign: Campaign, leader: Leader | None) -> Campaign:
-    """Return the campaign with what it recommends in the place of its fastest trial."""
-    if campaign.request.study is not None:  # on more nodes all is faster: there is no best
-        return campaign.model_copy(update={"best_trial": None, "best_objective": None})
-    if leader is None:
-        return campaign
-    best = {
-        "best_trial": leader.trial,
-        "best_objective": leader.objective,
-        "best_strategy": leader.strategy,
-        "best_mfu": leader.mfu,
-        "best_projected_from_nodes": leader.from_nodes,
-        "best_projected_from_layers": leader.from_layers,
-    }
-    return campaign.model_copy(update=best)
+def _with_best(campaign: Campaign, best: BestSoFar) -> Campaign:
+    fields: dict[str, Any] = {}
+    if best.improvements:
+        fields["fastest_trial"], fields["fastest_objective"] = best.improvements[-1]
+    if best.layout is not None:
+        fields |= {
+            "best_trial": best.layout.trial,
+            "best_objective": best.layout.objective,
+            "best_strategy": best.layout.strategy,
+            "best_mfu": best.layout.mfu,
+            "best_projected_from_nodes": best.layout.from_nodes,
+            "best_projected_from_layers": best.layout.from_layers,
+        }
+    return campaign.model_copy(update=fields)
 
 
 def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
@@ -324,7 +324,6 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
             _count(TrialRow.state.in_(FAILURES)).label("failures"),
             _count(TrialRow.purpose == "confirmation").label("confirmations"),
             func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
-            _count(TrialRow.stands_for_nodes.is_not(None)).label("stand_ins"),
         )
         .where(TrialRow.campaign_id.in_(ids))
         .group_by(TrialRow.campaign_id)
@@ -333,24 +332,6 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
         figures = dict(row)
         campaign_id = figures.pop("campaign_id")
         sums[campaign_id] = Tally(**figures)
-    place = func.row_number().over(  # of equally good trials, the earlier one is the best
-        partition_by=TrialRow.campaign_id, order_by=(TrialRow.objective.desc(), TrialRow.number)
-    )
-    ranked = (
-        select(TrialRow.campaign_id, TrialRow.number, TrialRow.objective, place.label("place"))
-        .where(TrialRow.campaign_id.in_(ids), TrialRow.objective.is_not(None))
-        .subquery()
-    )
-    best = select(ranked.c.campaign_id, ranked.c.number, ranked.c.objective)
-    for campaign_id, number, objective in session.execute(best.where(ranked.c.place == 1)):
-        tally = sums[campaign_id]
-        sums[campaign_id] = replace(
-            tally,
-            best_trial=number,
-            best_objective=objective,
-            fastest_trial=number,
-            fastest_objective=objective,
-        )
     return sums
 
 
@@ -371,7 +352,6 @@ def campaign_of(
     Args:
         deleted: ids of campaigns that it may have started from and that are gone.
     """
-    figures = {name: value for name, value in vars(tally).items() if name != "stand_ins"}
     starts = row.started_from
     if starts is not None:
         starts = [start | {"deleted": start["campaign_id"] in deleted} for start in starts]
@@ -393,6 +373,6 @@ def campaign_of(
             "started_from": starts,
             "start_worth": row.start_worth,
             "screening": row.screening,
-            **figures,
+            **vars(tally),
         }
     )

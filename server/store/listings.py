@@ -20,7 +20,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import Campaign
 from server.store.campaigns import campaigns_of
 from server.store.failures import cause
-from server.store.outcomes import refresh_leaders
+from server.store.outcomes import refresh_best
 from server.store.store import Store
 from server.store.tables import CampaignRow, EventRow, ListingRow
 
@@ -55,7 +55,7 @@ class Listings:
         with self._store.session() as session:
             events = _outdated(session)
         if events:
-            refresh_leaders(self._store, events)
+            refresh_best(self._store, events)
             with self._store.session() as session:
                 rows = _listings(session, events)
             with self._store.transaction() as session:

@@ -7,7 +7,7 @@ its end never changes. No part depends on trials that still run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -17,14 +17,13 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from autotune.recommendation import all_contenders
-from autotune.schemas import Campaign, Explanation, FewNodes, Recommendation, Trial, TrialState
-from autotune.search import CampaignBelief, ended_of
-from server.store.campaigns import get_campaign, profile_of
+from autotune.schemas import Explanation, Recommendation, Trial, TrialState
+from autotune.search import ended_of
+from server.store.best import BEST_PART, VERSION, BestSoFar, has_stand_ins
+from server.store.campaigns import Tally, campaign_of, campaign_row
 from server.store.errors import NotFound
 from server.store.failures import cause
 from server.store.history import earlier_observations
-from server.store.leaders import LEADER_PART, VERSION, Leader
 from server.store.start import belief_of_campaign, versions_of
 from server.store.store import Store
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
@@ -73,10 +72,16 @@ class OutcomePart(Generic[T]):
 
     def keep(self, store: Store, campaign_id: int, made: T, *, ended: int) -> None:
         """Store the part; if that fails, whoever needs it computes it again."""
-        document = self._documents.dump_python(made, mode="json")
+        self.keep_all(store, {campaign_id: (made, ended)})
+
+    def keep_all(self, store: Store, made: Mapping[int, tuple[T, int]]) -> None:
+        """Store the part of each of these campaigns, with the number of ended trials."""
+        if not made:
+            return
         try:
             with store.transaction() as session:
-                self._write(session, campaign_id, document, ended=ended)
+                for campaign_id, (part, ended) in sorted(made.items()):
+                    self.write(session, campaign_id, part, ended=ended)
         except DBAPIError as error:
             log.warning("outcome_not_written", part=self._name, error=cause(error))
 
@@ -84,7 +89,7 @@ class OutcomePart(Generic[T]):
         row = session.get(OutcomeRow, (campaign_id, self._name))
         return row if row is not None and row.version == VERSION else None
 
-    def _write(self, session: Session, campaign_id: int, document: Any, *, ended: int) -> None:
+    def write(self, session: Session, campaign_id: int, made: T, *, ended: int) -> None:
         """Write the part, unless the campaign is gone or a later one is there."""
         campaign = select(CampaignRow.id).where(CampaignRow.id == campaign_id).with_for_update()
         if session.scalar(campaign) is None:
@@ -94,11 +99,12 @@ class OutcomePart(Generic[T]):
             row = OutcomeRow(campaign_id=campaign_id, part=self._name, ended=0, version=VERSION)
             session.add(row)
         if row.version != VERSION or row.ended <= ended:
-            row.document, row.ended, row.version = document, ended, VERSION
+            row.document = self._documents.dump_python(made, mode="json")
+            row.ended, row.version = ended, VERSION
 
 
-LEADER: OutcomePart[Leader | None] = OutcomePart(LEADER_PART, Leader | None)
-"""The recommended layout where trials stand for more nodes or layers; elsewhere the rows tell."""
+BEST: OutcomePart[BestSoFar] = OutcomePart(BEST_PART, BestSoFar)
+"""The best layout and the improvements."""
 RECOMMENDATION: OutcomePart[Recommendation | None] = OutcomePart(
     "recommendation", Recommendation | None
 )
@@ -107,54 +113,41 @@ EXPLANATION: OutcomePart[Explanation] = OutcomePart("explanation", Explanation)
 """Why the recommended layout won, or why nothing ran."""
 
 
-def refresh_leaders(store: Store, campaign_ids: Collection[int]) -> None:
-    """Write down who leads in those of the campaigns in which layouts are projected, where trials
-    have ended since that was done: a fit of the cost model, for which no connection is held."""
+def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
+    """Store the best of those campaigns whose stored one is missing or outdated: of an earlier
+    version, after a crash, or where layouts are projected. That fits the cost model, for which no
+    connection is held."""
     with store.session() as session:
-        old = _with_old_leaders(session, campaign_ids)
-    for campaign_id in old:
+        outdated = _with_outdated_best(session, campaign_ids)
+    made: dict[int, tuple[BestSoFar, int]] = {}
+    for campaign_id in outdated:
         with suppress(NotFound), store.session() as session:  # deleted meanwhile
-            campaign, trials = get_campaign(session, campaign_id), all_trials(session, campaign_id)
-            profile = profile_of(session, campaign_id)
-            kept = earlier_observations(session, campaign_id)
-        belief = belief_of_campaign(
-            campaign, versions=versions_of(trials, kept=kept), profile=profile, kept=kept
-        )
-        leader = leader_of(campaign, trials, belief)
-        LEADER.keep(store, campaign_id, leader, ended=len(ended_of(trials)))
+            row, kept = (
+                campaign_row(session, campaign_id),
+                earlier_observations(session, campaign_id),
+            )
+            campaign, trials = campaign_of(row, Tally()), all_trials(session, campaign_id)
+            profile = row.profile
+        belief = None
+        if has_stand_ins(campaign.screening):
+            versions = versions_of(trials, kept=kept)
+            belief = belief_of_campaign(campaign, versions=versions, profile=profile, kept=kept)
+        best = BestSoFar.of(campaign, trials, belief=belief)
+        made[campaign_id] = best, len(ended_of(trials))
+    BEST.keep_all(store, made)
 
 
-def leader_of(campaign: Campaign, trials: Sequence[Trial], belief: CampaignBelief) -> Leader | None:
-    """Return the layout that these trials recommend; None where there is none."""
-    ranked = all_contenders(campaign, trials, belief=belief)
-    return Leader.of(ranked[0]) if ranked else None
-
-
-def _with_old_leaders(session: Session, campaign_ids: Collection[int]) -> list[int]:
+def _with_outdated_best(session: Session, campaign_ids: Collection[int]) -> list[int]:
     ended = (
         select(func.count())
         .where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state != TrialState.PENDING)
         .scalar_subquery()
     )
-    query = (
-        select(CampaignRow.id, CampaignRow.screening, ended, OutcomeRow.ended)
-        .outerjoin(
-            OutcomeRow,
-            and_(
-                OutcomeRow.campaign_id == CampaignRow.id,
-                OutcomeRow.part == LEADER_PART,
-                OutcomeRow.version == VERSION,
-            ),
-        )
-        .where(CampaignRow.id.in_(campaign_ids), CampaignRow.screening.is_not(None))
+    stored = and_(
+        OutcomeRow.campaign_id == CampaignRow.id,
+        OutcomeRow.part == BEST_PART,
+        OutcomeRow.version == VERSION,
     )
-    return [
-        row[0]
-        for row in session.execute(query)
-        if has_stand_ins(FewNodes.model_validate(row.screening)) and row[2] != (row[3] or 0)
-    ]
-
-
-def has_stand_ins(screening: FewNodes | None) -> bool:
-    """Return whether trials run on fewer nodes, or with fewer layers, than what they stand for."""
-    return screening is not None and (screening.nodes or screening.layers) is not None
+    query = select(CampaignRow.id).outerjoin(OutcomeRow, stored)
+    outdated = ended != func.coalesce(OutcomeRow.ended, 0)
+    return list(session.scalars(query.where(CampaignRow.id.in_(campaign_ids), outdated)))

@@ -6,22 +6,24 @@ from autotune.schemas import Event, Trial
 from server.cli.progress import CampaignProgress
 from tests.server.figures.subjects import campaign, trial
 
+PROJECTED = {"best_objective": 70.0, "best_projected_from_nodes": 4}
+
 
 def ended(progress: CampaignProgress, item: Trial) -> None:
     event = Event(id=item.number, campaign_id=1, kind="trial", trial=item)
     assert progress.apply(event)
 
 
-def test_the_best_is_what_is_recommended_and_not_the_fastest_trial() -> None:
+def test_the_best_is_what_the_service_says_and_not_the_fastest_trial() -> None:
     progress = CampaignProgress(campaign())
     assert progress.figures == "0 failed · no result yet (simulated)"
-    slower = trial(1, 50.0).strategy.model_copy(update={"micro_batch_size": 2})
-    ended(progress, trial(1, 50.0, strategy=slower))
-    ended(progress, trial(2, 90.0))
-    assert "best 90 tokens/s" in progress.figures
-    ended(progress, trial(3, None, purpose="confirmation"))
-    assert "best 50 tokens/s" in progress.figures
-    assert "measured" not in progress.figures
+    ended(progress, trial(1, 90.0))
+    assert "no result yet" in progress.figures
+    for best, origin in (({"best_objective": 50.0}, ""), (PROJECTED, "projected, ")):
+        now = campaign().model_copy(update=best)
+        event = Event(id=2, campaign_id=1, kind="campaign", campaign=now)
+        assert not progress.apply(event)
+        assert f"best {best['best_objective']:g} tokens/s ({origin}simulated)" in progress.figures
 
 
 def test_how_long_it_takes_at_most_follows_from_the_pace_so_far() -> None:

@@ -14,10 +14,11 @@ from autotune.recommendation import all_contenders, recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
 from evaluators.trial import TrialOutcome
 from server.runner.runner import Runner
+from server.store.best import BEST_PART
 from server.store.campaigns import cancel_campaign, extend_campaign, pause_campaign, resume_campaign
 from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
-from server.store.tables import CampaignRow, TrialRow
+from server.store.tables import CampaignRow, OutcomeRow, TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 from tests.server.statements import statements_of
@@ -51,6 +52,14 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     assert events[-1].kind == "recommendation"
     ended = Counter(e.trial.number for e in events if e.trial is not None)
     assert set(ended.values()) == {2}, "each trial is announced when it starts and when it ends"
+    first = next(trial.number for trial in trials if trial.state is TrialState.OK)
+    start, end = (at for at, e in enumerate(events) if e.trial and e.trial.number == first)
+    between = {e.kind for e in events[start:end]}
+    assert "campaign" in between, "a new best is announced before the trial's end"
+    assert done.best_objective == pytest.approx(found.best.metrics.tokens_per_s)
+    with running.store.session() as session:
+        stored = session.get_one(OutcomeRow, (campaign.id, BEST_PART))
+    assert stored.ended == len(trials)
 
 
 def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(

@@ -21,7 +21,7 @@ from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY, created
 from tests.server.statements import statements_of
-from tests.server.store.test_leaders import screened, told
+from tests.server.store.test_best import screened, told
 from tests.server.store.test_trials import METRICS
 
 

@@ -16,13 +16,14 @@ from server.store import Store
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import campaign_row, get_campaign, pause_campaign
 from server.store.history import earlier_observations, keep_start
-from server.store.outcomes import OutcomePart, refresh_leaders
+from server.store.outcomes import OutcomePart, refresh_best
 from server.store.start import belief_of_campaign, versions_of
 from server.store.tables import OutcomeRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY
 from tests.server.fits import noted_fits
-from tests.server.store.test_leaders import end_on_few_nodes, screened
+from tests.server.statements import statements_of
+from tests.server.store.test_best import end_on_few_nodes, screened, told
 
 FEW = {1: 5.0, 2: 4.0}
 """Seconds of an iteration on few nodes, by micro-batch size."""
@@ -47,7 +48,22 @@ def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
         assert fits == [0, 0]
 
 
-def test_a_leader_is_projected_by_what_earlier_trials_have_shown(store: Store) -> None:
+def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Store) -> None:
+    """As in a database of an earlier version."""
+    number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
+    refresh_best(store, [number, 99999])
+    with store.session() as session, statements_of(store) as statements:
+        found = get_campaign(session, number)
+    assert (found.best_trial, found.fastest_trial) == (1, 2)
+    assert not any("trials.metrics" in statement for statement in statements)
+    with statements_of(store) as statements:
+        refresh_best(store, [number])
+    assert len(statements) == 1, "it is up to date"
+    [listed] = CampaignList(store).page().items
+    assert listed.best_so_far == [5.0, 9.0, 9.0]
+
+
+def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> None:
     campaign_id = screened(store, FEW)
     with store.session() as session:
         belief = belief_without_start(get_campaign(session, campaign_id))
@@ -69,7 +85,7 @@ def test_a_leader_is_projected_by_what_earlier_trials_have_shown(store: Store) -
     ]
     with store.transaction() as session:
         keep_start(session, campaign_row(session, campaign_id), shown)
-    refresh_leaders(store, [campaign_id])
+    refresh_best(store, [campaign_id])
     with store.session() as session:
         found = get_campaign(session, campaign_id)
         trials = all_trials(session, campaign_id)
