@@ -88,12 +88,17 @@ def test_all_ranks_go_on_until_the_spread_is_small(backend: LocalBackend, tmp_pa
 
 
 def test_all_ranks_give_up_together(backend: LocalBackend, tmp_path: Path) -> None:
-    hopeless: dict[str, Any] = {"accumulations": (2, 4), "give_up_above_s": (1e-6, 1e-6)}
+    # However uneven its iterations are on a busy machine, nothing but the limit ends it.
+    hopeless: dict[str, Any] = {
+        "accumulations": (2, 4),
+        "give_up_above_s": (1e-6, 1e-6),
+        "measured_iterations": 100,
+    }
     outcome = run(backend, request(tmp_path, strategy(1, 2), ranks=2, **hopeless))
     assert outcome.status is TrialState.OK, outcome
     [only] = outcome.measurements
     assert only.gradient_accumulation_steps == 2
-    assert len(only.iteration_times_s) == 2
+    assert 2 <= len(only.iteration_times_s) < 100
     assert len(outcome.peak_memory_gib) == 2
     assert outcome.loss
     assert "given up: no iteration at GAS 2" in outcome.log_tail
