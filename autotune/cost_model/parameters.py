@@ -367,8 +367,9 @@ class Parameters:
         1.1,
         unit="ratio",
         spread=0.08,
-        reason="tokens of the slowest rank's experts against an even share; 1 where a program "
-        "forces balance, about 1.2 where routing is natural",
+        reason="tokens of the fullest rank against an even share, layer by layer and in a mean "
+        "step: in each layer all wait for another rank; 1 where a program forces balance, about "
+        "1.2 where routing is natural",
     )
     full_gradient_bytes: Constant = constant(
         4.0,
@@ -395,8 +396,9 @@ class Parameters:
         unit="ratio",
         spread=0.15,
         of_memory=True,
-        reason="tokens of the fullest rank's experts against an even share: 1 where a program "
-        "forces balance, more where routing is learned",
+        reason="tokens of the fullest rank against an even share, summed over its layers and in "
+        "the fullest step, which is what a peak shows. It is not `expert_load`: one rank's hot and "
+        "cold layers cancel, and the fullest step is not the mean one",
     )
 
     def usable_gib(self, machine: Machine) -> float:
