@@ -29,55 +29,28 @@ def joules_per_token(
     timed: Sequence[TimedIterations],
     sampled: float | None = None,
     power_factor: float = 1.0,
+    hosts: bool = True,
 ) -> float | None:
-    """Return the energy per token of all nodes at the strategy's own GAS, hosts included, J: what
-    the
-    GPUs do (`gpu_joules_per_token`, with these arguments), and `t nodes P_host / tokens`.
+    """Return the energy per token of all nodes at the strategy's own GAS, J.
 
-    Returns:
-        None where the machine's power figures are not known.
-    """
-    of_gpus = gpu_joules_per_token(
-        transformer,
-        machine,
-        strategy,
-        iteration_time_s=iteration_time_s,
-        timed=timed,
-        sampled=sampled,
-        power_factor=power_factor,
-    )
-    if of_gpus is None or machine.host_watt is None:
-        return None
-    tokens = strategy.global_batch_size(machine.gpus_per_node) * transformer.seq_length
-    return of_gpus + iteration_time_s * strategy.num_nodes * machine.host_watt / tokens
-
-
-def gpu_joules_per_token(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    *,
-    iteration_time_s: float,
-    timed: Sequence[TimedIterations],
-    sampled: float | None = None,
-    power_factor: float = 1.0,
-) -> float | None:
-    """Return the energy per token of the GPUs alone at the strategy's own GAS, J.
-
-    `f E_GPU(t) / tokens`, where E_GPU follows from the power figures over the measured time, which
-    the cost model divides into its parts. If the GPUs' power was sampled, f is the ratio of samples
-    to figures at the measured GAS values, whose share of pipeline waiting differs from that at the
-    strategy's own GAS.
+    `(f E_GPU(t) + t nodes P_host) / tokens`, where E_GPU follows from the power figures over the
+    measured time, which the cost model divides into its parts. If the GPUs' power was sampled, f is
+    the ratio of samples to figures at the measured GAS values, whose share of pipeline waiting
+    differs from that at the strategy's own GAS.
 
     Args:
         iteration_time_s: at the strategy's own GAS.
         timed: what the trial ran; required with `sampled`.
         sampled: energy of all GPUs per token over the iterations of `timed`, J.
         power_factor: f if nothing was sampled.
+        hosts: whether the hosts' energy counts; otherwise the GPUs' alone.
 
     Returns:
-        None if the GPUs' power figures are unknown.
+        None if the machine's power figures are unknown.
     """
+    host_watt = machine.host_watt if hosts else 0.0
+    if host_watt is None:
+        return None
     ran = [(gas, seconds) for gas, seconds in timed if len(seconds)]
     twins = [strategy, *(strategy.with_accumulation(gas) for gas, _ in ran)]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
@@ -96,7 +69,8 @@ def gpu_joules_per_token(
     if sampled and ran:
         iterations = np.array([len(seconds) for _, seconds in ran])
         factor = sampled * float(iterations @ tokens[1:]) / float(iterations @ gpu_joule[1:])
-    return factor * float(gpu_joule[0]) / float(tokens[0])
+    of_hosts = iteration_time_s * strategy.num_nodes * host_watt
+    return (factor * float(gpu_joule[0]) + of_hosts) / float(tokens[0])
 
 
 def power_factor_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,8 +73,9 @@ class ProgramRefusal(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LackingRefusal:
-    """Strategies that use a dimension that a trainer lacks."""
+class DimensionRefusal(ABC):
+    """Strategies with values of one dimension that a trainer does not have, for no model and on no
+    machine."""
 
     program: str
     dimension: str
@@ -83,58 +85,57 @@ class LackingRefusal:
         return (self.dimension,)
 
     @property
-    def because(self) -> str:
+    def words(self) -> str:
+        """The dimension, as sentences have it."""
         said = BY_NAME[self.dimension]
-        neutral = str(NEUTRAL[self.dimension]).lower()
-        return (
-            f"{self.program} has no {said.words or said.label.lower()}: "
-            f"{self.dimension} must be {neutral}"
-        )
+        return said.words or said.label.lower()
 
+    @property
+    @abstractmethod
+    def because(self) -> str: ...
+
+    @abstractmethod
     def meets(self, strategy: Strategy) -> bool:
-        return bool(strategy.value(self.dimension) != NEUTRAL[self.dimension])
+        """Return whether a strategy has such a value."""
 
     def refuses(
         self,
         strategy: Strategy,
-        transformer: Transformer,  # noqa: ARG002 (it lacks the dimension for every model)
-        machine: Machine,  # noqa: ARG002 (and on every machine)
+        transformer: Transformer,  # noqa: ARG002
+        machine: Machine,  # noqa: ARG002
     ) -> bool:
         return self.meets(strategy)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UndeclaredRefusal:
-    """Strategies with a value that only trainers have which declare it."""
-
-    program: str
-    dimension: str
-    declared: tuple[Scalar, ...] = ()
-
-    @property
-    def dimensions(self) -> tuple[str, ...]:
-        return (self.dimension,)
+class LackingRefusal(DimensionRefusal):
+    """Strategies that use a dimension that a trainer lacks."""
 
     @property
     def because(self) -> str:
-        said = BY_NAME[self.dimension]
-        valid = [str(each) for each in said.values if not self._lacks(each)]
-        words = said.words or said.label.lower()
-        return f"{self.program} has no other {words} than {', '.join(valid)}"
+        neutral = str(NEUTRAL[self.dimension]).lower()
+        return f"{self.program} has no {self.words}: {self.dimension} must be {neutral}"
 
-    def _lacks(self, value: Scalar) -> bool:
-        return value in BY_NAME[self.dimension].special and value not in self.declared
+    def meets(self, strategy: Strategy) -> bool:
+        return bool(strategy.value(self.dimension) != NEUTRAL[self.dimension])
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndeclaredRefusal(DimensionRefusal):
+    """Strategies with a value that only trainers have which declare it."""
+
+    declared: tuple[Scalar, ...] = ()
+
+    @property
+    def because(self) -> str:
+        valid = [str(each) for each in BY_NAME[self.dimension].values if not self._lacks(each)]
+        return f"{self.program} has no other {self.words} than {', '.join(valid)}"
 
     def meets(self, strategy: Strategy) -> bool:
         return self._lacks(strategy.value(self.dimension))
 
-    def refuses(
-        self,
-        strategy: Strategy,
-        transformer: Transformer,  # noqa: ARG002 (it lacks the value for every model)
-        machine: Machine,  # noqa: ARG002 (and on every machine)
-    ) -> bool:
-        return self.meets(strategy)
+    def _lacks(self, value: Scalar) -> bool:
+        return value in BY_NAME[self.dimension].special and value not in self.declared
 
 
 def undeclared(
@@ -148,9 +149,7 @@ def undeclared(
     )
 
 
-def lacking(
-    program: str, varied: Collection[str]
-) -> tuple[LackingRefusal | UndeclaredRefusal, ...]:
+def lacking(program: str, varied: Collection[str]) -> tuple[DimensionRefusal, ...]:
     """Return a refusal for each optional dimension that a trainer does not vary, and for the values
     that it would have to declare."""
     absent = (

@@ -78,6 +78,22 @@ class Forecast:
     time_parts_s: Mapping[str, Array]
     memory_parts_gib: Mapping[str, Array]
 
+    def of_one(self, row: int) -> dict[str, Any]:
+        """Return the figures of one strategy by name, but for the probability and energy."""
+        names = (
+            "iteration_time_s",
+            "iteration_time_low_s",
+            "iteration_time_high_s",
+            "memory_gib",
+            "memory_low_gib",
+            "memory_high_gib",
+        )
+        return {
+            **{name: float(getattr(self, name)[row]) for name in names},
+            "time_parts_s": {k: float(part[row]) for k, part in self.time_parts_s.items()},
+            "memory_parts_gib": {k: float(part[row]) for k, part in self.memory_parts_gib.items()},
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedConstant:

@@ -12,7 +12,7 @@ from autotune.cost_model.columns import Array, Columns
 from autotune.measurement import probe_accumulations
 from autotune.resolution import strategy_of
 from autotune.schemas import AT_OWN_ACCUMULATION, Accumulation, Trial, TrialState
-from autotune.trial_energy import gpu_joules_per_token
+from autotune.trial_energy import joules_per_token
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -163,12 +163,13 @@ def _drawn(
         for each in trial.accumulations
         if each.measured
     ]
-    carried = gpu_joules_per_token(
+    carried = joules_per_token(
         transformer,
         machine,
         strategy,
         iteration_time_s=longest.iteration_time_s,
         timed=timed,
         sampled=sampled,
+        hosts=False,
     )
     return sampled if carried is None else carried

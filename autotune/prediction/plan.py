@@ -141,6 +141,7 @@ def _planned(
     )
     work = np.exp(log_work(lattice, transformer, machine, objective=request.objective))
     tokens = lattice.global_batch_size * float(transformer.seq_length)
+    each = map(forecast.of_one, range(len(strategies)))
     return [
         PlannedStrategy(
             rank=row + 1,
@@ -150,21 +151,10 @@ def _planned(
             tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
             tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
             objective=float(work[row] / forecast.iteration_time_s[row]),
-            iteration_time_s=float(forecast.iteration_time_s[row]),
-            iteration_time_low_s=float(forecast.iteration_time_low_s[row]),
-            iteration_time_high_s=float(forecast.iteration_time_high_s[row]),
-            memory_gib=float(forecast.memory_gib[row]),
-            memory_low_gib=float(forecast.memory_low_gib[row]),
-            memory_high_gib=float(forecast.memory_high_gib[row]),
             fit_probability=float(fits[row]),
-            time_parts_s=time_by_part(
-                {name: float(part[row]) for name, part in forecast.time_parts_s.items()}
-            ),
-            memory_parts_gib={
-                name: float(part[row]) for name, part in forecast.memory_parts_gib.items()
-            },
+            **figures | {"time_parts_s": time_by_part(figures["time_parts_s"])},
         )
-        for row, strategy in enumerate(strategies)
+        for row, (strategy, figures) in enumerate(zip(strategies, each, strict=True))
     ]
 
 

@@ -129,21 +129,7 @@ def _series(curve: ScalingCurve) -> ScalingSeries:
         kind=curve.kind,
         strategy=strategy_shape(curve.strategy),
         points=[
-            ScaledStrategy(
-                num_nodes=point.num_nodes,
-                gpus=point.gpus,
-                strategy=strategy_shape(point.strategy),
-                global_batch_size=point.global_batch_size,
-                iteration_time_s=point.iteration_time_s,
-                iteration_time_low_s=point.iteration_time_low_s,
-                iteration_time_high_s=point.iteration_time_high_s,
-                measured=point.measured,
-                tokens_per_s=point.tokens_per_s,
-                efficiency=point.efficiency,
-                efficiency_low=point.efficiency_low,
-                efficiency_high=point.efficiency_high,
-                fit_probability=point.fit_probability,
-            )
+            ScaledStrategy(**vars(point) | {"strategy": strategy_shape(point.strategy)})
             for point in curve.points
         ],
         failed=[

@@ -21,14 +21,6 @@ from search_spaces.rules import PROGRAM_RULE, findings
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-FORECAST = (
-    "iteration_time_s",
-    "iteration_time_low_s",
-    "iteration_time_high_s",
-    "memory_gib",
-    "memory_low_gib",
-    "memory_high_gib",
-)
 RATES = (
     "tokens_per_s",
     "tokens_per_s_per_gpu",
@@ -134,7 +126,7 @@ def _figures(
     machine = calibration.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
-    single = {name: float(getattr(forecast, name)[0]) for name in FORECAST}
+    single = forecast.of_one(0)
     joule = forecast.energy_joule
     samples = strategy.global_batch_size(machine.gpus_per_node)
     step = AccumulationMeasurement(
@@ -150,7 +142,5 @@ def _figures(
         **{name: getattr(rates, name) for name in RATES},
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
         "memory_limit_gib": calibration.parameters.usable_gib(machine),
-        "time_parts_s": {k: float(v[0]) for k, v in forecast.time_parts_s.items()},
         "time_note": bubble_note(calibration) if strategy.pipeline_parallel > 1 else "",
-        "memory_parts_gib": {k: float(v[0]) for k, v in forecast.memory_parts_gib.items()},
     }

@@ -30,7 +30,6 @@ from autotune.search import CampaignBelief
 from autotune.search.trial import may_be_tried_again
 from autotune.trial_energy import (
     JOULES_PER_MWH,
-    gpu_joules_per_token,
     joules_per_token,
     power_factor_of,
 )
@@ -248,13 +247,14 @@ def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | N
         iteration_time_s=seconds,
         tokens_per_joule=figures.tokens_per_joule,
     )
-    return gpu_joules_per_token(
+    return joules_per_token(
         transformer,
         machine,
         strategy,
         iteration_time_s=seconds,
         timed=(),
         power_factor=factor,
+        hosts=False,
     )
 
 

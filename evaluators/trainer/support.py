@@ -12,10 +12,9 @@ from evaluators.trainer.device import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import (
-    LackingRefusal,
+    DimensionRefusal,
     OwnDimension,
     ProgramCapabilities,
-    UndeclaredRefusal,
     lacking,
     stage_layers,
 )
@@ -86,7 +85,7 @@ def routing_of(strategy: Strategy) -> Routing:
     return BALANCED if strategy.value(ROUTING.name) == BALANCED else LEARNED
 
 
-Refusal: TypeAlias = TrainerRefusal | LackingRefusal | UndeclaredRefusal
+Refusal: TypeAlias = TrainerRefusal | DimensionRefusal
 
 ANYWHERE: tuple[Refusal, ...] = (
     *lacking(NAME, VARIED),
