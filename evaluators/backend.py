@@ -1,4 +1,4 @@
-"""The interface between a campaign and what runs its trials."""
+"""The interface between a campaign and the backend that runs its trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Backend(Protocol):
 
     Attributes:
         name: as campaigns name it (`simulated`, `local`, …).
-        simulated: whether its figures are simulated instead of measured.
+        simulated: whether its results are simulated instead of measured.
     """
 
     name: str
@@ -23,18 +23,18 @@ class Backend(Protocol):
         """Start the trial, unless its token is running or has a result.
 
         Raises:
-            OSError: the disk is full; the caller submits it again later.
+            OSError: the disk is full; the caller submits the trial again later.
         """
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return the outcome of each ended trial and the progress of each other one, by token.
+        """Return, by token, the outcome of each ended trial and the progress of each other one.
 
-        A trial that does not run and left no result in its directory is left out: the caller
-        submits it again.
+        A trial that neither runs nor left a result in its directory is missing from the answer; the
+        caller submits it again.
         """
 
     def cancel(self, token: str) -> None:
         """End the trial and all its processes; its outcome becomes `cancelled`."""
 
     def close(self) -> None:
-        """Detach: what needs this process ends, what a scheduler runs continues."""
+        """Detach: end what needs this process, and leave what a scheduler runs."""

@@ -1,4 +1,4 @@
-"""Any backend as a DeepHyper evaluator: DeepHyper searches without a service.
+"""Any backend as a DeepHyper evaluator, to run a DeepHyper search without a service.
 
 evaluator = BackendEvaluator(SimulatedBackend(), space=space, directory=Path("trials"))
 CBO(space.problem(seed=1), random_state=1).search(evaluator, max_evals=30)
@@ -26,24 +26,25 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy, strategy_with
 
 ATTEMPTS = 3
-"""How often a trial is started that vanishes without a result."""
+"""Maximum starts of a trial that disappears without a result."""
 
 
 class BackendEvaluator(Evaluator):  # type: ignore[misc]
-    """Runs DeepHyper's jobs as trials of a backend, `num_workers` at a time.
+    """Run DeepHyper's jobs as trials of a backend, `num_workers` at a time.
 
-    The objective is the plain rate (a name of `autotune.schemas.Objective`), always above zero;
-    DeepHyper scales it. A failed trial yields `"F_<status>"`; a strategy that a rule refuses yields
-    `"F_refused"` without running. Metadata have the trial's status, error, figures and paths.
+    The objective is the plain rate (a name of `autotune.schemas.Objective`), always positive;
+    DeepHyper scales it. A failed trial returns `"F_<status>"`; a strategy that violates a rule
+    returns `"F_refused"` without running. Metadata are the trial's status, error, metrics and
+    paths.
 
-    A trial's name follows from what it measures. In one `directory`, a strategy therefore runs
-    once, however often it is proposed, and a restarted search finds its results.
+    A trial is named after what it measures, so in one `directory` a strategy runs once, however
+    often it is proposed, and a restarted search finds its results.
 
     Args:
-        directory: gets one folder per trial.
+        directory: receives one folder per trial.
         warmup_iterations, measured_iterations, time_limit_s: see `evaluators.trial.TrialProtocol`.
         seed: of weights and data, and of a simulated trial's machine.
-        poll_interval_s: between two polls of all running trials.
+        poll_interval_s: interval between polls of all running trials.
 
     Raises:
         InvalidInput: field `objective`: it is about energy, and the machine's power is unknown.
@@ -70,7 +71,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._job_class = HPOJob
         self._backend = backend
         self._space = space
-        self._directory = directory.absolute()  # a job begins in another folder
+        self._directory = directory.absolute()  # jobs start in another folder
         self._objective = objective
         self._protocol = TrialProtocol(
             accumulations=(),
@@ -86,11 +87,11 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         self._polled_at = float("-inf")
 
     async def execute(self, job: HPOJob) -> HPOJob:
-        """Run one trial, from DeepHyper's dictionary of values to its objective."""
+        """Run one trial: DeepHyper's dictionary of values in, its objective out."""
         async with self.sem:
             job.status = JobStatus.RUNNING
             space = self._space
-            # DeepHyper leaves out dimensions with one value, and answers with NumPy's scalars.
+            # DeepHyper omits dimensions with one value, and returns NumPy scalars.
             values = {
                 name: job.args.get(name, space.dimensions[name][0]) for name in space.dimensions
             }
@@ -129,7 +130,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         )
 
     async def _run(self, request: TrialRequest) -> TrialOutcome:
-        """Run a trial to its end; cancel it where the search is out of time, or is ended."""
+        """Run a trial to its end; cancel it if the search times out or is stopped."""
         token = request.token
         self._open.setdefault(token, request)
         self._attempts.setdefault(token, 1)
@@ -146,9 +147,9 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         return self._outcomes[token]
 
     def _poll(self) -> None:
-        """Ask for all running trials in one status call, at most once in each interval.
+        """Poll all running trials in one status call, at most once per interval.
 
-        A trial that vanished is started again; one that did ATTEMPTS times is lost.
+        A trial that disappeared is started again, at most ATTEMPTS times.
         """
         if time.monotonic() - self._polled_at < self._poll_interval_s:
             return
@@ -172,7 +173,7 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
                 del self._open[token]
 
     def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
-        """Return what DeepHyper's job holds; the metadata become columns of its results."""
+        """Return the job's output; the metadata become columns of DeepHyper's results."""
         measured = request.transformer, request.machine, request.strategy, outcome.measurements
         if impossible := impossible_time(*measured):
             outcome = replace(outcome, status=TrialState.CRASHED, error=impossible)

@@ -1,4 +1,5 @@
-"""Why a trial's files could not be written: its file system was full, read-only or silent."""
+"""Explain why a trial's files could not be written: a full, read-only or unresponsive file
+system."""
 
 from __future__ import annotations
 
@@ -10,17 +11,18 @@ from autotune.files import OUT_OF_ROOM, is_file_system_failure
 
 MIB = 2**20
 LEAST_FREE_BYTES = 65_536
-"""With less a log may have ended before it said why."""
+"""Below this, a log may have been cut before it named the cause."""
 
 
 def unwritable(folder: Path, code: int = errno.ENOSPC) -> str:
-    """Return that the file system of `folder` was full, and what is free there now; or that it was
-    read-only, or did not answer.
+    """Return a message: the file system of `folder` was full, with its free space now; or it was
+    read-only, or did not respond.
 
-    The text is the same for all trials of one file system, which shows that they ended alike.
+    The text is the same for all trials on one file system, so that equal failures can be
+    recognised.
 
     Args:
-        code: the errno with which something could not be written.
+        code: the errno of the failed write.
     """
     if code not in OUT_OF_ROOM:
         return f"the file system of {folder.parent} could not be written ({os.strerror(code)})"
@@ -34,7 +36,7 @@ def unwritable(folder: Path, code: int = errno.ENOSPC) -> str:
 
 
 def is_unwritable(folder: Path) -> bool:
-    """Return whether nothing to speak of can be written there now; a quota is not seen."""
+    """Return whether almost nothing can be written there now. Quotas are not detected."""
     try:
         room = os.statvfs(_nearest(folder))
     except OSError as error:
@@ -45,12 +47,12 @@ def is_unwritable(folder: Path) -> bool:
 
 
 def _takes_no_more_files(room: os.statvfs_result) -> bool:
-    """Return whether it counts files, and has all that it may; Btrfs counts none."""
+    """Return whether the file system has run out of inodes; Btrfs has no such limit."""
     return room.f_files > 0 and room.f_favail == 0
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the innermost above it that is there."""
+    """Return the folder, or its nearest existing parent."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.is_dir())
 

@@ -1,6 +1,6 @@
-"""Parts of files given back to the disk while others write at their ends and read from any byte on.
+"""Punch holes into files while other processes append to them and read from any offset.
 
-It needs nothing else of this package, so that a cluster can be sent it.
+The module imports nothing else of this package, so that it can be sent to a cluster.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ import os
 from contextlib import suppress
 
 KEPT_BYTES = 4 << 20
-"""Of what was handed on: whoever lost the last of it asks again, and others read it here, too."""
+"""Bytes kept before the reader's position: a reader that lost its last part asks again, and other
+readers use the file, too."""
 AT_ONCE = 1 << 20
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of linux/falloc.h
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # from linux/falloc.h
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 class CannotShorten(Exception):
-    """The file system gives back no part of a file."""
+    """The file system cannot punch holes."""
 
 
 def give_back(file: int, start: int, end: int) -> None:
-    """Let a part of a file be zeros that need no room.
+    """Replace a part of a file by a hole, which reads as zeros and takes no space.
 
     Raises:
-        CannotShorten: not on this file system.
-        OSError: it cannot be written.
+        CannotShorten: the file system does not support it.
+        OSError: the file cannot be written.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate", None)
@@ -42,13 +43,14 @@ def give_back(file: int, start: int, end: int) -> None:
 
 
 def give_back_handed_on(file: int, handed_on: int, *, gone: int) -> int:
-    """Give back what a reader has taken of a file from its beginning on, but for the last part.
+    """Free the part of a file that a reader has consumed, except the last KEPT_BYTES.
 
     Args:
-        handed_on: so many bytes are elsewhere.
-        gone: so many were given back before.
+        handed_on: number of bytes read so far.
+        gone: number of bytes freed before.
 
-    Return how many are gone now; where the file system gives back none, they are counted as gone.
+    Returns:
+        The number of bytes freed now; unsupported file systems count as freed.
     """
     end = handed_on - KEPT_BYTES
     if end - gone < AT_ONCE:

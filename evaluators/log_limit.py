@@ -1,9 +1,9 @@
-"""A log's first and last part kept, and of what is between the lines that tell something.
+"""Limit the size of a log: keep its beginning and end, and the informative lines in between.
 
-A program may print without end, and whoever reads its log may do so from any byte on. So the middle
-is not cut out but given back to the disk, as a hole: the file keeps its length, and what is printed
-meanwhile goes to its end as before. Lines that figures or errors are read from are written again
-where the hole begins, with how much is missing.
+A program may print without end, and readers may continue from any offset. The middle is therefore
+not cut out but replaced by a hole: the file keeps its length, and output is still appended. Lines
+with measurements or errors are rewritten at the start of the hole, with the number of bytes
+removed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from evaluators.training_log.written import end_of_last_gap
 AT_ONCE = 16 << 20
 MOST_OF_A_LOOK = 32 << 20
 LEAST = 1 << 20
-"""Bytes that are worth a hole: a file's holes are rounded to its blocks."""
+"""Minimum size of a hole; holes are rounded to blocks."""
 AFTER_AN_ERROR = 40
-"""Lines that are kept after one with an error: its traceback."""
+"""Lines kept after one with an error, for its traceback."""
 MOST_OF_ERRORS = 64 << 10
 Tells = Callable[[bytes], bool]
 
@@ -34,8 +34,9 @@ class LogLimit:
     """Shortens logs while others write them.
 
     Args:
-        kept_bytes: of the beginning and, apart from that, of the end.
-        tells: whether a line tells a figure; those of `evaluators.training_log` are known.
+        kept_bytes: bytes to keep at the beginning, and at the end.
+        tells: whether a line has a measurement, in addition to those that `evaluators.training_log`
+            recognises.
     """
 
     def __init__(self, *, kept_bytes: int, tells: Tells | None = None) -> None:
@@ -44,12 +45,12 @@ class LogLimit:
         self._looked_to: dict[Path, int] = {}
 
     def shorten(self, log: Path) -> bool:
-        """Take out what has come between the first and the last part since the last look, as far as
-        one look goes; return whether anything was there to look at.
+        """Remove what has been written between the kept parts since the last call, up to a limit
+        per call; return whether there was anything to examine.
 
         Raises:
-            CannotShorten: not on this file system.
-            OSError: it cannot be read or written.
+            CannotShorten: the file system does not support it.
+            OSError: the file cannot be read or written.
         """
         size = log.stat().st_size
         if size - self._kept_bytes - self._looked_to.get(log, self._kept_bytes) < LEAST:
@@ -58,7 +59,7 @@ class LogLimit:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False  # somebody reads it
+                return False  # another process reads it
             except OSError:  # a file system without locks
                 pass
             before = self._looked_to.get(log)
@@ -66,7 +67,7 @@ class LogLimit:
         return self._looked_to[log] != before
 
     def forget(self, log: Path) -> None:
-        """Remember nothing of a log that is written no more."""
+        """Forget a log that is no longer written."""
         self._looked_to.pop(log, None)
 
     def _shorten(self, file: int, start: int | None, size: int) -> int:
@@ -78,7 +79,7 @@ class LogLimit:
         return start
 
     def _take_out(self, file: int, start: int, end: int) -> int:
-        """Take out what tells nothing, in whole lines; return where the rest begins."""
+        """Remove uninformative lines; return the offset where the rest begins."""
         text = os.pread(file, end - start, start)
         first = _after_line(text, text.find) if start == self._kept_bytes else 0
         last = _after_line(text, text.rfind) or len(text)
@@ -88,14 +89,14 @@ class LogLimit:
         kept += note.encode()
         if len(kept) > len(part) // 2:
             return start + last
-        # A crash in between loses lines; the other way round they would be there twice.
+        # A crash in between loses lines; the other order would duplicate them.
         give_back(file, start + first + len(kept), start + last - 1)
         os.pwrite(file, kept, start + first)
         os.pwrite(file, b"\n", start + last - 1)
         return start + last
 
     def _kept(self, part: bytes) -> bytes:
-        """Return the lines that tell a figure, and errors as far as there is room for them."""
+        """Return the lines with measurements, and errors as far as space allows."""
         kept: list[bytes] = []
         room, follow = MOST_OF_ERRORS, 0
         tells = self._tells or _tells_figure
@@ -130,5 +131,5 @@ def _tells_figure(line: bytes) -> bool:
 
 
 def _after_line(text: bytes, find: Callable[[bytes], int]) -> int:
-    """Return where a line begins after the end of one that is found; 0 where there is none."""
+    """Return the offset after the first line end; 0 if there is none."""
     return (find(b"\n") if b"\n" in text else find(b"\r")) + 1

@@ -1,6 +1,6 @@
-"""Processes of a trial, which end together, and with the process that started the first.
+"""Processes of a trial that end together, and with the process that started the first.
 
-Ray's nodes are sent it by value (`evaluators.ray.driver`).
+The class is sent to Ray nodes by value (`evaluators.ray.driver`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 
 class ProcessGroup:
-    """A process group with a guard in it, which kills the group when this process ends, however
-    that ends: the kernel then closes our end of the guard's pipe."""
+    """A process group with a guard process, which kills the group when this process ends for
+    whatever reason: the kernel then closes our end of the guard's pipe."""
 
     def __init__(self) -> None:
         self._guard = subprocess.Popen(
@@ -27,7 +27,7 @@ class ProcessGroup:
     def start(
         self, words: Sequence[str], *, variables: Mapping[str, str], folder: Path, output: Path
     ) -> subprocess.Popen[bytes]:
-        """Start one in `folder`; what it prints is added to the file `output`."""
+        """Start a group in `folder`; append its output to the file `output`."""
         with output.open("ab") as file:
             return subprocess.Popen(
                 words,
@@ -43,7 +43,7 @@ class ProcessGroup:
         os.killpg(self._guard.pid, signal.SIGTERM)
 
     def end(self) -> None:
-        """Kill all; may be called again."""
+        """Kill all processes; may be called again."""
         assert self._guard.stdin
         with contextlib.suppress(OSError):
             self._guard.stdin.close()

@@ -1,4 +1,4 @@
-"""Processes that never outlive the one that started them."""
+"""Child processes that never outlive their parent."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import NoReturn
 
 import evaluators
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a Python that is started here and is to find these packages."""
+    """Return the environment of a child Python that can import these packages."""
     root = str(Path(evaluators.__file__).parents[1])
     path = filter(None, [root, os.environ.get("PYTHONPATH")])
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends, and end now if it already has.
+    """Ask the kernel to kill this process when `parent` ends, and exit now if it already has.
 
-    The kernel watches the *thread* that started this process: it must live as long as its process.
-    Elsewhere than on Linux nothing is watched.
+    The kernel watches the *thread* that started this process, which must live as long as its
+    process. Only Linux supports this.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -54,7 +54,7 @@ def _work_and_exit(work: Callable[[], int], parent: int) -> NoReturn:
 
 
 def kill(pid: int) -> None:
-    """End one child and all of its process group, and reap it."""
+    """Kill a child and its process group, and reap it."""
     for end in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             end(pid, signal.SIGKILL)
@@ -63,16 +63,16 @@ def kill(pid: int) -> None:
 
 
 def exit_code_of(pid: int) -> int | None:
-    """Return the exit code of a child that has ended, None while it runs; the child is reaped.
+    """Return the exit code of a child and reap it; None while it runs.
 
-    A negative code is the signal that ended it.
+    A negative code is the number of the signal that ended it.
     """
     ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def processor_time_s(pid: int, *, main_thread_only: bool = False) -> float:
-    """Return the seconds of processor time that a process has used so far; 0 once it has gone."""
+    """Return the CPU seconds that a process has used; 0 if it no longer exists."""
     process = Path(f"/proc/{pid}/task/{pid}" if main_thread_only else f"/proc/{pid}")
     try:
         fields = (process / "stat").read_text().rsplit(")", 1)[1].split()

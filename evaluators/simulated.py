@@ -1,8 +1,8 @@
-"""Trials that are predicted, not run: for planning, for demonstrations and for tests.
+"""Trials that are simulated, not run: for planning, demonstrations and tests.
 
-What is simulated is another plausible machine than the one the search believes in: every constant
-of the cost model is drawn anew from the request's seed, so that all trials of a campaign meet the
-same one, and each layout and each run differs from the model by noise of its own.
+The simulated machine differs from the one that the search assumes: every constant of the cost model
+is drawn from the request's seed, so that all trials of a campaign share one machine, and each
+layout and each run has its own noise.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
 
 LAYOUT_NOISE = 0.03
-"""Standard deviation of log time between layouts, the same on any number of nodes: what no closed
-form knows, such as the kernel that a library picks for a shape. Calibrated closed forms stay 5 to
-13 % off; half is enough to reorder the best."""
+"""Standard deviation of the logarithm of time between layouts, equal on any number of nodes:
+effects without a closed form, such as the kernel that a library picks for a shape. Calibrated
+closed forms err by 5 to 13 %; half of that is enough to reorder the best."""
 
 RUN_NOISE = 0.01
-"""Between two runs of one layout: other nodes, other neighbours on the network."""
+"""The same between runs of one layout: other nodes, other network traffic."""
 
 ITERATION_NOISE = 0.005
-"""Between the iterations of one run."""
+"""The same between the iterations of one run."""
 
 MEMORY_NOISE = 0.01
-"""Of the peak memory of a layout: how its allocations happen to fall."""
+"""The same of a layout's peak memory, due to the order of allocations."""
 
 FIRST_ITERATION = 1.15
-"""The first iteration over a later one (published logs: 225 s against 196 s)."""
+"""Time of the first iteration over a later one (published logs: 225 s against 196 s)."""
 
 FIRST_DRAWN = DIMENSIONS[: DIMENSIONS.index("context_parallel") + 1]
-"""The dimensions whose values are always part of what noise is drawn by."""
+"""Dimensions that always seed the noise."""
 
 _SUBMITTED = "submitted.json"
 _TAIL_LINES = 40
 
 
 class SimulatedBackend:
-    """The simulator as a backend. A trial's state lies in its directory, which is read again when
-    the trial ends: until then nothing of it changes.
+    """The simulator as a backend. Each trial's state is in its directory and is read again only
+    when the trial is due to end.
 
     Args:
-        time_scale: seconds that are waited for each simulated second; 0 ends a trial at once.
+        time_scale: real seconds per simulated second; 0 ends a trial at once.
     """
 
     name = "simulated"
@@ -72,7 +72,7 @@ class SimulatedBackend:
         self._times: dict[str, tuple[datetime, datetime]] = {}
 
     def submit(self, request: TrialRequest) -> None:
-        """Note when the trial starts and ends; nothing where it was submitted before."""
+        """Record when the trial starts and ends; no effect if it was submitted before."""
         self._requests[request.token] = request
         request.directory.mkdir(parents=True, exist_ok=True)
         if (request.directory / _SUBMITTED).exists() or (request.directory / RESULT).exists():
@@ -95,7 +95,7 @@ class SimulatedBackend:
         return trials
 
     def _read(self, request: TrialRequest, *, now: datetime) -> TrialOutcome | TrialProgress | None:
-        """Return how a trial stands by its directory; None where it has never been submitted."""
+        """Return a trial's state from its directory; None if it was never submitted."""
         self._times.pop(request.token, None)
         times = _times(request)
         outcome = read_result(request.directory)
@@ -108,7 +108,7 @@ class SimulatedBackend:
         return outcome
 
     def cancel(self, token: str) -> None:
-        """End the trial, unless this object knows its token from neither submit nor poll."""
+        """End the trial; no effect if its token is unknown to this object."""
         self._times.pop(token, None)
         request = self._requests.get(token)
         times = _times(request) if request else None
@@ -121,19 +121,19 @@ class SimulatedBackend:
         _finish(request, trial.cut(after_s, TrialState.CANCELLED, "cancelled on request"))
 
     def close(self) -> None:
-        """Nothing runs here: a simulated trial goes on by the clock, like a job in a queue."""
+        """Do nothing: a simulated trial continues by the clock, like a queued job."""
         self._requests.clear()
         self._times.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTrial:
-    """What a trial would do.
+    """The course of a simulated trial.
 
     Attributes:
         startup_s: simulated seconds before its first iteration.
         iterations: (GAS, seconds) of each, in order.
-        given_up: why it ended before its last GAS value; empty where it did not.
+        given_up: why it ended before its last GAS value; empty if it did not.
     """
 
     outcome: TrialOutcome
@@ -142,7 +142,8 @@ class SimulatedTrial:
     given_up: str = ""
 
     def cut(self, after_s: float, status: TrialState, error: str) -> SimulatedTrial:
-        """Return the trial as ended from outside, `after_s` simulated seconds after its start."""
+        """Return the trial as if ended from outside, `after_s` simulated seconds after its
+        start."""
         ends = np.cumsum([self.startup_s, *(seconds for _, seconds in self.iterations)])[1:]
         done = int(np.count_nonzero(ends <= after_s))
         outcome = replace(
@@ -157,7 +158,7 @@ class SimulatedTrial:
 
 
 def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
-    """Return what a trial would do; the same for the same seed, strategy and protocol."""
+    """Simulate a trial; deterministic in seed, strategy and protocol."""
     trial = _without_limit(request, started_at)
     limit_s = request.protocol.time_limit_s
     if trial.outcome.duration_s <= limit_s:
@@ -166,7 +167,7 @@ def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
 
 
 def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTrial:
-    """Return what the trial would do with no time limit: crash, run out of memory, or train."""
+    """Simulate without the time limit: crash, run out of memory, or train."""
     startup_s = float(cluster_start_up_s(request.strategy.num_nodes))
     blank = TrialOutcome(
         status=TrialState.OK,
@@ -195,11 +196,11 @@ def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTria
 
 
 def _until_full_s(request: TrialRequest, iteration_time_s: float) -> float:
-    """Return the seconds until the first stage holds as many micro-batches as it ever does: a trial
-    that runs out of memory has by then.
+    """Return the seconds until the first stage holds its maximum number of micro-batches; a trial
+    that runs out of memory has failed by then.
 
     Args:
-        iteration_time_s: at the smallest GAS that is run.
+        iteration_time_s: at the smallest GAS of the trial.
     """
     strategy, gas = request.strategy, request.protocol.values[0]
     stages = strategy.pipeline_parallel
@@ -210,7 +211,7 @@ def _until_full_s(request: TrialRequest, iteration_time_s: float) -> float:
 def _measured(
     request: TrialRequest, blank: TrialOutcome, *, times_s: Sequence[float], peak_gib: float
 ) -> SimulatedTrial:
-    """Return the trial that trains: `blank` with the times of its iterations, noise added."""
+    """Return a successful trial: `blank` with noisy iteration times."""
     protocol = request.protocol
     rng = _generator(request.seed, _drawn_by(request.strategy), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
@@ -238,7 +239,7 @@ def _measured(
         blank,
         duration_s=elapsed_s,
         measurements=tuple(measurements),
-        peak_memory_gib=(peak_gib,),  # the model predicts the fullest rank alone
+        peak_memory_gib=(peak_gib,),  # the model predicts only the fullest rank
     )
     return SimulatedTrial(
         outcome=outcome,
@@ -249,8 +250,7 @@ def _measured(
 
 
 def _truth(request: TrialRequest) -> tuple[list[float], float]:
-    """Return seconds of an iteration at each GAS that is run, and the peak memory in GiB, on its
-    machine."""
+    """Return the true seconds per iteration at each GAS, and the true peak memory in GiB."""
     machine, strategy = request.machine, request.strategy
     twins = [strategy.with_accumulation(gas) for gas in request.protocol.values]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
@@ -266,9 +266,8 @@ def _truth(request: TrialRequest) -> tuple[list[float], float]:
 
 
 def _drawn_by(strategy: Strategy) -> dict[str, Any]:
-    """Return the values that noise is drawn by: of a younger dimension than FIRST_DRAWN only one
-    that is not its default, so that a new dimension leaves the noise of all strategies without it
-    as it was."""
+    """Return the values that seed the noise. Dimensions added after FIRST_DRAWN count only if they
+    are not at their default, so that a new dimension leaves existing noise unchanged."""
     return {
         name: value
         for name, value in strategy.as_dict().items()
@@ -277,13 +276,14 @@ def _drawn_by(strategy: Strategy) -> dict[str, Any]:
 
 
 def _generator(seed: int, *key: Any) -> np.random.Generator:
-    """Return noise that depends on `key` and on nothing else, such as the order of trials."""
+    """Return a generator seeded by `key` alone, independent of the order of trials."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
 def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
-    """Write the trial's log, in Megatron's words under a line that says what it is, and result."""
+    """Write the trial's log, in Megatron's format with a header line saying that it is simulated,
+    and its result."""
     lines = [
         "SIMULATED: no training took place; the figures below are predicted, with noise added.",
         f"{request.transformer.name} on {request.machine.name}: {request.strategy.short()}",
@@ -309,7 +309,7 @@ def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
 
 
 def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
-    """Return when the trial started and when it ends; None for one that was never submitted."""
+    """Return the start and end time of a trial; None if it was never submitted."""
     try:
         data = json.loads((request.directory / _SUBMITTED).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -318,7 +318,7 @@ def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
 
 
 def _goes_on(times: tuple[datetime, datetime], now: datetime) -> bool:
-    """Return whether a trial of these times runs now. One that has not begun by the clock has
-    ended: the clock was set back, and it would run on until the clock is there again."""
+    """Return whether a trial is running now. One that starts in the future has ended: the clock was
+    set back, and the trial would otherwise run until the clock catches up."""
     began_at, ends_at = times
     return began_at <= now < ends_at

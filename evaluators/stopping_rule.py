@@ -1,7 +1,6 @@
-"""How long a trial goes on measuring: the one rule for every way in which trials run.
+"""The stopping rule for measurements, shared by all backends.
 
-Nothing but the standard library is imported and nothing newer than Python 3.8 is used: the text of
-this module goes along to nodes where this package is not installed.
+Standard library and Python 3.8 only: the text of this module is sent to nodes without this package.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from math import inf, sqrt
 from statistics import median
 
 FEWEST = 2
-"""Iterations that say something: one alone may be slow by chance."""
+"""Minimum iterations: a single one may be slow by chance."""
 
 
 class Verdict(IntEnum):
-    """What follows from the iterations measured so far at one GAS."""
+    """The decision after the iterations measured so far at one GAS."""
 
     GO_ON = 0
     ENOUGH = 1
@@ -35,21 +34,21 @@ def verdict(
     spare_s: float = inf,
     left_s: float = inf,
 ) -> Verdict:
-    """Return whether to measure another iteration at this GAS, or even to end the trial.
+    """Return whether to measure another iteration at this GAS, or to end the trial.
 
-    Measuring ends once the median is known well enough. The trial ends where even the fastest
-    iteration, less the median's standard error, takes too long for anything to come of it, and
-    where the time limit would end it before the GAS values that are still to come.
+    Measuring stops once the median is precise enough. The trial ends if even the fastest iteration,
+    minus the median's standard error, is too slow to be of interest, or if the remaining GAS values
+    would exceed the time limit.
 
     Args:
-        times_s: seconds of each measured iteration so far, warm-up left out.
-        least, most: iterations that are measured in any case, and at most.
-        long_s: seconds of an iteration from which on two that agree are enough.
-        target_spread: the standard error of the median, as a share of it, that is small enough.
-        give_up_above_s: seconds of an iteration that are too many.
-        spare_s: seconds that iterations beyond the least number may still take.
-        left_s: seconds that are left of the trial once all that is still to come has been measured;
-            less than none, and it is out of time.
+        times_s: seconds of each measured iteration so far, without warm-up.
+        least, most: minimum and maximum number of iterations.
+        long_s: iteration time in seconds above which two iterations that agree are enough.
+        target_spread: relative standard error of the median that is precise enough.
+        give_up_above_s: iteration time in seconds that is too slow.
+        spare_s: seconds available for iterations beyond the minimum.
+        left_s: seconds left after everything still to be measured; negative if the trial is out of
+            time.
     """
     count = len(times_s)
     error_s = standard_error_s(times_s)
@@ -67,23 +66,22 @@ def verdict(
 
 
 def gave_up(accumulation: int, limit_s: float) -> str:
-    """Return the log's line for a trial that was given up at this GAS."""
+    """Return the log line of a trial that was given up at this GAS."""
     return f"given up: no iteration at GAS {accumulation} takes as little as {limit_s:.4g} s"
 
 
 def out_of_time(accumulation: int) -> str:
-    """Return the log's line for a trial that ends after this GAS."""
+    """Return the log line of a trial that ends after this GAS."""
     return f"given up: the time limit would end it before what comes after GAS {accumulation}"
 
 
 def standard_error_s(times_s: Sequence[float]) -> float:
-    """Return the standard error of the median, seconds; infinite for fewer than two times.
+    """Return the standard error of the median in seconds; infinite for fewer than two times.
 
-    Half of the distance between the order statistics that are `sqrt(n) / 2` places below and above
-    the middle, which is one standard deviation of the binomial count of times below the median
-    (Woodruff 1952, 'Confidence intervals for medians'), interpolated between neighbours and, for
-    two times, a little beyond them. Unlike a standard deviation it hardly follows one slow
-    iteration out of five or more.
+    Half of the distance between the order statistics `sqrt(n) / 2` ranks below and above the
+    middle, one standard deviation of the binomial count of times below the median (Woodruff 1952,
+    'Confidence intervals for medians'), interpolated, and for two times slightly extrapolated.
+    Unlike a standard deviation it is robust to one slow iteration out of five or more.
     """
     if len(times_s) < 2:
         return inf
@@ -93,6 +91,6 @@ def standard_error_s(times_s: Sequence[float]) -> float:
 
 
 def _at(ordered: Sequence[float], place: float) -> float:
-    """Return the value at a place between 0 and n - 1, by linear interpolation."""
+    """Return the value at a rank between 0 and n - 1, by linear interpolation."""
     low = max(0, min(len(ordered) - 2, int(place)))
     return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])

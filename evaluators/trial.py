@@ -1,4 +1,4 @@
-"""A trial: what is asked of it, how it stands, and what came of it."""
+"""Trials: request, protocol, progress and outcome."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 TARGET_SPREAD = 0.01
-"""Two trials of one strategy differ by about as much, on other nodes or at another time, so a
-median that is known better tells no more of the strategy."""
+"""Two trials of one strategy, on other nodes or at another time, differ by about as much; a more
+precise median says nothing more about the strategy."""
 
 SHARE_FOR_MORE = 0.5
-"""Of the time limit: where noise calls for more iterations than the least number, they must not
-bring about the timeout of a trial that would else have ended in time."""
+"""Share of the time limit after which no iterations beyond the minimum are added, so that noise
+does not cause a timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialProtocol:
-    """The way in which a trial measures.
+    """How a trial measures.
 
     Attributes:
-        warmup_iterations: run at the start, before anything is timed, and left out.
-        warmup_accumulation: the GAS at which these run, no more than the least of `accumulations`,
-            which it is where None.
-        measured_iterations: timed at each GAS value at the least; where the number adapts, two that
-            agree are enough of iterations that take LONG_ITERATION_S.
-        most_iterations: timed at each GAS value at most, and never fewer than
-            `measured_iterations`, which it is where None.
-        target_spread: the standard error of the median, as a share of it, at which a GAS value
-            is measured well enough.
-        give_up_above_s: by GAS value, seconds of an iteration beyond which the trial is not worth
-            its time; it is then over, with what it has measured. Empty: it never is.
-        accumulations: the GAS values, rising. A trial of the search measures at two, or at the
-            strategy's own alone where that is no more than PP; a confirmation at its own alone.
-        pipeline_wait: micro-batches that filling and draining the pipeline take, the bubble.
-        time_limit_s: wall time of the whole trial, start-up included.
+        warmup_iterations: untimed iterations at the start.
+        warmup_accumulation: GAS of the warm-up, at most the smallest of `accumulations`, which is
+            the default.
+        measured_iterations: minimum timed iterations per GAS value; with an adaptive number, two
+            that agree are enough if they take LONG_ITERATION_S.
+        most_iterations: maximum timed iterations per GAS value; `measured_iterations` by default,
+            and at least that.
+        target_spread: relative standard error of the median at which a GAS value is measured
+            precisely enough.
+        give_up_above_s: GAS value -> seconds per iteration above which the trial ends with what it
+            has measured; empty to never give up.
+        accumulations: GAS values, ascending. A search trial measures two, or only the strategy's
+            own if that is at most PP; a confirmation only its own.
+        pipeline_wait: micro-batches that filling and draining the pipeline take (the bubble).
+        time_limit_s: wall time of the whole trial, including start-up.
     """
 
     accumulations: tuple[int, ...]
@@ -60,25 +60,24 @@ class TrialProtocol:
 
     @property
     def most(self) -> int:
-        """The most iterations that are timed at each GAS value."""
+        """Maximum number of timed iterations per GAS value."""
         return max(self.measured_iterations, self.most_iterations or 0)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """The GAS values that are run, in their order: what is measured, and before it that of the
-        warm-up where it is another one."""
+        """GAS values in order: that of the warm-up, if different, then the measured ones."""
         first = self.warmup_accumulation
         if not self.warmup_iterations or first is None or first in self.accumulations:
             return self.accumulations
         return (first, *self.accumulations)
 
     def warmup_at(self, accumulation: int) -> int:
-        """Return how many iterations are left out at the beginning of this one of `values`."""
+        """Return the number of warm-up iterations at the beginning of this one of `values`."""
         return self.warmup_iterations if accumulation == self.values[0] else 0
 
     @property
     def adaptive(self) -> bool:
-        """Whether what a trial measures decides how long it goes on."""
+        """Whether the measurements decide how long the trial continues."""
         return self.adds_iterations or bool(self.give_up_above_s)
 
     @property
@@ -87,37 +86,37 @@ class TrialProtocol:
 
     @property
     def fewest_iterations(self) -> int:
-        """Timed at a GAS value in any case, however long they take."""
+        """Minimum timed iterations per GAS value, however long they take."""
         least = self.measured_iterations
         return min(least, FEWEST) if self.adds_iterations else least
 
     @property
     def long_s(self) -> float:
-        """Seconds of an iteration from which on two that agree are enough."""
+        """Iteration time in seconds above which two iterations that agree are enough."""
         return LONG_ITERATION_S if self.adds_iterations else inf
 
     @property
     def time_for_more_s(self) -> float:
-        """Seconds after a trial's start at which no iterations are added to the least number."""
+        """Seconds after a trial's start beyond which no iterations are added to the minimum."""
         return self.time_limit_s * SHARE_FOR_MORE
 
     def limit_at(self, accumulation: int) -> float:
-        """Return the seconds of an iteration at this GAS value beyond which the trial is over."""
+        """Return the seconds per iteration at this GAS value above which the trial ends."""
         limits = dict(zip(self.accumulations, self.give_up_above_s, strict=False))
         return limits.get(accumulation, inf)
 
     def iterations_owed(self, accumulation: int) -> float:
-        """Return what the later GAS values take at the least, in iterations at this one, by the law
-        of `autotune.measurement.AccumulationLaw`."""
+        """Return the minimum time of the later GAS values, in iterations at this one, by
+        `autotune.measurement.AccumulationLaw`."""
         later = (gas for gas in self.accumulations if gas > accumulation)
         slots = sum(gas + self.pipeline_wait for gas in later)
         return self.fewest_iterations * slots / (accumulation + self.pipeline_wait)
 
     def verdict(self, accumulation: int, times_s: Sequence[float], *, elapsed_s: float) -> Verdict:
-        """Return whether to go on at this one of `values`.
+        """Return whether to continue at this one of `values`.
 
         Args:
-            times_s: seconds of each iteration so far at this GAS, those of the warm-up included.
+            times_s: seconds of each iteration so far at this GAS, including warm-up.
             elapsed_s: seconds since the trial's start.
         """
         if accumulation not in self.accumulations:
@@ -137,7 +136,7 @@ class TrialProtocol:
         )
 
     def ended_early(self, decision: Verdict, accumulation: int) -> str:
-        """Return the log's line for a trial that ends after this GAS; empty where it does not."""
+        """Return the log line of a trial that ends after this GAS; empty if it does not."""
         if decision is Verdict.GIVE_UP:
             return gave_up(accumulation, self.limit_at(accumulation))
         return out_of_time(accumulation) if decision is Verdict.OUT_OF_TIME else ""
@@ -148,10 +147,10 @@ class TrialRequest:
     """One short training run.
 
     Attributes:
-        token: unique name of this attempt; a backend that is given it twice runs it once.
-        directory: of this trial alone; its log and its result file are written there.
-        seed: of weights and data (and of the noise of a simulated trial).
-        group: trials of one group share nodes fairly with those of other groups.
+        token: unique name of this attempt; a backend runs each token once.
+        directory: the trial's own folder, for its log and its result.
+        seed: of weights and data, and of the noise of a simulated trial.
+        group: name of a group of trials; nodes are shared fairly between groups.
     """
 
     token: str
@@ -169,10 +168,10 @@ class TrialProgress:
     """The state of a trial that has not ended.
 
     Attributes:
-        phase: `waiting` until it has nodes, `running` from then on.
-        reason: why it waits, in a sentence for the user; of one that runs, what keeps its end from
-            being known.
-        job_id: of the scheduler, where there is one and it is known.
+        phase: `waiting` until it has nodes, then `running`.
+        reason: why it waits, as a sentence for the user; for a running trial, why its end cannot be
+            determined.
+        job_id: the scheduler's job, if there is one and it is known.
         host: the nodes that it runs on.
     """
 
@@ -187,11 +186,11 @@ RUNNING = TrialProgress(phase="running")
 
 @dataclass(frozen=True, kw_only=True)
 class SampledNode:
-    """Power of all GPUs of one node over time, the host left out.
+    """Power of all GPUs of one node over time, without the host.
 
     Attributes:
-        samples: that were taken; where the points are fewer, each is the mean of several.
-        at_s: seconds since the trial's start, by the node's clock, rising; shape (n,).
+        samples: number of samples; if there are fewer points, each is a mean of several.
+        at_s: seconds since the trial's start by the node's clock, ascending; shape (n,).
         watts: shape (n,).
     """
 
@@ -206,8 +205,8 @@ class SampledPower:
     """Power of a trial's nodes over time.
 
     Attributes:
-        energy_windows_s: the first and the last second of each stretch from which the trial's
-            energy was computed, since its start; empty where it was not.
+        energy_windows_s: start and end, in seconds since the trial's start, of each interval that
+            its energy was computed from; empty if it was not computed.
     """
 
     nodes: tuple[SampledNode, ...]
@@ -215,7 +214,7 @@ class SampledPower:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SampledPower:
-        """Return what `asdict` was called on, from JSON."""
+        """Return the object from the JSON of its `asdict`."""
         return cls(
             nodes=tuple(
                 SampledNode(
@@ -235,23 +234,23 @@ FORMER_ENERGY = "joules_per_token"
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
-    """The result of a trial, whatever came of it.
+    """The result of a trial, successful or not.
 
     Attributes:
-        status: final, so never `pending`.
-        measurements: one for each measured GAS; empty unless status is ok.
-        peak_memory_gib: one figure for each rank, in rank order, where known.
-        trainer_parameters: of the model, as its trainer counts them, where it tells.
-        routing: of tokens to experts; None without experts, and where the trainer does not tell.
-        error: the root cause in one line; None when ok.
+        status: final, never `pending`.
+        measurements: one per measured GAS; empty unless status is ok.
+        peak_memory_gib: one per rank, in rank order, if known.
+        trainer_parameters: the trainer's own count of the model's parameters, if it reports one.
+        routing: of tokens to experts; None without experts, or if the trainer does not report it.
+        error: the root cause in one line; None if ok.
         log_tail: the last lines of the trial's log.
-        duration_s: wall time that the nodes were held.
-        gpu_joules_per_token: drawn by the GPUs alone through the measured iterations; None where
-            their power was not sampled.
+        duration_s: wall time for which the nodes were held.
+        gpu_joules_per_token: energy of the GPUs alone during the measured iterations; None if power
+            was not sampled.
         energy_note: how it was sampled, or why it was not.
-        power: over time; None where no node was sampled.
-        job_id: of the scheduler, where one ran it.
-        versions: of what ran it, by package name.
+        power: over time; None if no node was sampled.
+        job_id: the scheduler's job, if there was one.
+        versions: package -> version of the software that ran it.
     """
 
     status: TrialState
@@ -274,16 +273,16 @@ class TrialOutcome:
     job_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the result file's content, as JSON can hold it."""
+        """Return the content of the result file."""
         plain = {"status": self.status.value, "started_at": self.started_at.isoformat()}
         return asdict(self) | plain
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
-        """Return what `as_dict` was called on.
+        """Return the outcome from the result of `as_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: `data` is anything else.
+            KeyError, TypeError, ValueError: `data` has another form.
         """
         measurements = tuple(
             AccumulationMeasurement(
@@ -303,6 +302,6 @@ class TrialOutcome:
         }
         if plain.get("power") is not None:
             plain["power"] = SampledPower.from_dict(plain["power"])
-        if FORMER_ENERGY in plain:  # of an earlier version, which a trial has outlived
+        if FORMER_ENERGY in plain:  # written by an earlier version
             plain["gpu_joules_per_token"] = plain.pop(FORMER_ENERGY)
         return cls(**plain)

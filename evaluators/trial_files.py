@@ -1,4 +1,4 @@
-"""The files of a trial's folder: its request, its result, and its log."""
+"""The files of a trial's folder: request, result and log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = "trial.log"
 
 
 def request_as_dict(request: TrialRequest) -> dict[str, Any]:
-    """Return the request as JSON can hold it."""
+    """Return the request in JSON-compatible form."""
     plain = {
         "directory": str(request.directory),
         "strategy": request.strategy.as_dict(),
@@ -30,10 +30,10 @@ def request_as_dict(request: TrialRequest) -> dict[str, Any]:
 
 
 def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
-    """Return the request that `request_as_dict` wrote.
+    """Return the request from the result of `request_as_dict`.
 
     Raises:
-        KeyError, TypeError: `data` is anything else.
+        KeyError, TypeError: `data` has another form.
     """
     machine, protocol = dict(data["machine"]), dict(data["protocol"])
     machine["sources"] = tuple(machine.get("sources", ()))
@@ -51,12 +51,12 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
 
 
 def write_result(directory: Path, outcome: TrialOutcome) -> None:
-    """Leave the outcome in `directory`, where it survives the machine; raises OSError."""
+    """Write the outcome to `directory` durably; raises OSError."""
     write_whole(directory / RESULT, json.dumps(outcome.as_dict(), indent=2), durable=True)
 
 
 def read_result(directory: Path) -> TrialOutcome | None:
-    """Return the outcome in `directory`; None where there is none yet, or it cannot be read."""
+    """Return the outcome in `directory`; None if there is none yet, or it cannot be read."""
     try:
         data = json.loads((directory / RESULT).read_text(encoding="utf-8"))
         return TrialOutcome.from_dict(data)
@@ -68,7 +68,7 @@ def read_result(directory: Path) -> TrialOutcome | None:
 
 
 def log_tail(directory: Path, *, lines: int = 40, most_bytes: int = 16_384) -> str:
-    """Return the last lines of the trial's log; an empty text where there is none."""
+    """Return the last lines of the trial's log; empty if there is none."""
     try:
         with (directory / LOG).open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""What a user downloads: files that launch one strategy, ready to run."""
+"""Downloads: ready-to-run files that launch one strategy."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One strategy to be launched, and what its files follow.
+    """One strategy to launch, and its context.
 
     Attributes:
         name: of the campaign.
-        evaluator: that ran the campaign's trials.
-        profile: of the cluster, as it stood when the campaign was created: with it the scripts run
-            as the trials did. Without one they follow the ready profile of the machine.
+        evaluator: the backend of the campaign's trials.
+        profile: cluster profile at the campaign's creation; the scripts run as the trials did. If
+            None, the machine's bundled profile is used.
     """
 
     transformer: Transformer
@@ -74,7 +74,7 @@ class Launch:
 
     @property
     def place(self) -> ClusterProfile:
-        """The profile of the cluster that the sbatch script is for."""
+        """The cluster profile for the sbatch script."""
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
 
@@ -91,44 +91,45 @@ class Launch:
 
     @property
     def variant(self) -> MegatronVariant:
-        """The line of Megatron-DeepSpeed that the cluster has."""
+        """The cluster's variant of Megatron-DeepSpeed."""
         return self.place.megatron.variant if self.place.megatron else "main"
 
 
 def artefact_names(launch: Launch) -> list[str]:
-    """Return the names of the files, of which nothing is rendered.
+    """Return the names of the available files, without rendering them.
 
-    A file is left out where its framework has no words for the strategy.
+    A file is left out if its trainer cannot express the strategy.
     """
     return [name for name, artefact in _ARTEFACTS.items() if artefact.exists(launch)]
 
 
 def artefacts(launch: Launch) -> dict[str, str]:
-    """Return the files, name -> text. The scripts hold all they need, the others are for others."""
+    """Return file name -> text. Scripts are self-contained; the other files are inputs for other
+    trainers."""
     return {name: _ARTEFACTS[name].render(launch) for name in artefact_names(launch)}
 
 
 TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
-"""For this machine, and of the bundled trainer for Slurm."""
+"""Scripts for this machine, and the bundled trainer for Slurm."""
 
 LAUNCH_JOB = "launch.sbatch"
-"""Of the trainer that trials ran with by an adapter, or else of Megatron-DeepSpeed."""
+"""The job with the trials' adapter, or else with Megatron-DeepSpeed."""
 
 RANK_SCRIPT = "train_rank.sh"
-"""What each rank of an adapter's trainer runs."""
+"""The script of one rank of an adapter's trainer."""
 
 _LAUNCHERS = (*TRAINER_SCRIPTS, LAUNCH_JOB, RANK_SCRIPT)
-"""The first of these that there is trains as the trials did."""
+"""In order of preference: the first that exists trains as the trials did."""
 
 MEGATRON_LM_SCRIPT = "megatron_lm.sh"
 
 
 def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
-    """Return the script, of the files with these names, that trains as the trials did; None where
+    """Return the name of the script, among these files, that trains as the trials did; None if
     there is none.
 
-    It is that of the trials' adapter or of the bundled trainer, where these ran them, or else
-    Megatron-DeepSpeed's.
+    It is that of the trials' adapter or of the bundled trainer if they ran the trials, and
+    otherwise that of Megatron-DeepSpeed.
     """
     file = next((name for name in _LAUNCHERS if name in names), None)
     if file is None:
@@ -171,7 +172,8 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
 
 
 def trainer_offers(launch: Launch) -> list[TrainerOffer]:
-    """Return all trainers, best suited first, and why one of them cannot train the strategy."""
+    """Return all trainers, best suited first, each with the reason if it cannot train the
+    strategy."""
     return [_offer(launch, name) for name in trainers_for(launch.machine)]
 
 
@@ -202,14 +204,14 @@ def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Artefact:
-    """One file: for which launches there is one, and its text."""
+    """One file: a condition on the launch, and its text."""
 
     exists: Callable[[Launch], bool]
     render: Callable[[Launch], str]
 
 
 def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
-    """Return whether a check refuses a launch, without its reason."""
+    """Return whether a check accepts a launch, discarding the reason."""
 
     def accepted(launch: Launch) -> bool:
         try:
@@ -250,8 +252,8 @@ def _script_for_here(launch: Launch) -> str:
 
 
 def _with_ready(name: str) -> Callable[[Launch], bool]:
-    """Return whether the trainer of a ready adapter can train a launch's strategy, and has words
-    for all of it."""
+    """Return whether a bundled adapter's trainer can train a launch's strategy, and express all of
+    it."""
     accepted = _accepted(
         lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
     )
@@ -298,7 +300,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
         exists=_by_adapter,
         render=lambda x: own_rank_script(x.there, file=RANK_SCRIPT),
     ),
-    # Frameworks that no trial ran with.
+    # Trainers that no trial ran with.
     "megatron_lm_args.txt": _Artefact(
         exists=_with_ready(MEGATRON_LM),
         render=lambda x: megatron_lm_arguments(x.transformer, x.machine, x.strategy),

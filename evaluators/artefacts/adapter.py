@@ -1,5 +1,5 @@
-"""A trainer that an adapter describes: a job, a script for this machine, and one rank of it, which
-every launcher can start."""
+"""Scripts for an adapter's trainer: a Slurm job, a script for this machine, and one rank, which any
+launcher can start."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from search_spaces.transformer import Transformer
 
 TRAIN_ITERATIONS = 100
 _OUT = "AUTOTUNE-OUT-FOLDER"
-"""Stands for the folder while the trainer's words are made, and needs no quotes."""
+"""Placeholder for the output folder while the command is built; needs no quoting."""
 
 RANK_NEEDS: Mapping[str, str] = {
     "RANK": "as torchrun sets it, as all of these",
@@ -42,10 +42,10 @@ RANK_NEEDS: Mapping[str, str] = {
     "MASTER_ADDR": "the first rank's host",
     "MASTER_PORT": "its port",
 }
-"""What a rank reads from its environment: name -> meaning."""
+"""Environment variables that a rank needs -> meaning."""
 
 AS_IT_IS: Mapping[str, str] = {}
-"""No word of the trainer is left to the shell."""
+"""Quote every word of the trainer for the shell."""
 
 _RANK = "rank.sh"
 _START_RANK = f'bash "$RUN_DIR/{_RANK}"'
@@ -76,12 +76,12 @@ mkdir -p "$out"
 
 
 def adapter_sbatch(launch: ClusterLaunch, *, shell: Mapping[str, str] = AS_IT_IS) -> str:
-    """Return the whole launch as a job, with one task of srun for each GPU.
+    """Return the whole launch as a Slurm job, with one task of srun per GPU.
 
-    It is started in a folder that all nodes see, as its trials were.
+    Submit it from a folder that all nodes share, like its trials.
 
     Args:
-        shell: text in the adapter -> the word of bash to put in its place.
+        shell: text in the adapter -> shell word to replace it by.
     """
     rank = own_rank_script(launch, shell=shell)
     sections = [
@@ -102,7 +102,7 @@ def adapter_script(launch: ClusterLaunch) -> str:
     profile, strategy, name = launch.profile, launch.strategy, launch.name
     rank = own_rank_script(launch)
     ranks = strategy.world_size(launch.machine.gpus_per_node)
-    # As in a trial, a rank sees nothing of Slurm where there is no job.
+    # As in a trial, ranks outside a job have no Slurm variables.
     task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
     inside = shlex.join(container_words(profile))
     start = f"{inside} bash -c {task} task {_START_RANK}".strip()
@@ -128,7 +128,7 @@ def adapter_script(launch: ClusterLaunch) -> str:
 def own_rank_script(
     launch: ClusterLaunch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
 ) -> str:
-    """Return the script of one rank by the profile's own adapter."""
+    """Return the script of one rank with the profile's own adapter."""
     profile = launch.profile
     assert profile.adapter
     return rank_script(
@@ -154,7 +154,8 @@ def rank_script(
     file: str,
     shell: Mapping[str, str] = AS_IT_IS,
 ) -> str:
-    """Return bash; what it starts is what the trials started, for TRAIN_ITERATIONS iterations."""
+    """Return the script of one rank, which starts what the trials started, for TRAIN_ITERATIONS
+    iterations."""
     plan = StartPlan(
         transformer=transformer,
         machine=machine,
@@ -180,7 +181,7 @@ def rank_script(
 
 
 class _Words:
-    """Words of bash, in which some texts are looked up where the script runs."""
+    """Shell words, with some texts replaced by variables of the script."""
 
     def __init__(self, shell: Mapping[str, str]) -> None:
         self._shell = shell
@@ -192,7 +193,7 @@ class _Words:
 
 
 def _files(files: Mapping[str, str], words: _Words) -> Iterator[str]:
-    """Yield what writes the trainer's files; the ranks of a node write the same."""
+    """Yield the commands that write the trainer's files; all ranks of a node write the same."""
     for name, text in files.items():
         lines = " ".join(map(words.of, text.splitlines()))
         partial, whole = f'"$out/{name}.$RANK"', f'"$out/{name}"'

@@ -1,4 +1,4 @@
-"""The parts that every sbatch script here has: head, settings, environment, srun."""
+"""Common parts of sbatch scripts: head, settings, environment, srun."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 TIME_LIMIT = "02:00:00"
-"""Enough for the default iterations anywhere; `sbatch --time` overrides it."""
+"""Enough for the default iterations on any machine; `sbatch --time` overrides it."""
 
 STRICT = "set -euo pipefail\n"
-"""Not before the environment and the meeting: what they run is not written for it."""
+"""Set only after the environment and the rendezvous, which were not written for it."""
 
 DEFAULT = """default() { [[ -n "${!1:-}" ]] || printf -v "$1" %s "$2"; }"""
 """bash: `default NAME VALUE` sets a variable that the user has not set."""
@@ -42,10 +42,10 @@ MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterLaunch:
-    """One strategy of one model, started on a cluster as its profile says.
+    """One strategy of one model, to start on a cluster with its profile.
 
     Attributes:
-        name: of the campaign; a job has it in letters that Slurm takes.
+        name: of the campaign; the job's name has only characters that Slurm allows.
     """
 
     transformer: Transformer
@@ -56,28 +56,28 @@ class ClusterLaunch:
 
 
 def comment(text: str) -> str:
-    """Return one line: a user's name may hold anything, and a line break would end a comment."""
+    """Return a one-line comment: user input may have line breaks, which would end a comment."""
     return "# " + " ".join(text.split())
 
 
 def job_name(name: str) -> str:
-    """Return the name in letters that Slurm, a shell and a file system take as they are."""
+    """Return the name with only characters that are safe for Slurm, a shell and a file system."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "training"
 
 
 def folder_of_job(name: str) -> str:
-    """Return bash for RUN_DIR, after DEFAULT: a folder of the job's own where it was submitted."""
+    """Return bash that sets RUN_DIR, after DEFAULT, to a folder per job where it was submitted."""
     folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
     return f"default RUN_DIR {folder}"
 
 
 def folder_here(name: str) -> str:
-    """Return bash for RUN_DIR: a folder of the run's own where it was started."""
+    """Return bash that sets RUN_DIR to a folder per run where it was started."""
     return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 
 def head(launch: ClusterLaunch) -> str:
-    """Return the first lines: what the profile asks of sbatch, and what the script is."""
+    """Return the first lines: the profile's sbatch options and a description."""
     strategy, profile, gpus = launch.strategy, launch.profile, launch.machine.gpus_per_node
     options = [f"--job-name={job_name(launch.name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
     directives = [
@@ -94,10 +94,10 @@ def head(launch: ClusterLaunch) -> str:
 
 
 def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return bash for variables that a user may set.
+    """Return bash that sets variables which a user may override.
 
     Args:
-        values: name -> its value where the user sets none, and its meaning.
+        values: name -> default value and meaning.
     """
     return [
         f"default {name} {shlex.quote(value)}  # {meaning}"
@@ -106,12 +106,13 @@ def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
 
 
 def environment(profile: ClusterProfile) -> str:
-    """Return the profile's environment, as a trial has it; a user's own value of a variable wins.
+    """Return the profile's environment as a trial has it; variables that the user has set take
+    precedence.
 
-    The log says so, because the run is then not quite the one that was measured.
+    The log mentions them, since the run then differs from the measured one.
     """
     title = "# --- the environment of the cluster profile"
-    # What a reference stands for is a secret, which no log is to show.
+    # A reference stands for a secret, which must not be logged.
     variables = profile.environment.variables.items()
     names = " ".join(name for name, value in variables if not is_reference(value))
     if not names:
@@ -134,7 +135,7 @@ def environment(profile: ClusterProfile) -> str:
 
 
 def srun(launch: ClusterLaunch, lines: Iterable[str]) -> str:
-    """Return the command that starts one task for each GPU, which becomes `lines` (of bash)."""
+    """Return the srun command that runs `lines` (of bash) as one task per GPU."""
     options = [
         f"--nodes={launch.strategy.num_nodes}",
         *srun_words(launch.profile, gpus_per_node=launch.machine.gpus_per_node),

@@ -1,4 +1,4 @@
-"""Megatron-DeepSpeed with one strategy: an sbatch script that runs as it is."""
+"""An sbatch script for Megatron-DeepSpeed with one strategy."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 TRAIN_ITERS = 50
-"""Enough to see the recommended figures again."""
+"""Enough to reproduce the recommended metrics."""
 
 _NO_CHECKOUT = Megatron(path="", tokenizer_type="")
 
-# What the tokenizer's files are is known to this script; whether they are there, to Megatron.
+# This script knows what the tokenizer's files are; Megatron checks whether they exist.
 _CHECKS = r"""# --- what is missing is said before anything starts
 missing=()
 need() { [[ -n "${!1}" ]] || missing+=("$1: $2"); }
@@ -64,7 +64,7 @@ fi
 command -v srun >/dev/null || missing+=("srun: Slurm's client commands are not on the PATH")
 """
 
-# In a container these are other files.
+# Paths differ inside a container.
 _CHECKS_OUTSIDE = r"""if [[ -n "$MEGATRON_DIR" && ! -f "$MEGATRON_DIR/{script}" ]]; then
     missing+=("MEGATRON_DIR: there is no {script} in $MEGATRON_DIR")
 fi
@@ -154,7 +154,8 @@ def _inputs(transformer: Transformer, profile: ClusterProfile, megatron: Megatro
 
 
 def _data(transformer: Transformer, profile: ClusterProfile) -> str:
-    """Return what makes synthetic data where the trials had some and the user brings none."""
+    """Return bash that generates synthetic data if the trials used it and the user provides
+    none."""
     megatron = profile.megatron
     if not megatron or megatron.data_path or megatron.tokenizer_type != "NullTokenizer":
         return ""
@@ -175,9 +176,10 @@ def _data(transformer: Transformer, profile: ClusterProfile) -> str:
 
 
 def _newest_flash_attention(variant: Variant) -> list[str]:
-    """Return bash that takes the newest FlashAttention of MEGATRON_DIR, where its branches differ.
+    """Return bash that selects the newest FlashAttention option of MEGATRON_DIR, which differs
+    between branches.
 
-    Where the newer option is known, the older one is FlashAttention 1, which may not be installed.
+    If the newer option exists, the older one means FlashAttention 1, which may not be installed.
     """
     if len(variant.flash_attention) == 1:
         return []
@@ -190,8 +192,8 @@ def _newest_flash_attention(variant: Variant) -> list[str]:
 
 
 def _defect_checks(transformer: Transformer, strategy: Strategy) -> Iterator[str]:
-    """Yield bash that refuses a checkout with a defect which this launch would meet; a checkout
-    that can be read only within a container is not refused."""
+    """Yield bash that rejects a checkout with a defect that affects this launch; a checkout that is
+    only readable inside a container is not checked."""
     for defect in DEFECTS:
         if defect.hits(transformer, strategy):
             yield _DEFECT.format(
@@ -204,7 +206,7 @@ def _defect_checks(transformer: Transformer, strategy: Strategy) -> Iterator[str
 def _layout(
     transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
 ) -> str:
-    """Return the arguments of model and strategy, and DeepSpeed's file where that is used."""
+    """Return the arguments for model and strategy, and DeepSpeed's configuration if needed."""
     option = flash_attention_option(megatron)
     layout = arguments(transformer, machine, strategy, megatron.variant, flash_attention=option)
     lines = [

@@ -1,4 +1,4 @@
-"""What a launch script asks of its user before it can run."""
+"""What a launch script needs from its user before it can run."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ NEEDED = {
     "MERGE_FILE": "the GPT-2 tokenizer's merges",
     "PYTHON": "an interpreter with torch, DeepSpeed and what Megatron needs, on the nodes",
 }
-"""Variables of the environment that a script may ask for, and what each is."""
+"""Environment variables that a script may require -> meaning."""
 
 OF_MODEL = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "HFTokenizer")
-"""Tokenizers that are one file or folder."""
+"""Tokenizers that consist of one file or folder."""
 
 
 def megatron_needs(profile: ClusterProfile | None) -> dict[str, str]:
-    """Return what the script for Megatron-DeepSpeed still needs, variable -> meaning.
+    """Return what the Megatron-DeepSpeed script still needs, variable -> meaning.
 
     Args:
-        profile: with which the trials ran; None where none of them ran on a cluster.
+        profile: cluster profile of the trials; None if they did not run on a cluster.
     """
     return {name: NEEDED[name] for name in _missing(profile)}
 

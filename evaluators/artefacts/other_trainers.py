@@ -1,4 +1,4 @@
-"""A launch with a trainer that the user names, whichever one ran the trials."""
+"""Launch with a trainer of the user's choice, whichever one ran the trials."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from search_spaces.machine import Machine
 
 @dataclass(frozen=True, kw_only=True)
 class OtherTrainer:
-    """A trainer that files can be had for.
+    """A trainer that files can be downloaded for.
 
     Attributes:
-        adapter: name of the ready adapter that describes it.
-        folder: what its ranks run in.
-        model_word: the word of its command that names a configuration of the model; empty where
-            the files shape the model.
+        adapter: name of its bundled adapter.
+        folder: working directory of its ranks.
+        model_word: word of its command that names a model configuration; empty if the files define
+            the model.
     """
 
     adapter: str
@@ -52,17 +52,17 @@ OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
 }
 
 _FOLDER, _MODEL = "AUTOTUNE-TRAINER-DIR", "AUTOTUNE-MODEL-CONFIG"
-"""Stand for what the script looks up where it runs."""
+"""Placeholders for values that the script reads from its environment."""
 
 
 def trainers_for(machine: Machine) -> list[TrainerName]:
-    """Return all trainers, best suited first: on H100s that is Megatron-Bridge."""
+    """Return all trainers, best suited first: on H100 that is Megatron-Bridge."""
     names = list(OTHER_TRAINERS)
     return sorted(names, key="megatron-bridge".__ne__) if "H100" in machine.gpu else names
 
 
 def variables_of(trainer: TrainerName) -> dict[str, str]:
-    """Return what the files read from the environment, variable -> meaning."""
+    """Return the variables that the files read from the environment, variable -> meaning."""
     other, default = OTHER_TRAINERS[trainer], _default_folder(trainer)
     meanings = {"TRAINER_DIR": other.folder + (f"; by default {default}" if default else "")}
     if other.model_word:
@@ -102,8 +102,8 @@ def other_trainer_files(
 
 
 def _lookups(trainer: TrainerName) -> dict[str, str]:
-    """Return the word of bash for each text that stands for a variable; `~` is the home of the
-    user who runs the script."""
+    """Return the shell word for each placeholder; `~` is the home of the user who runs the
+    script."""
     default = _default_folder(trainer).replace("~", "$HOME", 1)
     meanings = variables_of(trainer)
     folder = f":-{default}" if default else f":?{meanings['TRAINER_DIR']}"
@@ -114,6 +114,7 @@ def _lookups(trainer: TrainerName) -> dict[str, str]:
 
 
 def _default_folder(trainer: TrainerName) -> str:
-    """Return the adapter's folder as its file has it: a loaded one has the home of this service."""
+    """Return the adapter's folder as written in its file; a loaded adapter has this service's home
+    in it."""
     text = adapter_file(OTHER_TRAINERS[trainer].adapter).read_text()
     return str(tomllib.loads(text).get("folder", ""))

@@ -1,4 +1,4 @@
-"""The bundled trainer with one strategy: a script for this machine, and one for Slurm."""
+"""Scripts for the bundled trainer with one strategy: for this machine, and for Slurm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 ITERATIONS = 10
-"""Timed iterations: enough to see the recommended figure again, with its spread."""
+"""Timed iterations: enough to reproduce the recommended metrics, with their spread."""
 
 TIME_LIMIT_S = 3600.0
 
@@ -48,9 +48,9 @@ echo "training in $RUN_DIR; its log is trial.log, what came of it result.json"
 def train_script(
     transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str, python: str
 ) -> str:
-    """Return a bash script with its own request; `python` is its interpreter by default.
+    """Return a self-contained bash script; `python` is its default interpreter.
 
-    It trains at the strategy's own GAS and leaves its files in a folder of its own.
+    It trains at the strategy's own GAS and writes to a folder of its own.
     """
     lines = [
         "#!/bin/bash",
@@ -67,7 +67,7 @@ def train_script(
 
 
 def train_sbatch(launch: ClusterLaunch) -> str:
-    """Return the same as a job, with one task of srun for each GPU."""
+    """Return the same as a Slurm job, with one task of srun per GPU."""
     profile, strategy, name = launch.profile, launch.strategy, launch.name
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
     sections = [
@@ -85,7 +85,7 @@ def train_sbatch(launch: ClusterLaunch) -> str:
 
 
 def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str) -> str:
-    """Return bash that writes the trial's request into a folder of its own, and goes there."""
+    """Return bash that writes the trial's request to a new folder and changes to it."""
     protocol = TrialProtocol(
         accumulations=(strategy.gradient_accumulation_steps,),
         measured_iterations=ITERATIONS,
@@ -100,5 +100,5 @@ def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, 
         directory=Path(),
     )
     data = request_as_dict(request)
-    del data["directory"]  # the folder that the request lies in, which only the script knows
+    del data["directory"]  # the request's folder, which only the script knows
     return _REQUEST.format(request=json.dumps(data, indent=2))
