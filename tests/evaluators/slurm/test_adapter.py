@@ -14,6 +14,7 @@ from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 from tests.evaluators.slurm.trials import PROFILE, run
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
 
@@ -29,7 +30,7 @@ def test_a_script_trains_on_two_nodes_in_both_modes(tmp_path: Path) -> None:
         transformer=MODEL,
         machine=MACHINE,
         strategy=strategy(num_nodes=2, tensor_parallel=2, gradient_accumulation_steps=4),
-        protocol=TrialProtocol(accumulations=(1, 4), time_limit_s=60.0),
+        protocol=TrialProtocol(accumulations=(1, 4), time_limit_s=PATIENCE_S),
         directory=tmp_path / "job",
     )
     step = replace(request, token="step", directory=tmp_path / "step")
