@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
-from autotune.objectives import memory_limit_gib
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import (
     Campaign,
@@ -28,16 +27,11 @@ from server.store.trials import FinishedTrial
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a campaign's trials train, on which machine, and what is to be as high as possible.
-
-    Attributes:
-        memory_limit_gib: peak above which a trial's figure does not count as an objective.
-    """
+    """What a campaign's trials train, on which machine, and what is to be as high as possible."""
 
     transformer: Transformer
     machine: Machine
     objective: Objective
-    memory_limit_gib: float = math.inf
 
     @classmethod
     def of(cls, campaign: Campaign) -> Workload:
@@ -45,7 +39,6 @@ class Workload:
             transformer=transformer_of(campaign.model),
             machine=machine_of(campaign.machine),
             objective=campaign.request.objective,
-            memory_limit_gib=memory_limit_gib(campaign),
         )
 
     def of_trial(self, trial: Trial) -> Workload:
@@ -76,7 +69,6 @@ def finished_trial(
         finished_at=min(now, outcome.started_at + timedelta(seconds=duration_s)),
         duration_s=duration_s,
         node_hours=strategy.num_nodes * duration_s / SECONDS_PER_HOUR,
-        objective=_objective(workload, figures) if figures else None,
         metrics=figures,
         accumulations=[point for point in points if point.measured],
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
@@ -98,13 +90,6 @@ def _power(sampled: SampledPower) -> TrialPower:
             EnergyWindow(start_s=start, end_s=end) for start, end in sampled.energy_windows_s
         ],
     )
-
-
-def _objective(workload: Workload, figures: TrialMetrics) -> float | None:
-    """Return what the trial is ranked by; None where it leaves less memory than is asked for."""
-    if (figures.peak_memory_gib or 0.0) > workload.memory_limit_gib:
-        return None
-    return float(getattr(figures, workload.objective))
 
 
 def _sampled(outcome: TrialOutcome) -> float | None:

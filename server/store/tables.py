@@ -140,9 +140,7 @@ class OutcomeRow(Base):
 
 
 class TrialRow(Base):
-    """One trial. `objective` repeats the campaign's objective out of `metrics`, for ranking; None
-    where it `stands_for_nodes`: its figures are those of few nodes. `num_layers` is None where it
-    runs with all of the model's layers.
+    """One trial. `num_layers` is None where it runs with all of the model's layers.
 
     `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands. What is counted
     of all trials stands in an index, for rows are long. `power` over time, which may be
@@ -177,7 +175,6 @@ class TrialRow(Base):
     predicted_iteration_time_s: Mapped[float | None]
     predicted_memory_gib: Mapped[float | None]
     expected: Mapped[Json | None]
-    objective: Mapped[float | None]
     metrics: Mapped[Json | None]
     measurements: Mapped[list[Json]]
     peak_memory_gib: Mapped[list[float]]

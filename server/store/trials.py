@@ -79,8 +79,6 @@ class FinishedTrial:
 
     Attributes:
         node_hours: what it cost, in hours of one node.
-        objective: the campaign's objective out of `metrics`, for ranking; None where the trial left
-            less memory than the campaign asks for, or stands for more nodes.
         accumulations: the measured points alone.
     """
 
@@ -89,7 +87,6 @@ class FinishedTrial:
     finished_at: datetime
     duration_s: float
     node_hours: float
-    objective: float | None = None
     metrics: TrialMetrics | None = None
     accumulations: Sequence[Accumulation] = ()
     peak_memory_gib_by_rank: Sequence[float] = ()
@@ -151,10 +148,7 @@ def insert_trials(
 
 def finish_trial(session: Session, trial: Trial, result: FinishedTrial | UnrunTrial) -> bool:
     """Write a pending trial's end; return False, with nothing written, where it has one already."""
-    columns = final_columns(result)
-    if trial.stands_for_nodes is not None:
-        columns["objective"] = None  # what few nodes reach is not to be ranked beside the others
-    return _change_pending(session, trial, columns)
+    return _change_pending(session, trial, final_columns(result))
 
 
 def finish_all(session: Session, campaign_id: int, result: UnrunTrial) -> None:
@@ -213,7 +207,6 @@ def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
         "started_at": result.started_at,
         "duration_s": result.duration_s,
         "node_hours": result.node_hours,
-        "objective": result.objective,
         "metrics": result.metrics.model_dump() if result.metrics else None,
         "measurements": [point.model_dump(mode="json") for point in result.accumulations],
         "peak_memory_gib": list(result.peak_memory_gib_by_rank),

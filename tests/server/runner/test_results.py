@@ -42,7 +42,7 @@ def test_the_figures_of_a_trial_that_went_well() -> None:
     assert result.metrics.iteration_time_s == 4.0
     assert result.metrics.peak_memory_gib == 12.0
     batch = 1 * 8 * 2  # MBS x GAS x DP
-    assert result.objective == pytest.approx(batch * 2048 / 4.0)
+    assert result.metrics.tokens_per_s == pytest.approx(batch * 2048 / 4.0)
     assert result.node_hours == pytest.approx(2 * 90.0 / 3600)
     assert result.finished_at == NOW - timedelta(seconds=10)
     assert [point.gradient_accumulation_steps for point in result.accumulations] == [8, 16]
@@ -58,7 +58,6 @@ def test_a_failed_trial_has_no_figures_but_costs_its_time() -> None:
     failed = outcome(status=TrialState.OOM, error="no memory")
     result = finished_trial(WORKLOAD, strategy_of(STRATEGY), failed, now=NOW)
     assert result.metrics is None
-    assert result.objective is None
     assert list(result.accumulations) == []
     assert result.error == "no memory"
     assert result.node_hours > 0
@@ -77,8 +76,7 @@ def test_a_trial_that_measured_too_little_has_crashed(
 ) -> None:
     found = outcome(measurements=measurements)
     result = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW)
-    assert result.state is TrialState.CRASHED
-    assert result.objective is None
+    assert (result.state, result.metrics) == (TrialState.CRASHED, None)
     assert "no iteration time" in (result.error or "")
 
 
@@ -88,7 +86,7 @@ def test_a_trial_with_times_that_no_machine_reaches_has_crashed(times_s: tuple[f
     together = AccumulationMeasurement(gradient_accumulation_steps=16, iteration_times_s=times_s)
     found = outcome(measurements=(MEASURED[0], together))
     result = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW)
-    assert (result.state, result.metrics, result.objective) == (TrialState.CRASHED, None, None)
+    assert (result.state, result.metrics) == (TrialState.CRASHED, None)
     assert list(result.accumulations) == []
     assert "GAS 16" in (result.error or "")
     assert "is impossible" in (result.error or "")

@@ -36,9 +36,7 @@ def told(store: Store, trials: list[Told], **changes: object) -> int:
                 continue
             figures = METRICS | {"iteration_time_s": 1 / rate, "tokens_per_s": rate}
             figures |= {"peak_memory_gib": 10.0 * batch}
-            done = ended(
-                TrialState.OK, objective=rate, metrics=TrialMetrics.model_validate(figures)
-            )
+            done = ended(TrialState.OK, metrics=TrialMetrics.model_validate(figures))
             finish_trial(session, trial, done)
     return campaign.id
 

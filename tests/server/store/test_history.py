@@ -14,6 +14,7 @@ from autotune.schemas import (
     EarlierObservation,
     StartedFrom,
     StartWorth,
+    TrialMetrics,
     TrialState,
 )
 from search_spaces.catalog import load_machine, load_model
@@ -44,6 +45,7 @@ from server.store.trials import (
 )
 from tests.server.asking import EXPECTED, STRATEGY, asked, created, ended, with_trials
 from tests.server.statements import statements_of
+from tests.server.store.test_trials import METRICS
 
 VERSIONS = {"torch": "2.5.1", "deepspeed": "0.15.4"}
 OK = ended(TrialState.OK, versions=VERSIONS)
@@ -104,9 +106,11 @@ def test_a_past_trial_with_few_layers_is_one_of_a_smaller_model(store: Store) ->
         stands_for_nodes=8,
         num_layers=12,
     )
+    rate = {"iteration_time_s": 1.0, "tokens_per_s": 1.0}
+    metrics = TrialMetrics.model_validate(METRICS | rate)
     with store.transaction() as session:
         [trial] = insert_trials(session, campaign_row(session, first.id), [short])
-        assert finish_trial(session, trial, replace(OK, objective=1.0))
+        assert finish_trial(session, trial, replace(OK, metrics=metrics))
     [found] = past(store, own)
     assert (found.num_layers, found.model.num_layers) == (12, 48)
     with store.session() as session:

@@ -49,7 +49,6 @@ def measured(seconds: float) -> FinishedTrial:
     return ended(
         TrialState.OK,
         node_hours=0.5,
-        objective=rate,
         metrics=TrialMetrics.model_validate(
             METRICS | {"iteration_time_s": seconds, "tokens_per_s": rate}
         ),
