@@ -1,4 +1,4 @@
-"""What a trial runs on the nodes of a cluster, and how what it left behind is read."""
+"""Programs that train inside a trial on a cluster's nodes, and the parsing of their results."""
 
 from evaluators.program.program import AttemptEnd, Launcher, Program
 

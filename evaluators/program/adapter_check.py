@@ -1,4 +1,4 @@
-"""Whether an adapter tells what it should, as far as a few tiny starts show it."""
+"""Judge whether an adapter reads the right values, from a few small training runs."""
 
 from __future__ import annotations
 
@@ -34,25 +34,27 @@ from evaluators.program.planned_starts import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialRequest
 
 LEAST_GROWTH = 1.5
-"""Of an iteration with four times the samples, in four micro-batches or in one: five sixths of it
-may then be what any batch costs (launches, the optimizer, communication). Trainers that ignore a
-batch come to 1, give or take what else the machine does."""
+"""Minimum growth of an iteration with four times the samples, in four micro-batches or in one. Up
+to five sixths of an iteration may be independent of the batch (launches, the optimizer,
+communication). Trainers that ignore a batch show 1, plus or minus noise."""
 MOST_GROWTH = 6.0
-"""Four times the work, and half as much again for caches that are too small, or a busy machine."""
+"""Maximum growth: four times the work, and half as much again for cache misses or a busy
+machine."""
 LEAST_MEMORY_GROWTH = 1.05
-"""Of four samples at once: they cost some devices no time. Two equal starts differ by less."""
+"""Minimum growth of memory with four samples at once, for devices on which they take no extra time.
+Two equal runs differ by less."""
 MOST_LINES = 3
-"""In which a reader finds the number of one iteration of one micro-batch."""
+"""Maximum lines in which a reader finds the number of one iteration of one micro-batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFinding:
-    """One judgement: whether all is well, and what was seen.
+    """One finding: whether a check passed, and what was observed.
 
     Attributes:
-        timing: it follows from times, so that a busy machine may be to blame.
-        warns: nothing is wrong, but it costs more than it has to, or was not looked at.
-        shown: false where nothing shows that all is well, nor that it is not.
+        timing: it depends on times, which a busy machine may have affected.
+        warns: nothing is wrong, but it costs more than necessary, or was not checked.
+        shown: false if the observations neither confirm nor refute it.
     """
 
     what: str
@@ -70,11 +72,11 @@ def judge(
     *,
     earlier: Mapping[str, TrialOutcome] | None = None,
 ) -> list[CheckFinding]:
-    """Return what each start came to, and, where all batches went well, whether they fit together.
-    After one that failed others may be missing.
+    """Return the findings of each run and, if all batch runs succeeded, of their comparison. After
+    a failed run, others may be missing.
 
     Args:
-        earlier: the same starts as they went before, looked at once more where times did not fit.
+        earlier: the same runs in a previous attempt, repeated because their times did not fit.
 
     Raises:
         OSError: a log cannot be read.
@@ -107,10 +109,10 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class _CheckedStart:
-    """A start that went well, with all that its log and files tell.
+    """A successful run, with everything read from its log and files.
 
     Attributes:
-        earlier: how it went before; None where it was started once, or failed then.
+        earlier: its previous attempt; None if there was none or it failed.
     """
 
     adapter: Adapter
@@ -138,13 +140,13 @@ class _CheckedStart:
 
     @property
     def looks(self) -> list[StartFigures]:
-        """The figures of this start, and of the one before it."""
+        """The figures of this run, and of its previous attempt."""
         before = Path(self.earlier.log_path or "") if self.earlier else None
         return [self.figures, *([self._figures_in(before)] if before else [])]
 
     @property
     def measurements(self) -> tuple[AccumulationMeasurement, ...]:
-        """What was measured. Of two looks the shorter one counts: a busy machine only ever adds."""
+        """The measurements; the shorter of two attempts, since a busy machine only adds time."""
         if self.earlier is None:
             return self.outcome.measurements
         pairs = zip(self.outcome.measurements, self.earlier.measurements, strict=True)
@@ -152,7 +154,7 @@ class _CheckedStart:
 
     @property
     def asked(self) -> int:
-        """The iterations that it was asked for."""
+        """The number of iterations requested."""
         return sum(part.iterations for part in self.figures.parts)
 
     @property
@@ -161,12 +163,12 @@ class _CheckedStart:
 
     @property
     def memory_gib(self) -> float | None:
-        """Of the fullest rank."""
+        """Memory of the fullest rank."""
         return max(self.outcome.peak_memory_gib, default=None)
 
     @cached_property
     def lines(self) -> list[str]:
-        """What ranks printed."""
+        """Lines printed by the ranks."""
         return list(printed(self.log))
 
 
@@ -181,11 +183,11 @@ def _start(name: str, outcome: TrialOutcome) -> CheckFinding:
 
 
 def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
-    """Return what is wrong where a trainer goes on after its last iteration; one line more may be
-    a last word."""
+    """Return a problem if a trainer continues after its last iteration; one extra line is allowed,
+    which may be a closing message."""
     ranks = start.figures.ranks.values()
     steps = [step for told in ranks for step in told.iterations]
-    # Where it tells of every tenth alone, it may have been asked for ten times as many.
+    # A trainer that reports every tenth iteration may have run up to ten times as many.
     if max(steps) - min(steps) <= start.asked * start.figures.apart:
         return None
     told = f"the trainer tells of iteration {max(steps)}, though {start.asked} were asked for"
@@ -193,8 +195,8 @@ def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
 
 
 def _repeated(plain: _CheckedStart) -> CheckFinding | None:
-    """Return what is wrong where many lines tell of one iteration, of one micro-batch: what is
-    read as its number is another one. A progress bar is drawn anew at will, and yet counts."""
+    """Return a problem if many lines report the same iteration of one micro-batch: the number that
+    is read is then something else. A progress bar is redrawn at will, but still counts."""
     figures = plain.figures
     ranks = figures.ranks.values()
     if 2 * len(figures.iterations) * figures.apart >= plain.asked:
@@ -210,7 +212,7 @@ def _repeated(plain: _CheckedStart) -> CheckFinding | None:
 
 
 def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[CheckFinding]:
-    """Return the readers that found nothing, though what they are for is told by no other."""
+    """Return the readers that found nothing, if no other reader provides their values."""
     found = [any(_finds(place, adapter, start) for start in starts) for place in _places(adapter)]
     told = {
         name
@@ -219,7 +221,7 @@ def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[C
         for name in _told_by(adapter.read[place])
     }
     machine = next(iter(starts)).request.machine
-    # What reads a device's memory has nothing to read where there is no device.
+    # Readers of device memory find nothing if there is no device.
     expected = {"peak_memory_gib"} if machine.peak_tflops is None else set()
     return [
         CheckFinding(
@@ -246,7 +248,7 @@ def _finds(place: int, adapter: Adapter, start: _CheckedStart) -> bool:
 
 
 def _told_by(reader: AdapterReader) -> set[str]:
-    """Return the figures and echoes that a reader is there for."""
+    """Return the figures and echoes that a reader provides."""
     groups = set(re.compile(reader.log).groupindex) if reader.log else set()
     figures = {name for name in FIGURES if name in groups or getattr(reader, name)}
     timed = {"iteration_time_s"} if reader.arrival else set()
@@ -271,7 +273,7 @@ def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFindi
 
 
 def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
-    """Return whether the second batch of one start takes longer than its first, as it must."""
+    """Return whether the second batch of one run takes longer than the first, as it must."""
     if ONE_START not in starts:
         return None
     first, last = starts[ONE_START].measurements
@@ -281,7 +283,7 @@ def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
 
 
 def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
-    """Return whether four times the samples cost what they should."""
+    """Return whether four times the samples take proportionally longer."""
     shown = ratio >= LEAST_GROWTH
     if not shown:
         told += (
@@ -296,8 +298,8 @@ def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
 
 
 def _ratio(longer: AccumulationMeasurement, shorter: AccumulationMeasurement) -> float:
-    """Return how many times as long iterations take. A busy machine only ever adds: of few
-    iterations the shorter ones, their lower quartiles, say more than the middle."""
+    """Return the ratio of iteration times. A busy machine only adds time, so for few iterations the
+    lower quartile is more reliable than the median."""
     one, other = sorted(longer.iteration_times_s), sorted(shorter.iteration_times_s)
     return min(median(one) / median(other), one[len(one) // 4] / other[len(other) // 4])
 
@@ -307,8 +309,8 @@ def _grows_in_memory(start: _CheckedStart, plain: _CheckedStart) -> bool:
 
 
 def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
-    """Return what is wrong where four micro-batches take more memory than four samples at once,
-    and no more time: the two have changed places."""
+    """Return a problem if four micro-batches take more memory than four samples at once, but no
+    more time: the two are swapped."""
     accumulated, at_once = starts.get(MORE_BATCHES), starts.get(MORE_SAMPLES)
     if accumulated is None or at_once is None or not _grows_in_memory(accumulated, at_once):
         return None
@@ -319,7 +321,7 @@ def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
 
 
 def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
-    """Hold the fullest rank's memory against its device, and against weights of two bytes."""
+    """Check the fullest rank's memory against its device, and against two-byte weights."""
     request = next(iter(starts)).request
     told_gib = [start.memory_gib for start in starts if start.memory_gib is not None]
     if not told_gib:
@@ -346,8 +348,8 @@ def _size(start: _CheckedStart) -> CheckFinding | None:
 
 
 def _late_memory(start: _CheckedStart) -> CheckFinding | None:
-    """Return a warning where memory comes after the last iteration, and the adapter does not say
-    so: each start would wait for it, and train as many iterations as are measured at most."""
+    """Return a warning if memory is reported after the last iteration and the adapter does not say
+    so: each run would wait for it, and train the maximum number of iterations."""
     if not start.adapter.ends_early:
         return None
     memory, steps = (_lines_that_tell(figure, start) for figure in ("peak_memory_gib", "step"))
@@ -358,8 +360,8 @@ def _late_memory(start: _CheckedStart) -> CheckFinding | None:
 
 
 def _late_times(start: _CheckedStart) -> CheckFinding | None:
-    """Return a warning where the lines of iterations come together when the trainer ends, and the
-    adapter does not say so: no start could be ended early."""
+    """Return a warning if all iteration lines arrive when the trainer ends and the adapter does not
+    say so: no run could be ended early."""
     judgement = clock_judgement(start.figures.iterations)
     if not start.adapter.ends_early or judgement is None or not judgement.together:
         return None

@@ -1,4 +1,4 @@
-"""A trainer that an adapter describes, as a program of a cluster or of this machine."""
+"""A trainer described by an adapter, as the program of a cluster or of this machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ with open("{VERSIONS}", "w") as file:
 
 
 class AdapterProgram:
-    """All ranks of all starts print into the attempt's one log."""
+    """Runs an adapter's trainer; all ranks of all starts print to the attempt's one log."""
 
     name = "adapter"
 
@@ -65,7 +65,7 @@ class AdapterProgram:
         self._profile = profile
 
     def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
-        """Return the plan of each start, and what its ranks run.
+        """Return the plan of each start, and the script of its ranks.
 
         Raises:
             InvalidInput: the adapter refuses the request's strategy.
@@ -81,7 +81,7 @@ class AdapterProgram:
         return files
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
-        """Return bash for one start after the other; the first that fails is the last."""
+        """Return bash that runs the starts in order, up to the first failure."""
         interpreter = python(self._profile)
         pinned = json.dumps(dict(self._adapter.versions))
         plan = self._plan(self.starts(request), folder, 1)
@@ -129,7 +129,7 @@ class AdapterProgram:
         return {**_versions(folder), "adapter": self._adapter.label}
 
     def log(self, request: TrialRequest, folder: Path) -> AdapterLog:
-        """Return what the attempt's log and files tell; nothing of what cannot be read."""
+        """Return what the attempt's log and files contain; unreadable files are skipped."""
         log = AdapterLog(self._adapter.read, self.starts(request).parts)
         numbers = range(1, len(log.starts) + 1)
         try:
@@ -143,7 +143,7 @@ class AdapterProgram:
         return PlannedStarts(adapter=self._adapter, request=request)
 
     def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, Any]:
-        """Return what the ranks of a start are told."""
+        """Return the plan of a start, which its ranks read."""
         out = str(folder / start_folder(number))
         plan = starts.plan(number, python=python(self._profile), out=out)
         start = start_of(self._adapter, plan)
@@ -163,8 +163,8 @@ def _plan_name(number: int) -> str:
 
 
 def _unmeasured(fault: str, cause: Cause | None) -> AttemptFailure:
-    """Return the failure of a trainer that ended well, and yet was not measured: it may have caught
-    an error of its own."""
+    """Return the failure of a trainer that exited normally without a measurement; it may have
+    caught its own error."""
     if cause is None or cause.kind is CauseKind.CONSEQUENCE:
         return AttemptFailure(status=TrialState.CRASHED, error=fault)
     status = TrialState.OOM if cause.out_of_memory else TrialState.CRASHED
@@ -192,7 +192,7 @@ def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energ
 
 
 def _peaks(log: AdapterLog) -> tuple[float, ...]:
-    """Return the peak of each rank that told it, in rank order, GiB."""
+    """Return the peak of each rank that reported it, in rank order, in GiB."""
     peaks: dict[int, float] = {}
     for start in log.starts:
         for rank, told in start.figures.ranks.items():
@@ -202,7 +202,7 @@ def _peaks(log: AdapterLog) -> tuple[float, ...]:
 
 
 def _versions(folder: Path) -> Mapping[str, str]:
-    """Return what the job wrote of the versions it ran with; nothing where that is damaged."""
+    """Return the package versions recorded by the job; empty if the file is damaged."""
     try:
         versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
         return {str(name): str(version) for name, version in versions.items()}

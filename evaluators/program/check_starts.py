@@ -1,4 +1,4 @@
-"""The tiny starts by which an adapter is checked: of several batches, and of other dimensions."""
+"""Small training runs that check an adapter: with several batches, and with other dimensions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FEW, MANY = 1, 4
 PLAIN, MORE_BATCHES, MORE_SAMPLES = f"GAS {FEW}", f"GAS {MANY}", f"MBS {MANY}"
 ONE_START = f"GAS {FEW} and {MANY}"
 OF_BATCHES = (PLAIN, MORE_BATCHES, MORE_SAMPLES, ONE_START)
-"""The starts that are held against one another. Any other one has to train, and no more."""
+"""The runs that are compared with each other; all others only have to train."""
 CHECKED_ITERATIONS = 8
-"""After the warm-up: a median over so many stands, though some come late."""
+"""Iterations after the warm-up, enough for a median that is robust to a few late ones."""
 TRIED_ITERATIONS = 2
-"""Of a start that has to train, and no more."""
+"""Iterations of a run that only has to train."""
 MOST_OWN_VALUES = 3
 USUAL_TIME_LIMIT_S = 600.0
 
@@ -40,16 +40,16 @@ _COMPANIONS: tuple[Mapping[str, Any], ...] = (
     {"tensor_parallel": 2},
     {"tensor_parallel": 2, "sequence_parallel": True},
 )
-"""What else a layout may need before a dimension can have another value, the least first."""
+"""Changes to a layout that another value of a dimension may require, smallest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckStarts:
-    """The starts of one adapter.
+    """The runs that check one adapter.
 
     Attributes:
         requests: by name, those of `OF_BATCHES` first.
-        untried: dimensions that the adapter varies, and this machine or model cannot.
+        untried: dimensions that the adapter varies, but this machine or model cannot.
     """
 
     requests: Mapping[str, TrialRequest]
@@ -65,13 +65,13 @@ def check_starts(
     time_limit_s: float = USUAL_TIME_LIMIT_S,
     batches_alone: bool = False,
 ) -> CheckStarts:
-    """Return the starts: one micro-batch of one sample, four, one of four samples, and one
-    micro-batch and then four, those but the first where the adapter can say so; then one for each
-    other value of each other dimension that the adapter varies.
+    """Return the runs: one micro-batch of one sample, four, one of four samples, and one
+    micro-batch followed by four, all but the first only if the adapter supports them; then one for
+    each other value of each other dimension that the adapter varies.
 
     Args:
-        time_limit_s: of each start.
-        batches_alone: none for other dimensions.
+        time_limit_s: of each run.
+        batches_alone: skip the runs for other dimensions.
     """
     layouts = _CheckedLayouts(adapter=adapter, transformer=transformer, machine=machine)
     strategies = dict(layouts.of_batches())
@@ -104,7 +104,7 @@ def check_starts(
 
 @dataclass(frozen=True, kw_only=True)
 class _CheckedLayouts:
-    """The layouts that a machine can try of an adapter's trainer."""
+    """The layouts of an adapter's trainer that a machine can try."""
 
     adapter: Adapter
     transformer: Transformer
@@ -116,7 +116,8 @@ class _CheckedLayouts:
 
     @property
     def plain(self) -> Strategy:
-        """The simplest layout that the trainer runs; the very simplest where it runs none."""
+        """The simplest layout that the trainer supports; the simplest of all if it supports
+        none."""
         values: dict[str, Any] = {
             **NEUTRAL,
             "num_nodes": 1,
@@ -144,8 +145,8 @@ class _CheckedLayouts:
             yield ONE_START, many
 
     def other_values(self) -> dict[str, tuple[Scalar, ...]]:
-        """Return the dimensions besides the batch that the adapter varies, with the values to try:
-        those of kernels and precisions that the machine has."""
+        """Return the dimensions besides the batch that the adapter varies, with the values to try;
+        only kernels and precisions that the machine has."""
         on_cpu = is_cpu(self.machine)
         half: tuple[Scalar, ...] = ("bf16",) * offers_bf16(self.machine) + ("fp16",) * (not on_cpu)
         values: dict[str, tuple[Scalar, ...]] = {
@@ -160,7 +161,7 @@ class _CheckedLayouts:
         return values | {own.name: own.values[:MOST_OWN_VALUES] for own in self.adapter.dimensions}
 
     def of_dimension(self, name: str, values: Iterable[Scalar]) -> Iterator[tuple[str, Strategy]]:
-        """Yield the simplest legal layout with each value that the plain one does not have."""
+        """Yield the simplest legal layout for each value that the plain layout does not have."""
         for value in values:
             if self.plain.value(name) == value or self.adapter.usual.get(name) == value:
                 continue

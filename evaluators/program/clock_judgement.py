@@ -1,4 +1,4 @@
-"""Whether the times that a trainer prints are those between the arrivals of its lines."""
+"""Check the iteration times that a trainer prints against the arrival times of its lines."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from statistics import fmean, median
 from evaluators.adapter.figures import ToldIteration
 
 CLOCKS_AGREE = 0.1
-"""Share of an iteration by which the two may differ."""
+"""Maximum difference between the two, as a share of an iteration."""
 BETWEEN_S = 0.02
-"""That a trainer may take between two iterations, outside of the time that it prints."""
+"""Seconds that a trainer may spend between iterations, outside the printed time."""
 BEFORE_S = 0.002
-"""By which the lines may follow each other faster than they say."""
+"""Seconds by which lines may arrive faster than the printed time."""
 MOST_SPREAD = 0.3
-"""Share of an iteration that a busy machine may add: where lines come at any time, a clock that is
-wrong by a factor is to be seen all the same."""
+"""Maximum share of an iteration attributed to a busy machine, so that a clock that is wrong by a
+factor is still detected when arrivals are irregular."""
 LEAST_SHARE = 0.05
-"""Of the time between two lines that a printed time is, however short iterations are."""
+"""Minimum share of the printed time in the interval between two lines, however short iterations
+are."""
 
 
 TOGETHER = 0.02
-"""Share of all printed times within which lines arrive that a trainer keeps back until its end."""
+"""Lines that arrive within this share of all printed times were buffered until the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockJudgement:
-    """Whether printed times can be true.
+    """Whether printed times are plausible.
 
     Attributes:
         told: the two clocks in words.
-        together: all lines came at once, so that arrivals say nothing of single iterations.
+        together: all lines arrived at once, so their arrivals say nothing about single iterations.
     """
 
     good: bool
@@ -41,14 +42,15 @@ class ClockJudgement:
 
 
 def clock_judgement(iterations: Sequence[ToldIteration]) -> ClockJudgement | None:
-    """Return whether the two agree; None where lines come in no such order, as those of a file do.
+    """Return whether the two agree; None if the lines are not in order of arrival, like those of a
+    file.
 
-    Times of lines that come together are plausible where all of them are no longer than the start
-    was until then.
+    Times of lines that arrive together are plausible if their sum does not exceed the duration of
+    the run so far.
 
-    On a busy machine lines come late. One that does makes a pair differ, which the median does not
-    feel, and the next pair as much to the other side, which the mean does not: the smaller of the
-    two counts. It may be as large as the pairs' differences are spread (their median absolute
+    On a busy machine lines arrive late. A late line changes one pair's difference, which the median
+    ignores, and the next pair's in the opposite direction, which the mean ignores: the smaller of
+    the two is compared. The tolerance is the spread of the differences (their median absolute
     deviation).
     """
     told = [each for each in iterations if each.arrived_s is not None]

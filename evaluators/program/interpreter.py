@@ -1,4 +1,4 @@
-"""The Python that a program runs with on the nodes."""
+"""The Python interpreter that a program uses on the nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _PYTHON = re.compile(r".*/python[0-9.]*")
 
 
 def python(profile: ClusterProfile) -> str:
-    """Return the profile's; without one this service's own, unless the job sets up its own."""
+    """Return the profile's interpreter; without one, this service's own, unless the job's
+    environment provides another."""
     if profile.python:
         return profile.python
     environment = profile.environment
@@ -25,19 +26,20 @@ def python(profile: ClusterProfile) -> str:
 
 
 def named_python(words: Sequence[str], *, folder: str) -> str | None:
-    """Return the path of the interpreter that a command names; None where it names none.
+    """Return the path of the interpreter in a command; None if there is none.
 
     Args:
-        folder: that the command runs in.
+        folder: working directory of the command.
     """
     named = next(filter(_PYTHON.fullmatch, words), None)
     return str(Path(folder, named)) if named else None
 
 
 def import_path(profile: ClusterProfile) -> list[str]:
-    """Return bash with which this service's own interpreter finds this package on a node.
+    """Return bash that lets this service's own interpreter import this package on a node.
 
-    Any other must have the package installed: this service's libraries are not for it.
+    Other interpreters must have the package installed, since this service's libraries are not built
+    for them.
     """
     if python(profile) != sys.executable:
         return []

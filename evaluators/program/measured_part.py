@@ -1,4 +1,5 @@
-"""What came of one GAS in a start of an adapter's trainer, and of all that a trial measured."""
+"""The measurement at one GAS in a start of an adapter's trainer, and all measurements of a
+trial."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from evaluators.program.watched_run import note_of
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPart:
-    """What the log has of one part of a start.
+    """One part of a start in the log.
 
     Attributes:
         start: its number, from 1.
-        place: of the part in its start.
-        least: iterations that must have been measured; 0 where it was ended early.
+        place: index of the part in its start.
+        least: iterations that must have been measured; 0 if the part was ended early.
     """
 
     figures: StartFigures
@@ -35,7 +36,7 @@ class MeasuredPart:
 
     @cached_property
     def iterations(self) -> list[ToldIteration]:
-        """The iterations that count: after the warm-up, and with a loss that is a number."""
+        """The iterations that count: after the warm-up, with a finite loss."""
         not_numbers = self.figures.not_numbers
         return [i for i in self._timed if i.step not in not_numbers]
 
@@ -48,7 +49,7 @@ class MeasuredPart:
 
     @property
     def fault(self) -> str | None:
-        """The reason why there is no measurement; None where there is one."""
+        """Why there is no measurement; None if there is one."""
         gas = f"GAS {self.gradient_accumulation_steps}"
         if self.figures.differs:
             name, asked, told = self.figures.differs
@@ -74,7 +75,7 @@ class MeasuredPart:
 
     @property
     def _last(self) -> int:
-        """The number of the last iteration that has to be there."""
+        """The number of the last required iteration."""
         return self.figures.first_measured(self.place) + self.least - 1
 
     @cached_property
@@ -83,16 +84,16 @@ class MeasuredPart:
 
     @property
     def _missing(self) -> bool:
-        """Whether it ended before its last iteration, which is not told where not each one is."""
+        """Whether the part ended before its last iteration; False if not every iteration is
+        reported."""
         return not self._timed or self._timed[-1].step <= self._last - self.figures.apart
 
 
 def measured_parts(log: AdapterLog, folder: Path, *, least: int) -> Iterator[MeasuredPart]:
-    """Yield each part that is measured as far as the trial came: that in which it was given up is
-    the last.
+    """Yield each part to measure, up to the one in which the trial was given up, if it was.
 
     Args:
-        least: iterations that are measured at each GAS, unless it was ended early.
+        least: minimum iterations per GAS, unless a part was ended early.
     """
     for number, start in enumerate(log.starts, start=1):
         figures, note = start.figures, note_of(folder, number)

@@ -1,4 +1,4 @@
-"""Megatron-DeepSpeed as a program of a cluster."""
+"""Megatron-DeepSpeed as the program of a cluster."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 
 DATASETS = "datasets"
-"""Beside the trials: synthetic datasets, which trials of one vocabulary and length share."""
+"""Folder next to the trials for synthetic datasets, shared by trials of one vocabulary and sequence
+length."""
 
 EXTENSIONS = "torch-extensions"
-"""Beside the trials: what DeepSpeed compiles on the nodes, once for all trials of a profile."""
+"""Folder next to the trials for DeepSpeed's compiled extensions, shared by all trials of a
+profile."""
 
-# A build that is killed leaves its lock behind, and whoever needs the extension waits for it for
-# ever. In torch's own folder that may be anybody's; in this one a build that has written nothing
-# for so long has ended.
+# A killed build leaves its lock behind, and every later user of the extension waits for it forever.
+# In torch's own folder the lock may be anyone's; in this one, a build that has written nothing for
+# this long has ended.
 _OWN_EXTENSIONS = """if [[ -z "${{TORCH_EXTENSIONS_DIR:-}}" ]]; then
     export TORCH_EXTENSIONS_DIR={folder}
     for lock in "$TORCH_EXTENSIONS_DIR"/*/lock; do
@@ -70,11 +72,11 @@ with open("{VERSIONS}", "w") as file:
     json.dump(versions, file)"""
 
 LEAST_CLEAN = 2
-"""Iterations that must remain of each GAS, where so many were asked for."""
+"""Minimum clean iterations at each GAS, if as many were requested."""
 
 
 class MegatronProgram:
-    """A checkout of Megatron-DeepSpeed: its log tells what came of a trial."""
+    """A checkout of Megatron-DeepSpeed; results are read from its log."""
 
     name = "megatron-deepspeed"
 
@@ -85,7 +87,7 @@ class MegatronProgram:
         self._profile = profile
 
     def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
-        """Return the configuration of each run of DeepSpeed's engine, and the tasks' script.
+        """Return DeepSpeed's configuration of each run, and the script of the tasks.
 
         Raises:
             InvalidInput: the checkout cannot run the request's strategy or model.
@@ -106,7 +108,7 @@ class MegatronProgram:
         return files
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
-        """Return bash for one run after the other; the first that fails is the last."""
+        """Return bash that runs the runs in order, up to the first failure."""
         interpreter = python(self._profile)
         versions = shlex.join([*launcher.container, interpreter, "-c", _WRITE_VERSIONS])
         starts = [
@@ -166,7 +168,7 @@ class MegatronProgram:
     def _words(
         self, request: TrialRequest, folder: Path, run: PlannedRun, number: int
     ) -> list[str]:
-        """Return the words of bash that every rank runs, with MASTER_ADDR set, in its folder."""
+        """Return the shell words that every rank runs, with MASTER_ADDR set, in its folder."""
         megatron = self._megatron
         script = f"{megatron.path.rstrip('/')}/{VARIANTS[megatron.variant].script}"
         start = entry_words(
@@ -175,7 +177,7 @@ class MegatronProgram:
             python=shlex.quote(python(self._profile)),
             script=shlex.quote(script),
         )
-        # Index files beside the data would be written by several trials at once.
+        # Concurrent trials would write the same index files next to the data.
         own_files = ["--data-cache-path", '"$PWD/index-cache"']
         if run.uses_deepspeed:
             own_files += ["--deepspeed_config", f'"$PWD/{_config_name(number)}"']
@@ -188,7 +190,7 @@ class MegatronProgram:
         return [*start, *own_files, *map(shlex.quote, chain(*arguments))]
 
     def _data(self, request: TrialRequest, folder: Path) -> list[Argument]:
-        """Return the arguments of dataset and tokenizer; no evaluation reads any of the data."""
+        """Return the arguments for dataset and tokenizer; no data is held out for evaluation."""
         megatron = self._megatron
         files = {
             "--tokenizer-model": megatron.tokenizer_model,
@@ -207,7 +209,7 @@ class MegatronProgram:
         return data
 
     def _data_path(self, request: TrialRequest, folder: Path) -> str:
-        """Return the profile's dataset, or a synthetic one that lies beside the trials."""
+        """Return the profile's dataset, or a synthetic one next to the trials."""
         if self._megatron.data_path:
             return self._megatron.data_path
         model = request.transformer
@@ -222,16 +224,16 @@ def _config_name(number: int) -> str:
 
 
 def _paired(log: TrainingLog, planned: Sequence[PlannedRun]) -> list[tuple[LoggedRun, PlannedRun]]:
-    """Pair each planned run with what the log has of it: nothing where it has fewer."""
+    """Pair each planned run with its part of the log; None for runs that are missing."""
     runs = [run for run in log.runs if run.iterations or run.damaged]
     missing = [LoggedRun()] * max(0, len(planned) - len(runs))
     return list(zip([*runs, *missing], planned, strict=False))
 
 
 def _other_micro_batches(run: LoggedRun, planned: PlannedRun) -> str | None:
-    """Return how DeepSpeed cut up the batch, where that is not what was planned; else None.
+    """Return how DeepSpeed split the batch if it differs from the plan; else None.
 
-    Megatron computes the figures that it logs from its arguments, so no other line betrays it.
+    Megatron computes its logged metrics from its arguments, so no other line would reveal it.
     """
     count, size = planned.strategy.gradient_accumulation_steps, planned.strategy.micro_batch_size
     logged = run.micro_batches
@@ -245,14 +247,14 @@ def _other_micro_batches(run: LoggedRun, planned: PlannedRun) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """What the log has of one segment of a run."""
+    """One segment of a run in the log."""
 
     run: LoggedRun
     segment: Segment
 
     @property
     def iterations(self) -> list[Iteration]:
-        """The iterations that count: an optimizer step, and nothing else, is in their time."""
+        """The iterations that count: those whose time is that of an optimizer step alone."""
         return [i for i in self._logged if i.stepped and not i.after_evaluation]
 
     @property
@@ -264,7 +266,7 @@ class _Measured:
 
     @property
     def fault(self) -> str | None:
-        """The reason why there is no measurement; None where there is one."""
+        """Why there is no measurement; None if there is one."""
         segment, gas = self.segment, f"GAS {self.segment.gradient_accumulation_steps}"
         numbers = {i.number for i in self.run.iterations} | set(self.run.damaged)
         first, planned = segment.first_iteration, segment.iterations
@@ -308,7 +310,7 @@ def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialReque
 
 
 def _peaks(log: TrainingLog) -> tuple[float, ...]:
-    """Return the peak of each rank that logged it, in rank order, GiB."""
+    """Return the peak of each rank that logged it, in rank order, in GiB."""
     peaks: dict[int, float] = {}
     for run in log.runs:
         for rank, peak in run.memory.items():
@@ -318,7 +320,7 @@ def _peaks(log: TrainingLog) -> tuple[float, ...]:
 
 
 def _versions(folder: Path) -> Mapping[str, str]:
-    """Return what the job wrote of the versions it ran with; nothing where that is damaged."""
+    """Return the package versions recorded by the job; empty if the file is damaged."""
     try:
         versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
         return {str(name): str(version) for name, version in versions.items()}

@@ -1,4 +1,4 @@
-"""The number of parameters that a trainer prints of its model, in whatever words."""
+"""Recognise the number of model parameters that a trainer prints, in any wording."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autotune.trained_model import agree
 from search_spaces.transformer import Transformer
 
 AGREES = 0.1
-"""Share by which a size may differ: padding, biases and positions are counted or not.
-A number that an adapter itself reads, and so means, has to agree as that of a trial does."""
+"""Maximum relative difference of a size: padding, biases and positions may or may not be counted. A
+number read by an adapter must agree as closely as that of a trial."""
 LEAST = 1000
-"""Fewer are the number of something else."""
+"""Smaller numbers count something else."""
 
 _NUMBER = r"(?P<number>\d[\d,_]*(?:\.\d+)?)"
 _FACTOR = r"(?:\s?(?P<factor>[KMBGT]|thousand|million|billion)\b)?"
@@ -33,10 +33,10 @@ _WORDS = {"in millions": 1e6, "in billions": 1e9}
 
 @dataclass(frozen=True, kw_only=True)
 class ToldModelSize:
-    """A number of parameters.
+    """A printed number of parameters.
 
     Attributes:
-        text: as it was printed, its words beside it.
+        text: as printed, with adjacent words.
         rounded: half a unit of its last digit.
     """
 
@@ -45,18 +45,19 @@ class ToldModelSize:
     rounded: float
 
     def fits(self, parameters: int) -> bool:
-        """Return whether a model of so many parameters may be meant."""
+        """Return whether this may be a model with this number of parameters."""
         return abs(self.parameters - parameters) <= AGREES * parameters + self.rounded
 
 
 def size_judgement(
     lines: Iterable[str], told: float | None, *, model: Transformer
 ) -> tuple[bool, str] | None:
-    """Return whether the model that is trained has the size of the one that is asked for, and both
-    in words; None where nothing tells it.
+    """Return whether the trained model has the size of the requested one, with both sizes in words;
+    None if no size was printed.
 
     Args:
-        lines: that the trainer prints, where `told`, the size that its adapter reads, is None.
+        lines: lines that the trainer prints, searched if `told`, the size read by its adapter, is
+            None.
     """
     size = model.trained_parameters
     sizes = told_sizes(lines) if told is None else []
@@ -72,7 +73,7 @@ def size_judgement(
 
 
 def told_sizes(lines: Iterable[str]) -> list[ToldModelSize]:
-    """Return the sizes in lines, each once; those of a model's parts are among them."""
+    """Return the distinct sizes in lines, including those of parts of a model."""
     found = (_size(line) for line in lines if "aram" in line and not _OF_A_PART.search(line))
     return list(dict.fromkeys(size for size in found if size and size.parameters >= LEAST))
 

@@ -1,4 +1,4 @@
-"""What an attempt left behind, as the outcome of its trial: measured, or failed and why."""
+"""Convert what an attempt left behind into the outcome of its trial."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from evaluators.training_log import Cause, CauseKind, Power, TrainingLog, read_l
 from evaluators.trial import TrialOutcome
 from evaluators.trial_files import LOG, log_tail
 
-# What a job of ours says of itself, as where a module of the profile does not load.
+# Messages of our own job scripts, such as for a module of the profile that does not load.
 OWN_WORDS = "autotune: "
 
-# Lines that tell nothing of what the program did last: ours, and those of Slurm's steps.
+# Lines that do not come from the program: our own, and those of Slurm's steps.
 _NOT_THE_PROGRAMS = ("[autotune power]", "slurmstepd", "srun:")
 
 MOST_OF_A_LINE = 200
-"""Characters of a log's line in an error: enough to recognise it, and still one line."""
+"""Maximum characters of a log line in an error."""
 
-# Where ranks were ended from outside, Slurm's word for it may have come to nothing but the log.
+# If ranks were ended from outside, Slurm's message may be only in the log.
 _STATUS: Mapping[CauseKind, TrialState] = {
     CauseKind.OUT_OF_MEMORY: TrialState.OOM,
     CauseKind.TIME_LIMIT: TrialState.TIMEOUT,
@@ -32,12 +32,12 @@ _STATUS: Mapping[CauseKind, TrialState] = {
     CauseKind.PREEMPTED: TrialState.PREEMPTED,
     CauseKind.CANCELLED: TrialState.CANCELLED,
 }
-# A rank that ran out of memory may leave the others waiting until something ends them.
+# A rank that ran out of memory may leave the others waiting until they are ended.
 _MAY_HIDE_MEMORY = (None, TrialState.TIMEOUT, TrialState.OOM)
 
 
 def log_of(folder: Path) -> TrainingLog:
-    """Return what the attempt's log tells; an empty one where there is no log."""
+    """Return the attempt's parsed log; an empty one if there is no log."""
     try:
         return read_log(folder / LOG)
     except OSError:
@@ -46,17 +46,18 @@ def log_of(folder: Path) -> TrainingLog:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptFailure:
-    """The reason why an attempt failed, in one line: `error`."""
+    """Why an attempt failed; `error` is one line."""
 
     status: TrialState
     error: str
 
 
 def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptFailure | None:
-    """Return why the attempt in `folder` failed; None where neither its end nor Slurm says so.
+    """Return why the attempt in `folder` failed; None if neither its exit code nor Slurm indicates
+    a failure.
 
     Args:
-        cause: of the failure in its log, if there is one.
+        cause: root cause in its log, if there is one.
     """
     if ended.status is None and ended.exit_code == 0:
         return None
@@ -75,14 +76,14 @@ def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptF
         return AttemptFailure(status=status, error=cause.error)
     code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
     error = f"it ended with {code}, and its log does not say why"
-    if is_unwritable(folder):  # a program whose log cannot be written has nowhere to say so
+    if is_unwritable(folder):  # a program that cannot write its log cannot report that
         error = f"it ended with {code}, and {unwritable(folder)}"
         return AttemptFailure(status=TrialState.LOST, error=error)
     return AttemptFailure(status=TrialState.CRASHED, error=error)
 
 
 def _last_words(folder: Path) -> str:
-    """Return what the program logged last before its time was up: it tells where it hung."""
+    """Return the program's last log line before the timeout, which indicates where it hung."""
     lines = (line.strip() for line in reversed(log_tail(folder).splitlines()))
     last = next((line for line in lines if line and not line.startswith(_NOT_THE_PROGRAMS)), "")
     return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"
@@ -91,10 +92,10 @@ def _last_words(folder: Path) -> str:
 def failed(
     failure: AttemptFailure, folder: Path, ended: AttemptEnd, power: Iterable[Power] = ()
 ) -> TrialOutcome:
-    """Return the outcome of a trial whose attempt failed.
+    """Return the outcome of a failed attempt.
 
     Args:
-        power: that each start of the program logged.
+        power: logged by each start of the program.
     """
     sampled = sampled_power(power, started_at=ended.started_at)
     return _outcome(folder, ended, status=failure.status, error=failure.error, power=sampled)
@@ -103,11 +104,11 @@ def failed(
 def succeeded(
     energy: Energy, folder: Path, ended: AttemptEnd, power: Iterable[Power], **measured: Any
 ) -> TrialOutcome:
-    """Return the outcome of a trial that was measured.
+    """Return the outcome of a measured trial.
 
     Args:
-        power: that each start of the program logged.
-        measured: the fields of `TrialOutcome` that the program itself found.
+        power: logged by each start of the program.
+        measured: the fields of `TrialOutcome` that the program read itself.
     """
     return _outcome(
         folder,

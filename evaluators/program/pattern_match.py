@@ -1,4 +1,5 @@
-"""What the patterns of an adapter find in a log, and how far those come that find nothing."""
+"""Find an adapter's patterns in a log, and the longest matching beginning of those that are not
+found."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ LINES_LOOKED_AT = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class PatternMatch:
-    """What a pattern finds first, or how far it comes.
+    """The first match of a pattern, or its longest matching beginning.
 
     Attributes:
-        line: that it was found in; empty where it is in none.
+        line: the matching line; empty if there is none.
         found: the groups.
-        beginning: where nothing is found, the longest beginning of the pattern that is.
+        beginning: without a match, the longest beginning of the pattern that matches.
     """
 
     pattern: str
@@ -31,13 +32,13 @@ class PatternMatch:
 
 
 def matches(adapter: Adapter, log: Path) -> list[PatternMatch]:
-    """Return what each pattern of an adapter finds in a log; raises OSError."""
+    """Return the match of each pattern of an adapter in a log; raises OSError."""
     lines = list(printed(log))
     return [_match(reader, lines) for reader in adapter.read if reader.log]
 
 
 def printed(log: Path) -> Iterator[str]:
-    """Yield what ranks printed, as far as it is looked at; raises OSError."""
+    """Yield the lines printed by ranks, up to a limit; raises OSError."""
     with log.open(encoding="utf-8", errors="replace") as file:
         stamped = filter(None, (LINE.match(line.rstrip("\n")) for line in file))
         yield from (match[4][:SEARCHED] for match in islice(stamped, LINES_LOOKED_AT))
@@ -52,7 +53,8 @@ def _match(reader: AdapterReader, lines: Sequence[str]) -> PatternMatch:
 
 
 def _longest_beginning(pattern: str, lines: Sequence[str]) -> str:
-    """Return as much of a pattern as some line has; cut where it is a pattern of its own."""
+    """Return the longest beginning of a pattern that matches a line; it is cut where the rest is a
+    valid pattern."""
     for end in range(len(pattern) - 1, 0, -1):
         try:
             beginning = re.compile(pattern[:end])

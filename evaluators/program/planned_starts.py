@@ -1,4 +1,5 @@
-"""The starts of a trial of an adapter's trainer: which GAS each measures, and for how long."""
+"""Plan the starts of a trial with an adapter: which GAS each measures, and for how many
+iterations."""
 
 from __future__ import annotations
 
@@ -15,34 +16,34 @@ from search_spaces.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStarts:
-    """What an adapter makes of a request."""
+    """The starts that an adapter plans for a request."""
 
     adapter: Adapter
     request: TrialRequest
 
     @property
     def warmup_iterations(self) -> int:
-        """The iterations that are left out at the beginning of each start."""
+        """Warm-up iterations at the beginning of each start."""
         return max(self.adapter.warmup_iterations, self.request.protocol.warmup_iterations)
 
     @property
     def watched(self) -> bool:
-        """Whether what a start tells may end it."""
+        """Whether output of a start may end it early."""
         return self.request.protocol.adaptive
 
     @cached_property
     def parts(self) -> tuple[tuple[StartPart, ...], ...]:
-        """The parts of each start: each GAS that is measured, rising; two values share one where
-        the trainer can go on with a larger batch. There the warm-up has the GAS that the protocol
-        has for it, which measures nothing; elsewhere that of its start, which has no other.
+        """The parts of each start: one per measured GAS, ascending. Two values share a start if the
+        trainer can increase its batch while running. The warm-up then uses the protocol's own GAS,
+        without measuring it; otherwise that of its start.
 
         Raises:
-            InvalidInput: the adapter cannot say whether it can.
+            InvalidInput: the adapter's expression for this has no value.
         """
         return tuple(tuple(self._start(values)) for values in self._shared(self._values))
 
     def plan(self, number: int, *, python: str, out: str) -> StartPlan:
-        """Return what a start is to train; they are counted from 1."""
+        """Return the plan of a start; starts are numbered from 1."""
         *before, last = self.parts[number - 1]
         request = self.request
         return StartPlan(
@@ -59,14 +60,14 @@ class PlannedStarts:
 
     @property
     def _values(self) -> tuple[int, ...]:
-        """The GAS values that are run, in their order."""
+        """GAS values in the order in which they run."""
         values, measured = self.request.protocol.values, self.request.protocol.accumulations
         if values == measured or self._refuses(values[0]) or not self._in_one(*values[:2]):
             return measured
         return values
 
     def _refuses(self, accumulation: int) -> bool:
-        """Return whether the trainer cannot run a GAS, which is then no warm-up for another."""
+        """Return whether the trainer cannot run a GAS, which then cannot serve as a warm-up."""
         request = self.request
         strategy = request.strategy.with_accumulation(accumulation)
         try:
@@ -89,8 +90,8 @@ class PlannedStarts:
         return in_one_start(self.adapter, request.transformer, request.machine, strategy, first)
 
     def _start(self, accumulations: tuple[int, ...]) -> Iterator[StartPart]:
-        """Yield the parts of a start. Only its last one may be ended before it has as many
-        iterations as are measured at most: a batch before it lasts as long as it was planned to."""
+        """Yield the parts of a start. Only the last one may be ended before its maximum number of
+        iterations, since the length of an earlier batch is fixed."""
         request, protocol = self.request, self.request.protocol
         ended = self.watched and self.adapter.ends_early
         for accumulation in accumulations:
@@ -108,5 +109,4 @@ class PlannedStarts:
 
 
 def accumulation_of(part: StartPart) -> int:
-    """Return the GAS of a part."""
     return int(part.names["gradient_accumulation_steps"] or 0)

@@ -1,4 +1,4 @@
-"""Power of a node's GPUs while it trains: how it is sampled, and the energy that follows."""
+"""Power of a node's GPUs during training: sampling, and energy."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from evaluators.training_log import Iteration, LoggedRun, Power, PowerSample, Tr
 from evaluators.trial import SampledNode, SampledPower
 
 LEAST_SAMPLES = 3
-"""On each node; fewer say too little of a mean."""
+"""Minimum samples per node for a mean."""
 
 MOST_POINTS = 600
-"""Kept of one node; of more samples, the means over equal stretches of time are kept."""
+"""Maximum points kept per node; more samples are averaged over equal intervals."""
 MOST_POINTS_OF_ALL = 36_000
-"""Kept of all nodes together: of more than 60 nodes, each keeps fewer points."""
+"""Maximum points kept of all nodes together: with more than 60 nodes, each keeps fewer."""
 FEWEST_POINTS = 10
-"""Kept of one node, however many nodes there are."""
+"""Minimum points kept per node, regardless of the number of nodes."""
 
-# What the tools print, one line for each GPU:
-#   nvidia-smi: "65.12", or "[N/A]" for a GPU that cannot tell.
+# Output of the tools, one line per GPU:
+#   nvidia-smi: "65.12", or "[N/A]" if unsupported.
 #   rocm-smi:   "GPU[0]\t\t: Average Graphics Package Power (W): 92.0"; from ROCm 6 on "Current
-#               Socket Graphics Package Power (W)", on some releases both of them (the later one is
-#               taken); up to ROCm 3 "Power: 92.0 W". An MI250X tells the power of its two GCDs
-#               with the first of them, and of the second "N/A (Secondary die)" or 0.0.
-# `sample` looks each second whether the process that started it is still its parent, and ends when
-# it is not. It gives way to everything else on its core. Epochs are whole seconds before bash 5.
+#               Socket Graphics Package Power (W)", in some releases both (the later one is used);
+#               up to ROCm 3 "Power: 92.0 W". An MI250X reports the power of its two GCDs with the
+#               first of them, and for the second "N/A (Secondary die)" or 0.0.
+# `sample` checks every second whether its parent is still the process that started it, and ends if
+# not. It runs at the lowest priority. Epochs are whole seconds before bash 5.
 SAMPLER = r"""node="${SLURMD_NODENAME:-$(uname -n | cut -d. -f1)}"
 say() { printf '[autotune power] %s %s\n' "$node" "$1"; }
 ask() {
@@ -75,9 +75,9 @@ sample() {
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """Energy that GPUs drew for one token; `note` says how it was sampled, or why it was not.
+    """GPU energy per token; `note` says how it was sampled, or why it was not.
 
-    `windows` are the stretches of Unix time whose samples it was computed from, rising.
+    `windows` are the intervals of Unix time that the samples are from, ascending.
     """
 
     gpu_joules_per_token: float | None
@@ -88,12 +88,12 @@ class Energy:
 def energy(
     log: TrainingLog, run: LoggedRun, measured: Sequence[Iteration], *, nodes: int, tokens: int
 ) -> Energy:
-    """Return the mean power of the nodes while `measured` ran, over their time, for each token.
+    """Return the mean power of the nodes while `measured` ran, times its duration, per token.
 
     Args:
-        log: of the whole attempt: a node without a tool may have said so before `run` began.
-        measured: iterations of `run`; what ran between and before them is left out.
-        nodes: that trained; each must have been sampled.
+        log: of the whole attempt: a node without a tool may have reported it before `run` began.
+        measured: iterations of `run`; time between and before them is excluded.
+        nodes: number of nodes; each must have been sampled.
         tokens: of all iterations in `measured` together.
     """
     lines = {iteration.line for iteration in measured}
@@ -114,13 +114,13 @@ def energy(
 def sampled_power(
     starts: Iterable[Power], *, started_at: datetime, energy: Energy | None = None
 ) -> SampledPower | None:
-    """Return the power of each node over the whole trial, in at most MOST_POINTS a node; None where
-    no node was sampled.
+    """Return the power of each node over the whole trial, at most MOST_POINTS per node; None if no
+    node was sampled.
 
     Args:
-        starts: what each start of the program logged.
+        starts: logged by each start of the program.
         started_at: of the trial.
-        energy: that was computed from it.
+        energy: computed from it.
     """
     samples: dict[str, list[PowerSample]] = {}
     for power in starts:
@@ -138,7 +138,7 @@ def sampled_power(
 
 
 def _averaged(node: str, taken: Sequence[PowerSample], since: float, most: int) -> SampledNode:
-    """Return the samples as they are, or their means over `most` equal stretches of time."""
+    """Return the samples, or their means over `most` equal intervals."""
     stretches: dict[int, list[PowerSample]] = {}
     first = min(sample.at_s for sample in taken)
     width_s = (max(sample.at_s for sample in taken) - first) / most or 1.0
@@ -160,8 +160,7 @@ def _since(at_s: float, start_s: float) -> float:
 def _windows(
     nodes: Iterable[Sequence[PowerSample]], lines: Collection[int]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the stretches of time whose samples fall into iterations of these lines, those of
-    several nodes merged."""
+    """Return the intervals that contain the iterations of these lines, merged over nodes."""
     spans = []
     for samples in nodes:
         for counts, group in groupby(samples, key=lambda sample: sample.after + 1 in lines):
@@ -179,7 +178,7 @@ def _windows(
 def _lacking(
     watts: Mapping[str, Sequence[float]], absent: Collection[str], nodes: int
 ) -> str | None:
-    """Return why there is no figure; None where there is enough for one."""
+    """Return why there is no result; None if there are enough samples."""
     if not watts and absent:
         return f"no power was sampled: {', '.join(sorted(absent))}"
     if len(watts) < nodes:

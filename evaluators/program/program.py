@@ -1,4 +1,4 @@
-"""The seam between a job of a cluster and what trains in it."""
+"""The interface between a cluster job and the program that trains in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from evaluators.trial import TrialOutcome, TrialRequest
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """How a job's script starts one task for each GPU.
+    """How a job script starts one task per GPU.
 
     Attributes:
-        srun: the words of the command up to the task (`srun`, `--nodes=2`, …).
+        srun: words of the command before the task (`srun`, `--nodes=2`, …).
         container: words that start a task's command inside a container; empty without one.
     """
 
@@ -26,21 +26,21 @@ class Launcher:
     container: tuple[str, ...] = ()
 
     def command(self, *words: str) -> str:
-        """Return a line of bash that runs `words` (of bash, quoted where need be) as each task."""
+        """Return a line of bash that runs `words` (of bash, quoted where needed) as each task."""
         return " ".join([shlex.join(self.srun), shlex.join(self.container), *words])
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptEnd:
-    """What is known of an attempt that has ended, besides the files that it left.
+    """What is known about an ended attempt, besides its files.
 
     Attributes:
-        status: where Slurm or the script decided it: timeout, node_fail, preempted, cancelled,
-            lost, oom; None where the program's own files decide.
-        reason: why, in a sentence; empty where status is None.
-        exit_code: of the program's commands; None where it was never written.
-        duration_s: that the nodes were held.
-        host: the nodes, as Slurm writes them.
+        status: if Slurm or the script determines it: timeout, node_fail, preempted, cancelled,
+            lost, oom; None if the program's files do.
+        reason: why, as a sentence; empty if status is None.
+        exit_code: of the program's commands; None if it was never written.
+        duration_s: for which the nodes were held.
+        host: the nodes in Slurm's notation.
     """
 
     status: TrialState | None
@@ -57,21 +57,21 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which profiles choose it."""
+        """Its name in profiles."""
 
     def files(self, request: TrialRequest, folder: Path) -> Mapping[str, str]:
-        """Return by name the files that go into the attempt's folder before it is submitted.
+        """Return the files to write into the attempt's folder before submission, by name.
 
         Raises:
             InvalidInput: this program cannot run the request's strategy.
-            OSError: what the trials share, such as a dataset, could not be written.
+            OSError: a shared file of the trials, such as a dataset, could not be written.
         """
 
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash that trains and measures, run in `folder`; its exit code is the attempt's.
 
-        What they print goes to the attempt's log.
+        Output goes to the attempt's log.
         """
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
-        """Return what came of it, from the log and the files in `folder`. Never raises."""
+        """Return the outcome from the log and the files in `folder`. Never raises."""

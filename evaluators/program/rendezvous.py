@@ -1,18 +1,17 @@
-"""The bash that finds an address and a port at which the ranks of a run can meet."""
+"""The bash that chooses an address and a port for the ranks of a run."""
 
 from __future__ import annotations
 
 FIRST_PORT, PORTS = 20000, 1000
-"""Below the ports that the kernel gives to outgoing connections (from 32768 on)."""
+"""Below the kernel's ephemeral ports (from 32768 on)."""
 
 LOCKS = "/tmp/autotune-$UID-locks"
 
-# Run on whatever host starts the steps. A node's name is usually one of the network's, too; where
-# it is not, Slurm knows the address. A port is held by a lock for as long as anything that was
-# started from here runs, so no two runs of one host ever take the same; one at which something
-# else listens is passed over. The locks' folder has a name that anybody can guess: where it is not
-# this user's own, closed to all others, nothing in it is opened: this run's lock is then for nobody
-# else to see, and its first port is taken by chance.
+# Runs on the host that starts the steps. A node's name is usually resolvable; if not, Slurm knows
+# the address. A port is held by a lock for as long as anything started from here runs, so two runs
+# on one host never share one; ports with another listener are skipped. The locks' folder has a
+# predictable name: if it does not belong to this user or others may write to it, nothing in it is
+# opened, the lock is then private to this run, and its first port is random.
 RENDEZVOUS = rf"""if [[ -z "${{MASTER_ADDR:-}}" ]]; then
     MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 fi

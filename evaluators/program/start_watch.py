@@ -1,7 +1,7 @@
-"""Watches the log of one start of a trainer that an adapter describes, as `run_watch` does.
+"""Watch the log of one start of an adapter's trainer, like `run_watch`.
 
-What a line tells is found by the adapter's own readers. As with `run_watch`, this module's text
-goes along to nodes where this package is not installed.
+Values are found by the adapter's own readers. As with `run_watch`, this module's text is sent to
+nodes without this package.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from evaluators.program.run_watch import RunWatch, main
 from evaluators.stopping_rule import Verdict
 
 LARGEST_FILE = 4 << 20
-"""Bytes of a file that is read anew whenever it has grown."""
+"""Maximum bytes of a file that is reread whenever it grows."""
 
 
 class StartWatch(RunWatch):
-    """What the log of one start has told so far.
+    """The state of one start according to its log.
 
     Args:
-        plan: of `run_watch`, with the start's number and folder, the patterns of the files that
-            readers look for in it, by their places, its parts, each one of the segments, and the
-            adapter's readers. Where `ends_early` is false, or while a memory that it is to tell is
-            not told, enough is no reason to end it.
+        plan: that of `run_watch`, plus the start's number and folder, the file patterns of its
+            readers by position, its parts (one per segment), and the adapter's readers. If
+            `ends_early` is false, or a required memory reading is missing, sufficient measurements
+            do not end the start.
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
@@ -48,7 +48,7 @@ class StartWatch(RunWatch):
         self._waits_for_memory = plan["tells_memory"]
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
-        """Read a line of the log; return whether the start is to go on, and why not."""
+        """Process a line of the log; return whether the start continues, and why not."""
         stamped = LINE.match(line.strip("\0\r"))
         if stamped is None or int(stamped[1]) != self._plan["start"]:
             return Verdict.GO_ON, ""
@@ -63,7 +63,7 @@ class StartWatch(RunWatch):
         return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
 
     def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:
-        """Read what files have besides what was read of them; return as `take` does."""
+        """Process new contents of files; return the same as `take`."""
         if self._began_s is None:
             self._began_s = elapsed_s
         news = False
@@ -74,15 +74,15 @@ class StartWatch(RunWatch):
         return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
 
     def keep(self) -> None:
-        """Copy the files as they are now: of a step that is cancelled Slurm kills all processes at
-        once, and rank 0 copies nothing any more."""
+        """Copy the current files: when Slurm cancels a step it kills all processes at once, so rank
+        0 cannot copy them."""
         plan = self._plan
         with suppress(OSError):
             collect(plan["out"], plan["files"].values(), start=plan["start"])
 
     def _take_file(self, place: int, path: Path, *, at_s: float) -> bool:
-        """Take the rows that a file has got; return whether they told a time. One that is large, or
-        cannot be read, is left to be read at the end."""
+        """Process new rows of a file; return whether one has a time. A large or unreadable file is
+        left to be read at the end."""
         try:
             size = path.stat().st_size
             if size == self._sizes.get(path, 0) or size > LARGEST_FILE:
@@ -98,7 +98,7 @@ class StartWatch(RunWatch):
         return news
 
     def _has_memory(self, rank: int) -> bool:
-        """Return whether a memory that was waited for is told now."""
+        """Return whether a required memory reading is available now."""
         told = self._figures.ranks.get(rank)
         if not self._waits_for_memory or told is None or told.peak_memory_gib is None:
             return False
@@ -106,16 +106,16 @@ class StartWatch(RunWatch):
         return True
 
     def _is_clock(self, rank: int, at_s: float) -> bool:
-        """Take in that a rank has told a time; return whether none below it did so yet."""
+        """Record that a rank reported a time; return whether no lower rank has."""
         if self._clock is None:
-            # Each start that is still to come takes as long to get so far.
+            # Each remaining start takes as long to get this far.
             self._owed_s = self._plan["starts_owed"] * at_s
         if self._clock is None or rank < self._clock:
             self._clock = rank
         return rank == self._clock
 
     def _judged(self, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return what follows from the iterations that are told."""
+        """Return the decision that follows from the iterations so far."""
         figures = self._figures
         told, not_numbers = figures.iterations, figures.not_numbers
         if not told:

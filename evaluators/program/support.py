@@ -1,4 +1,4 @@
-"""The program that a profile names, and what it cannot run."""
+"""The program of a profile, and what it cannot run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ PROGRAMS: Mapping[ProgramName, Callable[[ClusterProfile], Program]] = {
 
 
 def program_of(profile: ClusterProfile) -> Program:
-    """Return the program that the profile names.
+    """Return the program of a profile.
 
     Raises:
-        ValueError: it names Megatron-DeepSpeed and has no `[megatron]`, or an adapter and has none.
+        ValueError: the profile names Megatron-DeepSpeed without `[megatron]`, or an adapter without
+            one.
     """
     return PROGRAMS[profile.program](profile)
 
@@ -41,10 +42,10 @@ def program_of(profile: ClusterProfile) -> Program:
 def capabilities_of(
     evaluator: EvaluatorName, profile: ClusterProfile | None = None
 ) -> ProgramCapabilities:
-    """Return what the program of a campaign's trials can do.
+    """Return the capabilities of the program that runs a campaign's trials.
 
     Args:
-        profile: of the cluster, and of whatever runs the trainer of an adapter.
+        profile: of the cluster, or of whatever runs an adapter's trainer.
     """
     if evaluator == "simulated":
         return ANY_PROGRAM
@@ -69,9 +70,9 @@ def capabilities_of(
 def unsupported(
     profile: ClusterProfile, transformer: Transformer, lattice: Lattice
 ) -> list[InvalidInput]:
-    """Return, by a request's fields, what keeps the profile's program from running a lattice.
+    """Return, by field of a request, why the profile's program cannot run a lattice.
 
-    Strategies that its capabilities refuse are no part of a space. What remains are models that a
+    Strategies that its capabilities exclude are not in a space. What remains are models that a
     checkout of Megatron-DeepSpeed cannot train. Nothing that depends on the nodes is checked.
     """
     if profile.program != "megatron-deepspeed":
@@ -90,7 +91,7 @@ def unsupported(
 
 
 def _of_request(problem: InvalidInput, transformer: Transformer) -> InvalidInput:
-    """Return the problem by the field of a campaign that says it."""
+    """Return the problem under the corresponding field of a campaign request."""
     if hasattr(transformer, problem.field):
         reason = f"{problem.field} = {problem.value}: {problem.reason}"
         return InvalidInput("model", transformer.name, reason, valid=problem.valid)

@@ -1,4 +1,4 @@
-"""The bash that each task of srun runs under: it names the rank, and samples the node's power."""
+"""The bash wrapper of each srun task: it sets the rank's variables and samples the node's power."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from evaluators.program.program import Launcher
 
 SCRIPT_NAME = "task.sh"
 
-# Where Slurm shows a task one GPU, that is its device 0; where it shows all, the task takes the
-# one of its own place on the node. Megatron compares LOCAL_RANK with rank % visible devices, which
-# on CPUs DeepSpeed takes to be LOCAL_SIZE, the tasks of a node ("2(x3)" for two on each of three).
+# If Slurm shows a task one GPU, that is its device 0; if it shows all, the task uses the one with
+# its local rank. Megatron compares LOCAL_RANK with rank % visible devices, which DeepSpeed on CPUs
+# takes from LOCAL_SIZE, the tasks per node ("2(x3)" for two on each of three).
 RANK_VARIABLES = r"""devices="${CUDA_VISIBLE_DEVICES:-${ZE_AFFINITY_MASK:-}}"
 visible="${ROCR_VISIBLE_DEVICES:-$devices}"
 case "$visible" in
@@ -24,10 +24,11 @@ LOCAL_SIZE="${LOCAL_SIZE%%[(,]*}"
 export LOCAL_RANK LOCAL_SIZE RANK="$SLURM_PROCID" WORLD_SIZE="$SLURM_NTASKS"
 export LOCAL_WORLD_SIZE="$LOCAL_SIZE" NODE_RANK="${SLURM_NODEID:-0}" GROUP_RANK="${SLURM_NODEID:-0}"
 """
-"""Those that torchrun sets, and NODE_RANK and LOCAL_SIZE, by which others know them. It holds no
-single quote, so that it may stand between two of them."""
+"""The variables that torchrun sets, plus NODE_RANK and LOCAL_SIZE, which other launchers use.
+Without single quotes, so that the text can be quoted with them."""
 
-# A trainer starts others by name: Megatron's Makefile asks `python3` for the headers of pybind11.
+# A trainer starts other programs by name: Megatron's Makefile asks `python3` for the headers of
+# pybind11.
 _BECOME = r"""case "$1" in
     /*) export PATH="${1%/*}:$PATH" ;;
 esac
@@ -45,5 +46,6 @@ SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
 
 
 def as_ranks(launcher: Launcher, folder: Path, *words: str) -> str:
-    """Return a line of bash: `words` (of bash) as every rank, by the script that is in `folder`."""
+    """Return a line of bash that runs `words` (of bash) as every rank, using the script in
+    `folder`."""
     return launcher.command("bash", shlex.quote(str(folder / SCRIPT_NAME)), *words)

@@ -1,4 +1,4 @@
-"""The bundled trainer as a program of a cluster: one task of srun for each rank."""
+"""The bundled trainer as the program of a cluster, with one srun task per rank."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUEST = "request.json"
 
 
 class TrainerProgram:
-    """Rank 0 leaves `result.json` in the attempt's folder when all went well."""
+    """Runs the bundled trainer. On success, rank 0 writes `result.json` to the attempt's folder."""
 
     name = "trainer"
 
@@ -82,7 +82,7 @@ class TrainerProgram:
 
 
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
-    """Return the energy of all measured iterations, which the log numbers anew at each GAS."""
+    """Return the energy of all measured iterations; the log numbers them anew at each GAS."""
     protocol = request.protocol
     gpus = request.machine.gpus_per_node
     measured = [
