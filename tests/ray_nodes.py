@@ -21,6 +21,7 @@ import pytest
 
 from tests.cluster.ports import free_ports
 from tests.group_resources import Shared
+from tests.patience import PATIENCE_S
 from tests.requirement import require
 
 CPUS_OF_NODE = 2
@@ -77,7 +78,7 @@ class RayNodes:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._holder.communicate(timeout=60)
+        self._holder.communicate(timeout=PATIENCE_S)
         self._folder.cleanup()
 
     def start(self) -> None:

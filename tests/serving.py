@@ -15,8 +15,9 @@ from typing import Any
 
 import httpx2
 
+from tests.patience import PATIENCE_S
+
 COMMAND = [sys.executable, "-m", "server.cli"]
-END_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,4 +78,4 @@ def serving(data_dir: Path, *options: str) -> Iterator[Served]:
         yield served
     finally:
         process.terminate()
-        process.communicate(timeout=END_LIMIT_S)
+        process.communicate(timeout=PATIENCE_S)

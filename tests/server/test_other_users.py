@@ -58,7 +58,7 @@ for method, path in [
         if header:
             asked.add_header("Authorization", header)
         try:
-            status = urllib.request.urlopen(asked, timeout=10).status
+            status = urllib.request.urlopen(asked).status
         except urllib.error.HTTPError as error:
             status = error.code
         got[f"{method} {path} {header}"] = status
@@ -208,7 +208,7 @@ def test_a_token_is_taken_from_another_user_of_the_machine(
     program = """
 import sys, urllib.request
 asked = urllib.request.Request(sys.argv[1], headers={"Authorization": sys.argv[2]})
-print(urllib.request.urlopen(asked, timeout=10).status)
+print(urllib.request.urlopen(asked).status)
 """
     url, token = f"{service.url}/api/v1/whoami", service.headers["Authorization"]
     assert as_stranger(program, url, token).strip() == "200"

@@ -88,13 +88,15 @@ def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:
     """A limit on how many jobs one may have is no refusal of the second job."""
     limit = ("sacctmgr", "--immediate", "modify", "user", "root", "set")
     backends.cluster.command(*limit, "MaxSubmitJobs=1")
-    backend = backends.make("{srun} sleep 3; echo 1 >result")
+    go_on = tmp_path / "go_on"
+    backend = backends.make(f"until [[ -e {go_on} ]]; do sleep 0.1; done; echo 1 >result")
     first, second = request(tmp_path, "first"), request(tmp_path, "second")
     backend.submit(first)
     until(lambda: standing(backend, first).job_id)
     backend.submit(second)
     shown = until(lambda: (s := standing(backend, second)).reason.startswith("no more") and s)
     assert "MaxSubmitJob" in shown.reason
+    go_on.touch()
     assert [o.status.value for o in finish(backend, first, second)] == ["ok", "ok"]
     backends.cluster.command(*limit, "MaxSubmitJobs=-1")
 

@@ -33,12 +33,10 @@ def script(folder: Path, *directives: str, lines: str = "sleep 1000") -> Path:
 
 
 def test_a_command_is_ended_with_all_that_it_started() -> None:
-    started = time.monotonic()
     code, *_ = run_within(
         ["bash", "-c", "sleep 654321 & sleep 654321"], limit_s=0.5, environment=os.environ
     )
     assert code is None
-    assert time.monotonic() - started < 10
     until(lambda: ["sleep", "654321"] not in command_lines())
 
 

@@ -194,13 +194,14 @@ def test_a_rolled_back_controller_is_set_right(
     slurm.kill_controller()
     slurm.start_controller()
     other = slurm.command(
-        "sbatch", "--parsable", "--job-name=foreign", "--output=/dev/null", "--wrap=sleep 8"
+        "sbatch", "--parsable", "--job-name=foreign", "--output=/dev/null", "--wrap=sleep 1000"
     ).strip()
     outcome = finish(backend, vanished)[0]
     assert outcome.status is TrialState.OK
     assert backend.poll([ended])[ended.token] == first
     assert runs(ended) == 1
     assert other in slurm.jobs(), "the job of somebody else was left alone"
+    slurm.command("scancel", other)
 
 
 def test_a_nodes_failure_leads_to_another_attempt_elsewhere(

@@ -125,7 +125,7 @@ def test_streams_end_when_the_service_stops(live: Live, store: Store) -> None:
         take(found, 1)
         live.stop()
         assert list(found) == [], "it ends in order, and is not cut off"
-    live.thread.join(10)
+    live.thread.join(PATIENCE_S)
     assert not live.thread.is_alive()
 
 

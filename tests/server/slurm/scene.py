@@ -22,7 +22,6 @@ from tests.evaluators.program.checkout import make_checkout
 from tests.patience import PATIENCE_S
 from tests.server.entitled import entitled
 
-END_LIMIT_S = 15.0
 PROFILE = """
 program = "megatron-deepspeed"
 python = "{python}"
@@ -161,7 +160,4 @@ class RunnerProcess:
 
     def stop(self) -> None:
         self._process.terminate()
-        try:
-            self._process.wait(END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        self._process.wait(PATIENCE_S)

@@ -81,7 +81,7 @@ def test_what_sbatch_says_of_the_allocation_is_quoted(tmp_path: Path) -> None:
 
 def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Path) -> None:
     options = ("--parsable", "-N1", "--exclusive", "--output=/dev/null")
-    job = slurm.command("sbatch", *options, "--wrap=sleep 60").strip()
+    job = slurm.command("sbatch", *options, "--wrap=sleep 1000").strip()
     (trial,) = requests(tmp_path, 2)
     with pilot() as backend:
         backend.submit(trial)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -328,7 +327,6 @@ def _until_it_watches(service: Served) -> None:
         return httpx2.get(url, headers=service.headers, trust_env=False).text
 
     until(lambda: "autotune_event_streams_open 1.0" in open_streams(), "it connects")
-    time.sleep(0.3)  # it is told of it a moment later
 
 
 def _until_at_rest(autotune: Autotune, number: str) -> None:
