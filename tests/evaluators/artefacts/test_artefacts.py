@@ -209,4 +209,6 @@ def test_the_script_trains_on_this_machine(tmp_path: Path) -> None:
     assert len(outcome.peak_memory_gib) == 2
     assert len(outcome.measurements[0].iteration_times_s) == 10
     assert outcome.loss is not None
+    assert "iteration 10" in done.stdout
+    assert "tokens/s" in done.stdout
     assert (folder / "trial.log").stat().st_size > 0

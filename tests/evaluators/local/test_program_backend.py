@@ -260,7 +260,7 @@ def test_an_endless_start_ends_once_its_iterations_agree_and_a_slow_trial_is_giv
 def test_whatever_ends_a_trial_ends_all_of_its_processes(tmp_path: Path, how: str) -> None:
     endless = my_script(tmp_path, change=("{iterations}", "1000000"))
     backend = LocalProgramBackend(profile_of(endless))
-    request = _request(tmp_path, limit_s=4.0 if how == "time limit" else PATIENCE_S)
+    request = _request(tmp_path, limit_s=1.0 if how == "time limit" else PATIENCE_S)
     backend.submit(request)
     if how != "time limit":  # which may end it before it begins
         _runs(request)

@@ -101,14 +101,6 @@ def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, node
 
 
 @pytest.mark.xdist_group("slurm")
-def test_a_time_limit_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
-    limited = trial(tmp_path, ONE_NODE, measured_iterations=FOREVER, time_limit_s=5.0)
-    job = Job.submit(PROGRAM, PROFILE, limited)
-    assert job.ended().exit_code == 124
-    nodes.wait_idle()
-
-
-@pytest.mark.xdist_group("slurm")
 def test_scancel_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
     job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, ONE_NODE, measured_iterations=FOREVER))
     training(job)

@@ -45,7 +45,7 @@ def own(tmp_path: Path) -> Settings:
     folder = tmp_path / "adapters"
     folder.mkdir()
     my_script(folder)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.02)
+    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
 
 
 def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(

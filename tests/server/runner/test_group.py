@@ -1,6 +1,6 @@
-"""Two people share one service on PostgreSQL with four runners: one serves Slurm, one Ray.
+"""Two people share one service on PostgreSQL with three runners: one serves Slurm, one Ray.
 
-REST of two users -> four processes -> a real Slurm, a real Ray cluster, the simulator -> REST.
+REST of two users -> three processes -> a real Slurm, a real Ray cluster, the simulator -> REST.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ def test_two_people_share_a_service_with_runners_for_slurm_ray_and_one_of_them(
     on_ray = shared.create("ben", ON_RAY | SHORT | {"ray": {"profile": "on-ray"}, "private": True})
     everybodys = shared.create("ben", body(**SIMULATED))
     own = shared.create("ada", body(**SIMULATED, own_runner=True))
-    shared.run("simulated")
-    shared.run("slurm")
+    shared.run("simulated", "slurm")
     shared.run("ray")
     assert shared.until_done("ada", on_slurm).owner == "ada"
     assert shared.until_done("ben", on_ray).owner == "ben"

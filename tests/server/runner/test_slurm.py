@@ -194,7 +194,7 @@ def service(
     settings = Settings(
         data_dir=tmp_path / "data",
         profiles_dir=profiles,
-        poll_interval_s=0.05,
+        poll_interval_s=0.1,
         stream_poll_s=0.05,
         cluster_retry_s=0.2,
     )

@@ -34,7 +34,7 @@ BLOCK = re.compile(r"<!-- (runs|prints|file) ?(.*?) ?-->\n```\w*\n(.*?)\n```", r
 FIGURE = re.compile(r"\d[\d.,:]*")
 LINK = re.compile(r"\]\(([^)#:]+)[#)]")
 END = "@@ the block has ended"
-READY = "until autotune ls >/dev/null 2>&1; do sleep 0.2; done"
+READY = "until autotune ls >/dev/null 2>&1; do sleep 1; done"
 
 
 def script(blocks: list[tuple[str, str, str]]) -> str:
