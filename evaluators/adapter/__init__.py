@@ -1,1 +1,2 @@
-"""Any trainer by a file: how it is told a strategy, and how what it prints is read."""
+"""Adapters: support for any trainer by a file that says how to pass it a strategy and how to read
+its output."""

@@ -1,7 +1,7 @@
-"""What a file says of a trainer, as it is kept with a campaign: texts and numbers alone.
+"""Adapters as stored with a campaign: texts and numbers only.
 
-`evaluators.adapter.reading` makes it from a file and refuses what is wrong there; expressions are
-read again, from their text, where they are worked out.
+`evaluators.adapter.reading` creates and validates them from files; expressions are parsed again
+when they are evaluated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from search_spaces.transformer import LayerFeature
 
 Constant: TypeAlias = bool | int | float | str
 Setting: TypeAlias = Constant | tuple[Constant, ...]
-"""What stands at a place: a template, or several, or a constant of TOML."""
+"""The value at a place: one or more templates, or a TOML constant."""
 Evidence: TypeAlias = Literal["unchecked", "read", "parsed", "trained"]
-"""What was done with an adapter: nothing; its words were held against the trainer's sources or
-documentation; the trainer's own parser took what it writes; it trained."""
+"""How an adapter was verified: not at all; against the trainer's sources or documentation; with the
+trainer's own parser; by training."""
 
 USUAL_WARMUP = 3
-"""Iterations at each start that are left out, unless a file says another number: compilation and
-the first allocations last that long in the trainers that were tried."""
+"""Default number of warm-up iterations per start: compilation and the first allocations last that
+long in the trainers that were tried."""
 _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 
@@ -41,7 +41,7 @@ class AdapterRefusal:
 
     Attributes:
         when: an expression over strategy, model and machine.
-        because: the reason, as a sentence goes on with it.
+        because: the reason, as the continuation of a sentence.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -52,13 +52,13 @@ class AdapterRefusal:
 
 @dataclass(frozen=True, kw_only=True)
 class OneStart:
-    """`[one_start]`: the trainer can go on with a larger batch, so that two GAS values, the smaller
-    one first, are measured in one start.
+    """`[one_start]`: the trainer can increase its batch while running, so that two GAS values, the
+    smaller one first, are measured in one start.
 
     Attributes:
-        when: an expression over strategy, model and machine; where it is false each has a start of
-            its own. Empty: it always can.
-        places: place -> what stands there then (`[one_start.set]`), over what `[set]` has.
+        when: an expression over strategy, model and machine; if false, each GAS has its own start.
+            Empty for always.
+        places: place -> value in such a start (`[one_start.set]`), overriding `[set]`.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -69,22 +69,21 @@ class OneStart:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterReader:
-    """`[[read]]`: where figures are found, and which. One of the first four is not empty.
+    """`[[read]]`: where metrics are read, and which. One of the first four attributes is not empty.
 
-    The other texts are expressions over what was found there (groups of the pattern, keys,
-    columns, tags) and all names of a strategy; one that is empty takes what was found under its
-    own name, if anything.
+    The other texts are expressions over what was found (groups of the pattern, keys, columns, tags)
+    and all names of a strategy; an empty one uses what was found under its own name, if anything.
 
     Attributes:
         log: a regular expression with named groups, searched in each line that a rank prints.
         json_lines, csv: a file (or a pattern of names) that the trainer writes.
         tensorboard: a folder in which it writes event files.
-        step: the number of an iteration. Without one a line belongs to the last that was read.
-        iteration_time_s, loss, peak_memory_gib: figures.
+        step: the iteration's number. Without one a line belongs to the last iteration read.
+        iteration_time_s, loss, peak_memory_gib: metrics.
         parameters: of the model, as the trainer counts them.
-        arrival: the iteration's time is that between two lines with a step, as they arrive.
-        at_end: the trainer tells it when it ends, and not before.
-        echo: a name of a strategy -> what the trainer says of it; the two must be equal.
+        arrival: use the interval between the arrivals of two lines with a step as the time.
+        at_end: the trainer reports it only when it ends.
+        echo: a name of a strategy -> the trainer's value of it; the two must be equal.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -104,12 +103,12 @@ class AdapterReader:
 
     @property
     def file(self) -> str:
-        """The name, or pattern of names, of what it reads in the folder of a start; empty for the
-        log."""
+        """The file name, or pattern of names, in the folder of a start; empty for the log."""
         return self.json_lines or self.csv or self.tensorboard
 
     def tells(self, figure: str) -> bool:
-        """Whether it is there for a figure: by an expression, or a group of that name."""
+        """Return whether the reader provides a metric: by an expression, or by a group of that
+        name."""
         return bool(getattr(self, figure)) or f"(?P<{figure}>" in self.log
 
 
@@ -119,20 +118,20 @@ class Adapter:
 
     Attributes:
         name: of its file.
-        command: the words that start one rank, as templates; those of `places` come after them.
-        folder: in which ranks run; that of a start where empty.
-        warmup_iterations: left out at the beginning of each start.
-        base: file -> the user's own text of it, under which places are laid.
-        places: place -> what stands there (`[set]` of the file).
-        one_start: how it is told of two GAS values; None where it cannot be.
-        fixed: dimension that the file does not mention -> the value that it has all the same.
-        dimensions: those that this trainer has, and others have not.
+        command: the words that start one rank, as templates, followed by those of `places`.
+        folder: working directory of the ranks; the start's folder if empty.
+        warmup_iterations: at the beginning of each start.
+        base: file -> the user's own text, in which places are set.
+        places: place -> value (`[set]` of the file).
+        one_start: how to measure two GAS values in one start; None if not supported.
+        fixed: dimension that the file does not mention -> its fixed value.
+        dimensions: dimensions defined by this trainer.
         versions: package -> the version that the file was written for.
-        evidence, checked: what was done with it; when, and at which version.
-        values: dimension -> values that the trainer has beyond the usual ones.
-        trains: what the layers of a model may have, as `ProgramCapabilities` has it.
-        tuning, states: how far the trainer is tuned for the GPU, and the bytes that it keeps of a
-            parameter, as `ProgramCapabilities` has them.
+        evidence, checked: how it was verified; when, and with which version.
+        values: dimension -> values that the trainer supports beyond the usual ones.
+        trains: supported kinds of layers, as in `ProgramCapabilities`.
+        tuning, states: how well the trainer is tuned for the GPU, and its bytes per parameter, as
+            in `ProgramCapabilities`.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -159,44 +158,44 @@ class Adapter:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of all that it says, the user's own files among it."""
+        """SHA-256 of the whole adapter, including the user's own files."""
         content = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def label(self) -> str:
-        """Its name and the beginning of its digest, as a trial's versions have it."""
+        """Its name and abbreviated digest, as recorded in a trial's versions."""
         return f"{self.name} {self.digest[:12]}"
 
     @property
     def ends_early(self) -> bool:
-        """Whether a start may be ended once enough was measured: all that is read of it is told
-        while it goes on."""
+        """Whether a start may be ended once enough was measured: every value is reported while it
+        runs."""
         return not any(reader.at_end for reader in self.read)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """What the trainer's command and settings are made of."""
+        """Names mentioned in the trainer's command and settings."""
         templates = [*self.command, *texts_of(self.places)]
         return frozenset().union(*(template(text).names for text in templates))
 
     @cached_property
     def varied(self) -> frozenset[str]:
-        """The dimensions that the file mentions; nodes are the launcher's."""
+        """Dimensions that the file mentions, and nodes, which are up to the launcher."""
         return _behind(self.names, MENTIONED_BY, self.own_names) | {"num_nodes"}
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """The names of the trainer's own dimensions."""
+        """Names of the trainer-defined dimensions."""
         return tuple(dimension.name for dimension in self.dimensions)
 
     @cached_property
     def usual(self) -> Mapping[str, Constant]:
-        """The value of each dimension of the trainer's own that a strategy need not mention."""
+        """Default value of each trainer-defined dimension that a strategy may omit."""
         return {each.name: each.values[0] for each in self.dimensions if not each.searched}
 
     def decides(self, refusal: AdapterRefusal) -> tuple[str, ...]:
-        """Return the dimensions that a refusal looks at, in their order."""
+        """Return the dimensions that a refusal depends on, in order."""
         looked_at = _behind(parse(refusal.when).names, DECIDED_BY, self.own_names)
         return tuple(name for name in (*DIMENSIONS, *self.own_names) if name in looked_at)
 
@@ -210,6 +209,6 @@ def texts_of(places: Mapping[str, Setting]) -> list[str]:
 def _behind(
     names: frozenset[str], derived: Mapping[str, tuple[str, ...]], own: tuple[str, ...]
 ) -> frozenset[str]:
-    """Return the dimensions among names, and those behind derived ones."""
+    """Return the dimensions among names, and those that derived names depend on."""
     behind = (derived.get(name, (name,)) for name in names)
     return frozenset(d for several in behind for d in several if d in DIMENSIONS or d in own)

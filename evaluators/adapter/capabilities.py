@@ -1,4 +1,4 @@
-"""Which strategies an adapter's trainer can be asked for, as a search space takes it."""
+"""The strategies that an adapter's trainer supports, for a search space."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StrategyRefusal:
         return f"{self.adapter.name} cannot run it: {self.refusal.because}"
 
     def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
-        """Whether it holds for a strategy; one that it cannot be worked out for is refused, too."""
+        """Return whether it applies to a strategy; also if it cannot be evaluated."""
         try:
             names = names_of(self.adapter, transformer, machine, strategy)
             return bool(parse(self.refusal.when).value(names))
@@ -42,7 +42,7 @@ WIDER_HEADS = AdapterRefusal(
 
 
 def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
-    """Return what the trainer can do: it varies the dimensions that its adapter mentions."""
+    """Return the trainer's capabilities: it varies the dimensions that its adapter mentions."""
     fixed = tuple(
         (name, adapter.fixed.get(name, NEUTRAL.get(name)))
         for name in DIMENSIONS
@@ -52,7 +52,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
     untold = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
     return ProgramCapabilities(
         name=adapter.name,
-        # Those that their vendor tunes are built on Megatron Core.
+        # Vendor-tuned trainers are built on Megatron Core.
         repeats_query_groups=adapter.tuning == "vendor",
         deepspeed=False,
         fixed=fixed,

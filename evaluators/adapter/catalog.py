@@ -1,4 +1,4 @@
-"""Adapters by name: a user's own folder of TOML files first, then the ready ones."""
+"""Find adapters by name: a user's own folder of TOML files first, then the bundled ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READY = Path(str(files(__package__))) / "ready"
 
 
 def adapter_names(folder: Path | None = None) -> list[str]:
-    """Return the names of the ready adapters and of the files in `folder`, sorted."""
+    """Return the names of the bundled adapters and of the files in `folder`, sorted."""
     return sorted({*_names(READY), *_names(folder)})
 
 
@@ -24,7 +24,7 @@ def _names(folder: Path | None) -> list[str]:
 
 
 def adapter_file(name: str, *, folder: Path | None = None) -> Path:
-    """Return the file of the adapter of this name; raises InvalidInput for an unknown one."""
+    """Return the file of the adapter with this name; raises InvalidInput for an unknown one."""
     for adapters in (folder, READY):
         if adapters is not None and name in _names(adapters):
             return adapters / f"{name}.toml"
@@ -32,10 +32,10 @@ def adapter_file(name: str, *, folder: Path | None = None) -> Path:
 
 
 def load_adapter(name: str, *, folder: Path | None = None) -> Adapter:
-    """Return the adapter of this name. Text is only ever a name, so that what comes over a network
-    cannot point at a file.
+    """Return the adapter with this name. Only names are accepted, so that a remote request cannot
+    refer to a file.
 
     Raises:
-        InvalidInput, InvalidInputs: there is none of this name; or its file is refused.
+        InvalidInput, InvalidInputs: there is no such adapter, or its file is invalid.
     """
     return read_adapter(adapter_file(name, folder=folder))

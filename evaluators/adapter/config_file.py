@@ -1,5 +1,5 @@
-"""Configuration files of trainers: JSON, YAML and TOML, with values laid over a user's own; and
-files of any other kind, of which texts are replaced."""
+"""Configuration files of trainers: set values in the user's own JSON, YAML or TOML, and replace
+texts in files of any other kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMATS = ("json", "yaml", "yml", "toml")
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigFile:
-    """A file's keys, as tables within tables.
+    """A file's keys as nested tables.
 
     Attributes:
         format: one of FORMATS.
@@ -32,10 +32,10 @@ class ConfigFile:
 
     @classmethod
     def read(cls, name: str, text: str) -> ConfigFile:
-        """Return what a text holds, by the format that the file's name ends with.
+        """Parse a text in the format of the file name's suffix.
 
         Raises:
-            InvalidInput: it is of another format, or holds no table.
+            InvalidInput: it has another format, or is not a table.
         """
         ending = name.rpartition(".")[2]
         if ending not in FORMATS:
@@ -51,7 +51,7 @@ class ConfigFile:
         return cls(format=ending, table=table)
 
     def put(self, key: str, value: Any) -> None:
-        """Put a value at a dotted key; raises InvalidInput where a part of it is no table."""
+        """Set a dotted key; raises InvalidInput if a part of it is not a table."""
         *tables, last = key.split(".")
         table = self.table
         for name in tables:
@@ -61,7 +61,7 @@ class ConfigFile:
         table[last] = value
 
     def drop(self, key: str) -> None:
-        """Take a dotted key out, where it is there."""
+        """Remove a dotted key, if it exists."""
         *tables, last = key.split(".")
         table: Any = self.table
         for name in tables:
@@ -71,7 +71,7 @@ class ConfigFile:
 
     @property
     def text(self) -> str:
-        """The file's text. Comments of the user's own are not kept."""
+        """The file's text. Comments of the user's file are lost."""
         if self.format == "json":
             return json.dumps(self.table, indent=2) + "\n"
         if self.format == "toml":
@@ -86,14 +86,14 @@ class TextFile:
 
     Attributes:
         own: as the user wrote it.
-        replaced: what stands in it once -> what takes its place.
+        replaced: text that occurs in it once -> its replacement.
     """
 
     own: str
     replaced: dict[str, str] = field(default_factory=dict)
 
     def put(self, key: str, value: Any) -> None:
-        """Put a value in the place of a text; raises InvalidInput where that is not there once."""
+        """Replace a text; raises InvalidInput unless it occurs exactly once."""
         several = value if isinstance(value, list | tuple) else [value]
         count = self.own.count(key)
         if count != 1:
@@ -106,27 +106,26 @@ class TextFile:
         self.replaced[key] = ",".join(map(written, several))
 
     def drop(self, key: str) -> None:
-        """Take a text out; raises InvalidInput where it is not there once."""
+        """Remove a text; raises InvalidInput unless it occurs exactly once."""
         self.put(key, None)
 
     @property
     def text(self) -> str:
-        """The file's text."""
         if not self.replaced:
             return self.own
-        # Of two that begin alike the longer one is meant.
+        # If two texts share a beginning, the longer one matches first.
         texts = sorted(self.replaced, key=len, reverse=True)
         pattern = "|".join(map(re.escape, texts))
         return re.sub(pattern, lambda match: self.replaced[match[0]], self.own)
 
 
 def is_table(name: str) -> bool:
-    """Whether a file of this name has keys; texts are replaced in any other."""
+    """Return whether a file with this name has keys; in any other, texts are replaced."""
     return name.rpartition(".")[2] in FORMATS
 
 
 def file_of(name: str, text: str) -> ConfigFile | TextFile:
-    """Return the file of this name and text; raises InvalidInput where its keys cannot be read."""
+    """Return the file with this name and text; raises InvalidInput if its keys cannot be read."""
     return ConfigFile.read(name, text) if is_table(name) else TextFile(own=text)
 
 
@@ -139,7 +138,7 @@ def _parsed(ending: str, text: str) -> Any:
 
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Yield a table's own values, and then its tables under their headings."""
+    """Yield a table's own values, then its subtables under their headings."""
     if path and (not table or not all(isinstance(value, dict) for value in table.values())):
         yield f"\n[{'.'.join(map(_toml_key, path))}]"
     for name, value in table.items():
@@ -156,8 +155,7 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    """Return a basic string of TOML: its escapes are those of JSON, which has no need of one for
-    DEL."""
+    """Return a TOML basic string, with JSON's escapes, plus one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

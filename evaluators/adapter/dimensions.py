@@ -1,4 +1,5 @@
-"""Dimensions of a trainer's own in its file: `[dimension.overlap]`, `values = [true, false]`."""
+"""Trainer-defined dimensions in an adapter's file: `[dimension.overlap]`, `values = [true,
+false]`."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ TAKEN = frozenset(
     {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *KEYS, "settings"}
     | {"step", "iteration_time_s", "loss", "peak_memory_gib", "parameters"}
 )
-"""Names that mean something else already, where a layout is written or read."""
+"""Names that already have a meaning in the notation of layouts."""
 
 
 def own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimension | None:
-    """Return a dimension; None where something is wrong with it, which is added to `faults`."""
+    """Return a dimension; None if it is invalid, with the problem added to `faults`."""
     before = len(faults.problems)
     key = f"dimension.{name}"
     _check_name(key, name, faults)
@@ -61,7 +62,7 @@ def _check_name(key: str, name: str, faults: AdapterFaults) -> None:
 
 
 def _fault(values: Any) -> str:
-    """Return what is wrong with values; empty where nothing is."""
+    """Return what is wrong with values; empty if nothing is."""
     if not isinstance(values, list) or not 2 <= len(values) <= MOST_VALUES:
         return f"not a list of 2 to {MOST_VALUES} values"
     if not _of_one_kind(values):

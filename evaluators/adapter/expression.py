@@ -1,14 +1,12 @@
-"""Expressions of adapters: arithmetic over named values, a part of Python's own expressions.
+"""Expressions of adapters: arithmetic over named values, a subset of Python expressions.
 
-Python's parser reads them, and what is not listed here is refused: numbers, texts in quotes, True,
-False, None, names, `+ - * / // %` (a text `*` a number repeats it), comparisons (chained ones too,
-and `in` of two texts), `and`, `or`, `not`, `A if B else C`, brackets, and calls of the few
-functions of `FUNCTIONS`.
-There are no attributes, no subscripts and no other calls; length, depth and size of every value are
-bounded.
+Python's parser reads them, and anything not listed here is refused: numbers, quoted strings, True,
+False, None, names, `+ - * / // %` (a string `*` a number repeats it), comparisons (also chained,
+and `in` of two strings), `and`, `or`, `not`, `A if B else C`, parentheses, and calls of the
+functions in `FUNCTIONS`. There are no attributes, subscripts or other calls; length, depth and size
+of values are bounded.
 
-Nothing but the standard library is imported and nothing newer than Python 3.8 is used: the text of
-this module goes along to nodes where this package is not installed.
+Standard library and Python 3.8 only: the text of this module is sent to nodes without this package.
 """
 
 from __future__ import annotations
@@ -29,26 +27,28 @@ Names: TypeAlias = "Mapping[str, Value]"
 _Node: TypeAlias = "Callable[[Names], Any]"
 
 LONGEST = 2000
-"""Characters of an expression."""
+"""Maximum characters of an expression."""
 DEEPEST = 50
-"""Operations within one another; those of a chain such as `a + b + c` count once."""
+"""Maximum nesting; a chain such as `a + b + c` counts once."""
 LARGEST = 10**30
-"""Magnitude of a number: no count of anything comes near."""
+"""Maximum magnitude of a number, far above any count."""
 LONGEST_TEXT = 10_000
 
 MOST_DIGITS = 30
-"""Of `round`, on either side of the point: no number has more, and each more takes longer."""
+"""Maximum digits of `round` in either direction: no number has more, and the time grows with
+them."""
 
 
 def _rounded(value: Any, digits: int = 0, *more: Any) -> Any:
-    """Round as Python does, which for a whole number and -100,000,000 digits would not return."""
+    """Round like Python, within MOST_DIGITS: with an integer and -100,000,000 digits Python would
+    not return."""
     if more or not isinstance(digits, int) or abs(digits) > MOST_DIGITS:
         raise ValueError(f"round takes a number and -{MOST_DIGITS} to {MOST_DIGITS} digits")
     return round(value, digits) if digits else round(value)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
-    """Replace as Python does, where the result is no longer than any text may be."""
+    """Replace like Python, if the result does not exceed the maximum length."""
     if len(text) + text.count(old) * len(new) > LONGEST_TEXT:
         raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
     return text.replace(old, new)
@@ -97,15 +97,15 @@ _SIGNS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 class ExpressionFault(ValueError):
-    """An expression that cannot be read or worked out, and why, in a sentence."""
+    """An expression that cannot be parsed or evaluated, with the reason as a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """One expression that was read.
+    """A parsed expression.
 
     Attributes:
-        names: all that it mentions.
+        names: all names that it mentions.
     """
 
     text: str
@@ -113,7 +113,7 @@ class Expression:
     _root: _Node
 
     def value(self, names: Names) -> Value:
-        """Return what it comes to; raises ExpressionFault, also for a name without a value."""
+        """Return the value; raises ExpressionFault, also for a name without a value."""
         try:
             result: Value = self._root(names)
         except KeyError as error:
@@ -127,7 +127,7 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Expression:
-    """Return the expression; raises ExpressionFault where it is none."""
+    """Parse an expression; raises ExpressionFault if it is invalid."""
     if len(text) > LONGEST:
         raise ExpressionFault(f"an expression of over {LONGEST:,} characters")
     source = f"(\n{text}\n)" if "\n" in text else text.strip()
@@ -145,7 +145,8 @@ def parse(text: str) -> Expression:
 
 
 class _Compiler(ast.NodeVisitor):
-    """Turns a syntax tree into functions of the names' values; what has no method is refused."""
+    """Compiles a syntax tree to functions of the names' values; nodes without a method are
+    refused."""
 
     def __init__(self, text: str, source: str) -> None:
         self.names: set[str] = set()
@@ -228,7 +229,8 @@ class _Compiler(ast.NodeVisitor):
         return value
 
     def visit_BinOp(self, node: ast.BinOp) -> _Node:
-        """A sum of a thousand terms is a thousand deep, but worked out from left to right."""
+        """Evaluate left to right without recursion: a sum of a thousand terms is a thousand levels
+        deep."""
         others: list[tuple[Callable[..., Any], _Node]] = []
         left: ast.expr = node
         while isinstance(left, ast.BinOp):
@@ -261,8 +263,8 @@ def _number(value: Any) -> Any:
 
 
 def _operated(operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return what an operator makes of two numbers, `+` of two texts, or `*` of a text and a
-    whole number."""
+    """Return the result of an operator on two numbers, of `+` on two strings, or of `*` on a string
+    and an integer."""
     if operate is operator.mul and isinstance(left, str) and isinstance(right, int):
         if len(left) * right > LONGEST_TEXT:
             raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
@@ -273,7 +275,7 @@ def _operated(operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
 
 
 def bounded(value: Any) -> Any:
-    """Return the value; raises ValueError where it is no finite number of a sensible size."""
+    """Return the value; raises ValueError if it is not finite or exceeds the bounds."""
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")

@@ -1,4 +1,4 @@
-"""What is wrong with a file, gathered so that it can be mended in one go."""
+"""Collect all problems of a file, to report them together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from search_spaces.errors import InvalidInput, closest
 
 @dataclass(kw_only=True)
 class AdapterFaults:
-    """The faults of one adapter.
+    """The problems of one adapter.
 
     Attributes:
         source: its file.

@@ -1,7 +1,7 @@
-"""The figures of one start, from whatever its ranks and its files tell.
+"""Metrics of one start, from the output of its ranks and its files.
 
-Nothing but the standard library is imported where it runs and nothing newer than Python 3.8 is
-used: the text of this module goes along to nodes where this package is not installed.
+Its code on nodes uses the standard library and Python 3.8 only: the text of this module is sent to
+nodes without this package.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _NO_NUMBER = frozenset({"nan", "inf", "infinity"})
 STAMP_S = 1e-6
-"""The unit in which the arrival of lines is told."""
+"""Unit of arrival times."""
 _TRUE = frozenset({"true", "yes", "on", "1"})
 
 
 def value_of(text: str) -> Value:
-    """Return the number that a text is, 1,234.5 among them, and else the text."""
+    """Return a text as a number if it is one, such as 1,234.5; otherwise the text."""
     plain = text.strip().strip("'\"")
     if any(letter.isdigit() for letter in plain) and _NUMBER.fullmatch(plain):
         number = plain.replace(",", "")
@@ -37,12 +37,12 @@ def value_of(text: str) -> Value:
 
 @dataclass(frozen=True)
 class StartPart:
-    """Successive iterations of a start, at one GAS.
+    """Successive iterations of a start at one GAS.
 
     Attributes:
-        names: the values of the strategy's names there.
-        iterations: that the trainer is asked for; the part after it begins with the next one.
-        warmup_iterations: of these, at the beginning: they are left out.
+        names: values of the strategy's names at this GAS.
+        iterations: number of iterations; the next part begins after them.
+        warmup_iterations: number of these, at the beginning, that are not measured.
     """
 
     names: Names
@@ -51,13 +51,13 @@ class StartPart:
 
     @property
     def only_warms_up(self) -> bool:
-        """Whether none of its iterations is measured."""
+        """Whether all of its iterations are warm-up."""
         return 0 < self.iterations <= self.warmup_iterations
 
 
 @dataclass
-class ToldIteration:
-    """What one rank has told of an iteration; `arrived_s`: when it did so first."""
+class ReportedIteration:
+    """One iteration as reported by one rank; `arrived_s` is the time of its first report."""
 
     step: int
     arrived_s: float | None = None
@@ -66,7 +66,7 @@ class ToldIteration:
     nan: bool = False
 
     def lost(self, loss: Value) -> None:
-        """Take a loss, which may be no number; None where none was told."""
+        """Record a loss, which may not be finite; None if there is none."""
         if isinstance(loss, str):
             self.nan |= loss.lower().lstrip("+-") in _NO_NUMBER
         elif loss is not None:
@@ -75,15 +75,15 @@ class ToldIteration:
 
 @dataclass
 class RankFigures:
-    """What one rank has told.
+    """Values reported by one rank.
 
     Attributes:
-        latest: the iteration that was told last.
-        arrived: by reader, the last line with a step: which, and when it came.
-        differs: a name of the strategy, what was asked for, and what the rank says of it.
+        latest: the last iteration reported.
+        arrived: by reader, the last line with a step: which step, and its arrival time.
+        differs: a name of the strategy, the requested value, and the reported one.
     """
 
-    iterations: dict[int, ToldIteration] = field(default_factory=dict)
+    iterations: dict[int, ReportedIteration] = field(default_factory=dict)
     latest: int | None = None
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
     peak_memory_gib: float | None = None
@@ -91,18 +91,18 @@ class RankFigures:
     differs: tuple[str, Value, Value] | None = None
 
     @property
-    def timed(self) -> list[ToldIteration]:
+    def timed(self) -> list[ReportedIteration]:
         """Iterations with a time, by number."""
         told = sorted(self.iterations.values(), key=lambda each: each.step)
         return [each for each in told if each.time_s is not None]
 
 
 class StartFigures:
-    """Takes what readers find, in its order.
+    """Collects what readers find, in their order.
 
     Args:
-        parts: of the start, one after the other.
-        echoed: names that a trainer may tell: they must be what was asked for.
+        parts: of the start, in order.
+        echoed: names that a trainer may report; the values must be those requested.
     """
 
     def __init__(
@@ -119,18 +119,18 @@ class StartFigures:
 
     @property
     def clock(self) -> int | None:
-        """The lowest rank that tells times: all times are its own."""
+        """The lowest rank that reports times; all times are its own."""
         return min((rank for rank, told in self.ranks.items() if told.timed), default=None)
 
     @property
-    def iterations(self) -> list[ToldIteration]:
-        """The iterations that one clock has timed, by number."""
+    def iterations(self) -> list[ReportedIteration]:
+        """Iterations timed by that rank, by number."""
         clock = self.clock
         return [] if clock is None else self.ranks[clock].timed
 
-    def measured(self, place: int) -> list[ToldIteration]:
-        """Return the timed iterations of a part after its warm-up; the time of one is a mean over
-        those since the one that was told before, so all of these are after it."""
+    def measured(self, place: int) -> list[ReportedIteration]:
+        """Return the timed iterations of a part after its warm-up. The time of an iteration is a
+        mean since the previous report, which must not be before the end of the warm-up."""
         first = self.first_measured(place) + self.apart - 1
         return [i for i in self.iterations if first <= i.step and self.part_of(i.step) == place]
 
@@ -140,7 +140,7 @@ class StartFigures:
         return self.first + before + self.parts[place].warmup_iterations
 
     def part_of(self, step: int) -> int:
-        """Return the place of the part that an iteration is of."""
+        """Return the index of the part that an iteration belongs to."""
         before = self.first
         for place, part in enumerate(self.parts[:-1]):
             before += part.iterations
@@ -150,12 +150,12 @@ class StartFigures:
 
     @property
     def first(self) -> int:
-        """The number that the trainer gives its first iteration: 0 or 1."""
+        """The trainer's number of its first iteration: 0 or 1."""
         return 0 if self._lowest == 0 else 1
 
     @property
     def apart(self) -> int:
-        """How many iterations lie between two that are told."""
+        """Number of iterations between two reports."""
         steps = [i.step for i in self.iterations]
         if len(steps) == 1:
             told = (step for rank in self.ranks.values() for step in rank.iterations)
@@ -165,13 +165,13 @@ class StartFigures:
 
     @property
     def not_numbers(self) -> frozenset[int]:
-        """The iterations whose loss was no number on some rank."""
+        """Iterations whose loss was not finite on some rank."""
         told = (each for rank in self.ranks.values() for each in rank.iterations.values())
         return frozenset(each.step for each in told if each.nan)
 
     @property
     def last_loss(self) -> float | None:
-        """The loss that the lowest rank has told last of those that tell any."""
+        """The last loss of the lowest rank that reports one."""
         for _, told in sorted(self.ranks.items()):
             losses = [(i.step, i.loss) for i in told.iterations.values() if i.loss is not None]
             if losses:
@@ -180,23 +180,23 @@ class StartFigures:
 
     @property
     def parameters(self) -> float | None:
-        """The model's size as the lowest rank says of those that do."""
+        """The number of model parameters of the lowest rank that reports one."""
         told = (self.ranks[rank].parameters for rank in sorted(self.ranks))
         return next((each for each in told if each is not None), None)
 
     @property
     def differs(self) -> tuple[str, Value, Value] | None:
-        """The first thing that a rank says of the strategy and that was not asked for."""
+        """The first reported value of the strategy that differs from the request."""
         told = (self.ranks[rank].differs for rank in sorted(self.ranks))
         return next(filter(None, told), None)
 
     def take(
         self, place: int, found: Mapping[str, Value], *, rank: int, at_s: float | None = None
     ) -> bool:
-        """Take what the reader at `place` has found; return whether it told a time.
+        """Process a match of the reader at `place`; return whether it had a time.
 
         Args:
-            at_s: when it came, seconds of the rank's clock; None where nobody looked.
+            at_s: arrival time in seconds of the rank's clock; None if it was not observed.
         """
         reader = self.readers[place]
         told = self.ranks.setdefault(rank, RankFigures())
@@ -213,7 +213,7 @@ class StartFigures:
         told.parameters = told.parameters if counted is None else counted
         if told.latest is None:
             return False
-        iteration = told.iterations.setdefault(told.latest, ToldIteration(step=told.latest))
+        iteration = told.iterations.setdefault(told.latest, ReportedIteration(step=told.latest))
         if step is not None and iteration.arrived_s is None:
             iteration.arrived_s = at_s
         iteration.lost(_worked_out(reader.loss, "loss", found, names))
@@ -236,11 +236,11 @@ class StartFigures:
         told: RankFigures,
         names: Names | None,
     ) -> None:
-        """Hold what was found under a strategy's names against what was asked for.
+        """Compare a reported value of the strategy with the request.
 
         Args:
-            names: at the iteration that it is said of; None where it is of the whole start: it may
-                then be as in any part.
+            names: at the iteration of the report; None if the report is of the whole start, which
+                may then agree with any part.
         """
         echoes = {name: value for name, value in found.items() if name in self._echoed}
         for name, text in reader.echo.items():
@@ -255,7 +255,7 @@ class StartFigures:
 
 
 def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) -> Value:
-    """Return a figure; None where nothing of it was found."""
+    """Evaluate an expression; None if there is nothing to evaluate."""
     if not text:
         return found.get(name)
     expression = parse(text)
@@ -264,11 +264,11 @@ def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) 
     try:
         return expression.value({**names, **found})
     except ExpressionFault:
-        return None  # the line has other words where it should have numbers
+        return None  # the line has words instead of numbers
 
 
 def _figure(value: Value) -> float | None:
-    """Return a finite number, and nothing of anything else."""
+    """Return a finite number; None for anything else."""
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -281,8 +281,8 @@ def _same(asked: Value, told: Value) -> bool:
 
 
 def _since(told: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
-    """Return the seconds of an iteration since the last line with a step, of several with the same
-    one the first; never none at all, as where a busy machine has read both at once."""
+    """Return the seconds since the previous line with a step; the first of several with the same
+    step counts. Never zero, even if a busy machine has read both at once."""
     before = told.arrived.get(place)
     if before is not None and step == before[0]:
         return None

@@ -1,4 +1,4 @@
-"""The log of all ranks of all starts, as `rank_process` stamps it."""
+"""The log of all ranks and starts, with the prefixes that `rank_process` writes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ MOST_OF_A_LINE = 200
 
 @dataclass(kw_only=True)
 class StartLog:
-    """What the log has of one start."""
+    """One start in the log."""
 
     figures: StartFigures
     power: PowerLines = field(default_factory=PowerLines)
 
 
 class AdapterLog:
-    """Takes the log line by line.
+    """Parses the log line by line.
 
     Args:
-        starts: the parts of each, from the first.
+        starts: the parts of each start, in order.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class AdapterLog:
 
     @property
     def cause(self) -> Cause | None:
-        """The root cause of a failure: an error that explains the others or, where there is none,
-        what the first rank to end had to say."""
+        """The root cause of a failure: the error that explains the others or, without one, the last
+        words of the first rank to end."""
         cause = self._cause.cause()
         if self._first_to_end and (cause is None or cause.kind is CauseKind.CONSEQUENCE):
             return self._first_to_end
@@ -66,18 +66,18 @@ class AdapterLog:
 
     @property
     def power(self) -> tuple[Power, ...]:
-        """What was sampled through each start."""
+        """Power sampled during each start."""
         return tuple(start.power.power() for start in self.starts)
 
     def read(self, path: Path) -> None:
-        """Take a whole file; raises OSError."""
+        """Process a whole file; raises OSError."""
         with whole_log(path) as file, BufferedReader(file) as lines:
             while line := lines.readline(LONGEST_LINE):
                 if text := line.strip(b"\0\r\n"):
                     self.take(text_of(text))
 
     def take(self, line: str) -> None:
-        """Take one line, of a rank or of whatever else writes to the log."""
+        """Process one line, of a rank or of anything else that writes to the log."""
         stamped = LINE.match(line)
         if stamped is None:
             self._take_other(line)
@@ -95,10 +95,11 @@ class AdapterLog:
         self._note_end(int(rank), text)
 
     def read_files(self, folder: Path, *, ended: Collection[int] = ()) -> None:
-        """Take what ranks have left of the files that readers ask for.
+        """Process the files that ranks collected for the readers.
 
         Args:
-            ended: numbers of the starts that were ended while they wrote: a row may be cut.
+            ended: numbers of the starts that were ended while writing, whose last row may be
+                incomplete.
         """
         file_readers = [(n, reader) for n, reader in enumerate(self._readers) if reader.file]
         for number, start in enumerate(self.starts, start=1):
@@ -120,7 +121,7 @@ class AdapterLog:
             self._cause.read(line[:2000])
 
     def _note_end(self, rank: int, text: str) -> None:
-        """Remember what a rank said last, until one has ended by itself."""
+        """Remember what each rank said last, until one has ended by itself."""
         if self._first_to_end is None and CODE.match(text):
             last = self._said.get(rank, "nothing")[:MOST_OF_A_LINE]
             error = f"a rank {text}; it had said last: {plain(last)}"
@@ -129,14 +130,14 @@ class AdapterLog:
             self._said[rank] = text.strip()
 
 
-class ToldLines:
-    """Which lines of a log figures are read from, whatever becomes of the others."""
+class InformativeLines:
+    """Recognises lines with values that a reader needs, so that shortening the log keeps them."""
 
     def __init__(self, readers: Sequence[AdapterReader]) -> None:
         self._patterns = [re.compile(reader.log) for reader in readers if reader.log]
 
     def __call__(self, line: bytes) -> bool:
-        """Return whether it is one of them."""
+        """Return whether a reader needs this line."""
         text = text_of(line)
         if POWER_SIGN in text:
             return True
@@ -148,12 +149,12 @@ class ToldLines:
 
 
 def _echoed(names: Names) -> frozenset[str]:
-    """Return the names of the strategy, the trainer's own dimensions among them."""
+    """Return the names of a strategy, including trainer-defined dimensions."""
     return frozenset({*names, *OF_STRATEGY}).difference(OF_MODEL, OF_LAYERS, OF_MACHINE)
 
 
 def file_patterns(readers: Sequence[AdapterReader]) -> list[str]:
-    """Return the patterns of files that are to be found beside a start, in the readers' order."""
+    """Return the patterns of files to collect from a start, in the readers' order."""
     return [
         f"{reader.tensorboard.strip('/')}/**/*tfevents*" if reader.tensorboard else reader.file
         for reader in readers

@@ -1,4 +1,4 @@
-"""The names that expressions may mention: of a strategy, a model, a machine, and one start."""
+"""Names available to expressions: of a strategy, a model, a machine, and a start."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ OF_LAYERS = (
     *OF_LATENT_ATTENTION,
     "attention_window",
 )
-"""Of kinds of layers that only some models have; 0, or False, in a model without them."""
+"""Names of layer kinds that only some models have; 0 or False for other models."""
 OF_MACHINE = ("gpus_per_node", "memory_gib")
 OF_START = ("python", "out", "folder", "iterations", "seed")
-"""The interpreter on the nodes; the folder of the start; that of the adapter's ranks; how many
-iterations to train; a seed."""
+"""The interpreter on the nodes; the start's folder; the adapter's folder, in which ranks run; the
+number of iterations; a seed."""
 
 OF_FIRST = ("first_gradient_accumulation_steps", "first_global_batch_size")
 OF_ONE_START = (*OF_FIRST, "first_iterations", "last_iterations")
-"""Of a start that measures two GAS values: the smaller one, which is run first, its batch, and how
-many iterations each is for. All other names are of the larger one, `iterations` of both."""
+"""Names of a start with two GAS values: the smaller one, which runs first, its batch, and the
+iterations at each. All other names refer to the larger one, and `iterations` to both."""
 
 OF_STRATEGY = (*DIMENSIONS, *DERIVED)
 EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, *OF_MACHINE)
-"""What is known of a strategy before anything runs."""
+"""Names with a value before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
 
 _REPLICAS = (*DIVIDING, "num_nodes")
@@ -59,15 +59,15 @@ DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "data_parallel": _REPLICAS,
     "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
 }
-"""The dimensions that a derived value follows from."""
+"""Derived name -> the dimensions that it depends on."""
 
 MENTIONED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": (),
     "data_parallel": (),
     "global_batch_size": (ACCUMULATION,),
 }
-"""The dimensions that a trainer varies which is told a derived value: of a number of replicas, it
-cannot know how the other ranks are used."""
+"""Derived name -> the dimensions that a trainer varies if its adapter mentions it. A number of
+replicas does not determine how the other ranks are used."""
 
 
 def strategy_names(

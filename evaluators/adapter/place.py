@@ -1,4 +1,5 @@
-"""Where a value goes: an argument, a variable, a key of a file, or a word `KEY=VALUE`."""
+"""Where an adapter puts a value: an argument, a variable, a key of a file, or a word
+`KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ WORD = re.compile(r"[A-Za-z0-9_+~.@/-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A place that was read.
+    """A parsed place.
 
     Attributes:
-        name: of the argument with its dashes, the variable, or the key with its dots.
-        file: of the key; empty otherwise. In a file that has no keys the name is a text.
+        name: the argument with its dashes, the variable, or the dotted key.
+        file: file of the key; otherwise empty. In a file without keys the name is a text to
+            replace.
     """
 
     kind: Literal["argument", "variable", "key", "word"]
@@ -29,7 +31,7 @@ class Place:
 
     @classmethod
     def read(cls, text: str) -> Place:
-        """Return the place that a key of `[set]` means; raises InvalidInput (`set`)."""
+        """Parse a key of `[set]`; raises InvalidInput (`set`)."""
         if re.fullmatch(r"--?[^\s:]+", text):
             return cls(kind="argument", name=text)
         if text.startswith("$"):

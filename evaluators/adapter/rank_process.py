@@ -1,8 +1,8 @@
 """One rank of a trainer, on a node: `python rank_process.py start-1.json`.
 
-It runs with whatever Python the node has, 3.8 or later, so it takes nothing but the standard
-library. Each line that the rank prints is stamped when it arrives and told on with the rank's
-number, `[start 1 rank 3 12.345678s] …`: one log has all ranks, on every kind of cluster.
+Standard library and Python 3.8 only, as it runs with the node's own Python. Each line that the rank
+prints is forwarded with its arrival time and rank, `[start 1 rank 3 12.345678s] …`, so one log has
+all ranks on every kind of cluster.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ENDING_LOOK_S = 0.02
 LONGEST_LINE = 16384
 LARGEST_FILE = 16 << 20
 COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
-"""What a terminal takes for colours, and patterns would stumble over."""
+"""ANSI colour codes, which would break patterns."""
 END_LIMIT_S = 3.0
-"""That a trainer has to end by itself once it is asked to."""
+"""Seconds that a trainer has to end by itself after it was asked to."""
 
 
 class StampedOutput:
-    """What a rank prints, cut into lines, without colours; a carriage return ends one too."""
+    """The output of a rank, split into lines at newlines and carriage returns, without colours."""
 
     def __init__(self, start: int, rank: int) -> None:
         self.head = f"[start {start} rank {rank} "
@@ -41,7 +41,7 @@ class StampedOutput:
         self.rest = b""
 
     def take(self, block: bytes) -> None:
-        """Tell on the whole lines of a block, and keep the rest."""
+        """Forward the complete lines of a block, and keep the rest."""
         lines = (self.rest + block).replace(b"\r", b"\n").split(b"\n")
         self.rest = lines.pop()
         if len(self.rest) > LONGEST_LINE:
@@ -50,7 +50,7 @@ class StampedOutput:
         self.tell(lines)
 
     def tell(self, lines: Sequence[bytes]) -> None:
-        """Write lines in one piece, so that those of other ranks stay apart."""
+        """Write lines in one call, so that they do not mix with those of other ranks."""
         stamp = f"{self.head}{time.monotonic() - self.began:.6f}s] "
         plain = (COLOURS.sub(b"", line[:LONGEST_LINE]) for line in lines)
         told = [stamp.encode() + line + b"\n" for line in plain if line.strip()]
@@ -60,7 +60,7 @@ class StampedOutput:
 
 
 def prepare(plan: Mapping[str, Any]) -> None:
-    """Make the folder of the start, with its files; other ranks of the node do the same."""
+    """Create the start's folder and files; other ranks of the node do the same."""
     os.makedirs(plan["out"], exist_ok=True)
     for name, text in plan["files"].items():
         path = os.path.join(plan["out"], name)
@@ -71,8 +71,8 @@ def prepare(plan: Mapping[str, Any]) -> None:
 
 
 class TrainerProcess:
-    """The trainer of a rank, and all that it has started: where that is the script of a shell, it
-    ends alone when it is asked to, and what it runs would train on beside the next start."""
+    """The trainer of a rank, with all its descendants: if it is a shell script, the script alone
+    ends when asked to, and its children would train on beside the next start."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
@@ -85,14 +85,14 @@ class TrainerProcess:
         return self._asked_s is not None
 
     def ask_to_end(self, _number: int, _frame: FrameType | None) -> None:
-        """Ask all of it, as the handler of a signal."""
+        """Ask all processes to end, as a signal handler."""
         if not self.asked:
             self._asked_s = time.monotonic()
             self._started = descendants(self.child.pid)
             self._signal(signal.SIGTERM)
 
     def has_ended(self) -> bool:
-        """Return whether it has; what was asked to is killed once it has had its time."""
+        """Return whether it has ended; kill what has not ended in time."""
         ended = self.child.poll() is not None
         if self._asked_s is None:
             return ended
@@ -109,7 +109,7 @@ class TrainerProcess:
 
 
 class StartedProcess(NamedTuple):
-    """A process, told by when it began from a later one that was given its number."""
+    """A process, identified by its start time in case its number is reused."""
 
     number: int
     parent: int
@@ -122,18 +122,19 @@ class StartedProcess(NamedTuple):
 
 
 def running(number: int) -> StartedProcess | None:
-    """Return the process of this number; None where none runs."""
+    """Return the process with this number; None if there is none."""
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
             told = file.read().rpartition(b")")[2].split()
-        state, parent, began = told[0], int(told[1]), int(told[19])  # proc(5), from the third on
+        # proc(5), from the third field on
+        state, parent, began = told[0], int(told[1]), int(told[19])
     except (OSError, IndexError):
         return None
     return None if state in b"ZX" else StartedProcess(number, parent, began)
 
 
 def descendants(number: int) -> list[StartedProcess]:
-    """Return the processes that one has started, and those that they have."""
+    """Return all descendants of a process."""
     started: dict[int, list[StartedProcess]] = {}
     for each in map(running, [int(name) for name in os.listdir("/proc") if name.isdigit()]):
         if each:
@@ -145,7 +146,7 @@ def descendants(number: int) -> list[StartedProcess]:
 
 
 def watch(trainer: TrainerProcess, output: StampedOutput) -> int:
-    """Tell on what the trainer prints until it has ended; what it has left behind may print on."""
+    """Forward the trainer's output until it has ended; its remaining descendants may print on."""
     printed = trainer.child.stdout
     assert printed
     with selectors.DefaultSelector() as selector:
@@ -166,11 +167,11 @@ def watch(trainer: TrainerProcess, output: StampedOutput) -> int:
 
 
 def collect(out: str, patterns: Iterable[str], *, start: int) -> None:
-    """Put the files that are to be read beside the plan, where they are looked for: each is there
-    whole or not at all, for whoever copies it may be killed.
+    """Copy the files to read next to the plan. Each copy is atomic, because this process may be
+    killed.
 
     Args:
-        out: the folder of the start.
+        out: the start's folder.
     """
     for place, pattern in enumerate(patterns):
         found = sorted(glob.glob(os.path.join(out, pattern), recursive=True))
@@ -191,7 +192,8 @@ def main(path: str) -> int:
     rank = int(os.environ["RANK"])
     output = StampedOutput(plan["start"], rank)
     environment = {**_surroundings(), "PYTHONUNBUFFERED": "1"}
-    if os.path.isabs(plan["words"][0]):  # a trainer's own interpreter comes before the profile's
+    # the trainer's own interpreter takes precedence over the profile's
+    if os.path.isabs(plan["words"][0]):
         places = [os.path.dirname(plan["words"][0]), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(places)
     environment.update(plan["variables"])
@@ -218,8 +220,8 @@ def main(path: str) -> int:
 
 
 def _surroundings() -> dict[str, str]:
-    """Return the environment. Where there is no job, Slurm's names are those by which this rank was
-    told its number: a trainer that knows them would look for the rest of a job."""
+    """Return the environment. Outside a job, Slurm's variables only told this rank its number; they
+    are removed, since trainers would look for the rest of a job."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Adapters from TOML files: everything in them is held against what it may be."""
+"""Read and validate adapters from TOML files."""
 
 from __future__ import annotations
 
@@ -57,33 +57,33 @@ FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 STATE_BYTES = (0, 1, 2, 4)
-"""Of a number that a trainer keeps for each parameter; 0: none."""
+"""Bytes that a trainer may keep of one number per parameter; 0 for none."""
 
 
 def read_adapter(path: Path) -> Adapter:
-    """Return the adapter in a TOML file; its name is the file's, and files that it names lie
-    beside it.
+    """Return the adapter in a TOML file. It is named after the file, and the files that it refers
+    to are in the same folder.
 
     Raises:
-        InvalidInput, InvalidInputs: the file cannot be read, or something in it is refused.
+        InvalidInput, InvalidInputs: the file cannot be read, or its content is invalid.
     """
     demand_adapter_name(path)
     return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
 
 
 def read_sent_adapter(text: str, path: Path, *, files: Mapping[str, str]) -> Adapter:
-    """Return the adapter in the text of a TOML file at `path` of whoever sent it; `files` are the
-    texts of the files that its `base` names. No file at these paths is opened.
+    """Return the adapter in the text of a TOML file, whose `path` is that on the sender's machine;
+    `files` are the texts of the files in its `base`. No file at these paths is opened.
 
     Raises:
-        InvalidInput, InvalidInputs: something in it is refused.
+        InvalidInput, InvalidInputs: the content is invalid.
     """
     demand_adapter_name(path)
     return _AdapterTable(parse_toml(text, path, field="adapter"), path, files).adapter()
 
 
 def demand_adapter_name(path: Path) -> None:
-    """Raise InvalidInput where no adapter may have the name of this file."""
+    """Raise InvalidInput if an adapter may not have the name of this file."""
     if not NAME.fullmatch(path.stem):
         reason = "not the name of an adapter"
         valid = "up to 50 letters, digits, dots, - and _"
@@ -91,7 +91,7 @@ def demand_adapter_name(path: Path) -> None:
 
 
 class _AdapterTable:
-    """One file's table while it is read."""
+    """The table of a file while it is read."""
 
     def __init__(
         self, table: Mapping[str, Any], path: Path, files: Mapping[str, str] | None = None
@@ -100,7 +100,7 @@ class _AdapterTable:
         self._faults = AdapterFaults(source=str(path))
 
     def adapter(self) -> Adapter:
-        """Return what it says; raises InvalidInputs with all that is wrong."""
+        """Return the adapter; raises InvalidInputs with all problems."""
         for key, value in self._table.items():
             if key not in KEYS:
                 self._faults.unknown(key, value, KEYS)
@@ -147,7 +147,7 @@ class _AdapterTable:
         return {}
 
     def _sections(self, key: str, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each table of a list with its name in refusals; unknown keys are refused."""
+        """Yield each table of a list with its name for errors; unknown keys are refused."""
         value = self._table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             self._faults.add(key, value, "not a list of tables", valid=f"[[{key}]]")
@@ -189,13 +189,13 @@ class _AdapterTable:
         return tuple(words)
 
     def _folder(self) -> str:
-        """Return the folder in which ranks run: by default the file's own."""
+        """Return the working directory of ranks: by default the file's own."""
         folder = self._text("folder")
         beside = self._path.parent / Path(folder).expanduser()
         return str(beside.absolute()) if folder or self._runs_here() else ""
 
     def _runs_here(self) -> bool:
-        """Return whether a word of the command is a file beside the adapter."""
+        """Return whether a word of the command is a file next to the adapter."""
         words = self._table.get("command")
         listed = words if isinstance(words, list) else []
         return any(isinstance(w, str) and (self._path.parent / w).is_file() for w in listed)
@@ -231,7 +231,8 @@ class _AdapterTable:
     def _places(
         self, section: str, table: Mapping[str, Any], known: Sequence[str]
     ) -> dict[str, Any]:
-        """Return what stands at each place of a table; `known` are the names in its templates."""
+        """Return the value at each place of a table; `known` are the names available to
+        templates."""
         places: dict[str, Any] = {}
         for place, value in table.items():
             key = f"{section}.{place}"
@@ -290,14 +291,14 @@ class _AdapterTable:
 
     @cached_property
     def _dimensions(self) -> tuple[OwnDimension, ...]:
-        """The trainer's own dimensions, as far as they are sound."""
+        """The valid trainer-defined dimensions."""
         section = self._section("dimension")
         read = (own_dimension(name, table, self._faults) for name, table in section.items())
         return tuple(each for each in read if each is not None)
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """All names that the file gives to dimensions, sound or not."""
+        """The names of all trainer-defined dimensions, valid or not."""
         return tuple(self._section("dimension"))
 
     def _refusals(self) -> Iterator[AdapterRefusal]:
@@ -333,7 +334,7 @@ class _AdapterTable:
         return len(self._faults.problems) == before
 
     def _check_figures(self, name: str, table: Mapping[str, Any]) -> None:
-        """Check the expressions of a reader; what a file's keys are is not known here."""
+        """Check the expressions of a reader; the keys of files are unknown here."""
         own = (*EVERYWHERE, *self._own)
         known = (*own, *self._groups(name, table)) if table.get("log") else None
         for key in FIGURES:
@@ -346,7 +347,7 @@ class _AdapterTable:
             self._check_expression(f"{name}.echo.{key}", str(text), known)
 
     def _groups(self, name: str, table: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of a pattern's groups; without any it would tell nothing."""
+        """Return the names of a pattern's groups; a pattern without any is refused."""
         try:
             groups = tuple(re.compile(table["log"]).groupindex)
         except re.error as error:
@@ -366,7 +367,7 @@ class _AdapterTable:
         return tuple(each for each in known if each in features)
 
     def _values(self) -> dict[str, tuple[str, ...]]:
-        """Return the values that only a trainer which declares them has, by dimension."""
+        """Return, by dimension, the declared values that only some trainers have."""
         section, known = self._section("values"), {d.name: d.special for d in TABLE if d.special}
         for name, several in section.items():
             if name not in known:
@@ -389,14 +390,15 @@ class _AdapterTable:
 
     @property
     def _at_start(self) -> tuple[str, ...]:
-        """The names of a start's templates."""
+        """The names available to a start's templates."""
         return (*AT_START, *self._own)
 
     def _check_template(self, key: str, text: str, known: Sequence[str]) -> None:
         self._check(key, text, known, lambda: template(text).names)
 
     def _check_expression(self, key: str, text: str, known: Sequence[str] | None) -> None:
-        """Check that it can be read, and the names in it where it is known which there are."""
+        """Check that an expression is valid and, if the available names are known, mentions only
+        those."""
         self._check(key, text, known, lambda: parse(text).names)
 
     def _check(
@@ -413,7 +415,7 @@ class _AdapterTable:
             self._faults.add(key, text, reason, valid=", ".join(known or ()))
 
     def _check_whole(self, adapter: Adapter) -> None:
-        """Check what follows from several parts together."""
+        """Check constraints between parts of the file."""
         for name in adapter.fixed:
             if name in adapter.varied:
                 reason = "the file tells the trainer this dimension, so it is not fixed"
@@ -433,7 +435,7 @@ class _AdapterTable:
         self._check_texts(adapter)
 
     def _check_texts(self, adapter: Adapter) -> None:
-        """Check that texts which are to be replaced stand in the user's own files."""
+        """Check that texts to be replaced exist in the user's own files."""
         for text in adapter.places:
             place = Place.read(text)
             if not place.file or is_table(place.file):
@@ -450,11 +452,11 @@ class _AdapterTable:
 
 
 def _mentions(places: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Return whether a template among what is set mentions one of these names."""
+    """Return whether a template in `[set]` mentions one of these names."""
     return any(template(text).names.intersection(names) for text in texts_of(places))
 
 
 def _names_time(reader: AdapterReader) -> bool:
-    """Return whether figures are found under their own name: a pattern's group of it says so, and
-    of a file it shows only when there is one."""
+    """Return whether a time is found under its own name: for a pattern, by a group of that name;
+    for a file, it is unknown until there is one."""
     return "iteration_time_s" in reader.log or bool(reader.file)

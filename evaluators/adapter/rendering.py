@@ -1,4 +1,4 @@
-"""A strategy in a trainer's own words: the command of a start, its environment and its files."""
+"""Render a strategy for a trainer: command, environment and files of a start."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from search_spaces.transformer import Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerStart:
-    """One start of a trainer, as every rank is given it.
+    """One start of a trainer, the same for every rank.
 
     Attributes:
         words: the command.
-        variables: of the environment, besides those that name the rank.
+        variables: environment variables, besides those that identify the rank.
         files: name -> text, in the start's folder.
     """
 
@@ -36,14 +36,14 @@ class TrainerStart:
 
 @dataclass(frozen=True, kw_only=True)
 class StartPlan:
-    """What one start is to train, and with what.
+    """What one start trains, and with what.
 
     Attributes:
-        iterations: in all, those of the warm-up among them.
-        first_accumulation, first_iterations: the GAS that comes before the strategy's own, and for
-            how many of them; where that is None it has one GAS.
+        iterations: total number, including warm-up.
+        first_accumulation, first_iterations: the GAS before the strategy's own, and its number of
+            iterations; None for a start with one GAS.
         python: the interpreter on the nodes.
-        out: the folder of the start, where its files lie and the trainer may write.
+        out: the start's folder, for its files and the trainer's output.
     """
 
     transformer: Transformer
@@ -58,13 +58,13 @@ class StartPlan:
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
-        """The strategy at each GAS, rising."""
+        """The strategy at each GAS, ascending."""
         if self.first_accumulation is None:
             return (self.strategy,)
         return self.strategy.with_accumulation(self.first_accumulation), self.strategy
 
     def names(self, adapter: Adapter) -> dict[str, Value]:
-        """Return the values of all names that templates may mention."""
+        """Return the values of all names available to templates."""
         return {
             **names_of(adapter, self.transformer, self.machine, self.strategy),
             "python": self.python,
@@ -89,8 +89,8 @@ class StartPlan:
 def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     """Return the start of the trainer for a strategy.
 
-    At each place stands a value: True makes an argument a flag, None and False leave it out, and
-    a list gives it several words, without those that are None.
+    Each place has a value: True makes an argument a flag, None and False omit it, and a list gives
+    it several words, without those that are None.
 
     Raises:
         InvalidInput: the adapter refuses the strategy, or an expression has no value for it.
@@ -126,7 +126,7 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
 def names_of(
     adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
 ) -> dict[str, Value]:
-    """Return the values of all names that are known of a strategy before anything runs."""
+    """Return the values of all names that are known about a strategy before it runs."""
     return {**adapter.usual, **strategy_names(transformer, machine, strategy)}
 
 
@@ -155,7 +155,7 @@ def in_one_start(
 def refuse(
     adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
 ) -> None:
-    """Raise InvalidInput where the trainer cannot train the model, or not with a strategy."""
+    """Raise InvalidInput if the trainer cannot train the model, or not with a strategy."""
     if reason := untrained(transformer, program=adapter.name, trains=adapter.trains):
         raise InvalidInput("model", transformer.name, reason)
     _refuse_settings(adapter, strategy)
@@ -177,8 +177,7 @@ def refuse(
 
 
 def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
-    """Raise InvalidInput where a dimension of the trainer's own lacks a value, or it has none of
-    this name."""
+    """Raise InvalidInput if a trainer-defined dimension has no value, or does not exist."""
     for dimension in adapter.dimensions:
         if dimension.searched or dimension.name in dict(strategy.settings):
             dimension.chosen(strategy.value(dimension.name))
@@ -228,7 +227,7 @@ def _empty(name: str) -> str:
 
 
 def _lay(file: ConfigFile | TextFile, key: str, value: Value | list[Value]) -> None:
-    """Put a value into a file; None takes the user's own out."""
+    """Set a value in a file; None removes the user's own."""
     if value is None:
         file.drop(key)
     else:

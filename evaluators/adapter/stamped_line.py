@@ -1,7 +1,7 @@
-"""A line of the log as `rank_process` stamps it, and what patterns find in it.
+"""Parse a line of the log with the prefix of `rank_process`, and match patterns in it.
 
-Nothing but the standard library is imported where it runs and nothing newer than Python 3.8 is
-used: the text of this module goes along to nodes where this package is not installed.
+Its code on nodes uses the standard library and Python 3.8 only: the text of this module is sent to
+nodes without this package.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from evaluators.adapter.figures import value_of
 
 LINE = re.compile(r"\[start (\d{1,6}) rank (\d{1,7}) (\d{1,9}\.\d{6})s\] (.*)", re.DOTALL)
 SEARCHED = 4096
-"""Characters of a line in which patterns are searched."""
+"""Characters of a line that patterns are matched against."""
 
 
 def found_in(text: str, pattern: re.Pattern[str]) -> dict[str, Value] | None:
-    """Return what the groups of a pattern find in a line; None where it is in none of it."""
+    """Return the groups of a pattern's first match in a line; None without a match."""
     match = pattern.search(text[:SEARCHED])
     if match is None:
         return None

@@ -16,24 +16,24 @@ _PART = re.compile(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Template:
-    """A text that was read; `{{` and `}}` are braces.
+    """A parsed template; `{{` and `}}` are literal braces.
 
     Attributes:
-        parts: texts as they stand, and expressions.
+        parts: literal texts and expressions.
     """
 
     parts: tuple[str | Expression, ...]
 
     @property
     def names(self) -> frozenset[str]:
-        """All that its expressions mention."""
+        """All names that its expressions mention."""
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Expression)))
 
     def value(self, names: Names) -> Value:
-        """Return the value of the one expression that it is, and else a text.
+        """Return the expression's value if the template is one expression; otherwise the text.
 
         Raises:
-            ExpressionFault: an expression cannot be worked out.
+            ExpressionFault: an expression cannot be evaluated.
         """
         if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
             return self.parts[0].value(names)
@@ -41,9 +41,9 @@ class Template:
 
 
 def written(value: Value) -> str:
-    """Return a value as a command line has it: nothing for None, true and false in small letters.
+    """Format a value for a command line: empty for None, lower case for true and false.
 
-    A float that is whole to the last digit is written as Python writes it: `2.0`.
+    Floats are formatted as in Python: `2.0`.
     """
     if value is None:
         return ""
@@ -52,7 +52,7 @@ def written(value: Value) -> str:
 
 @lru_cache(maxsize=4096)
 def template(text: str) -> Template:
-    """Return the template; raises ExpressionFault for a brace alone, or a faulty expression."""
+    """Parse a template; raises ExpressionFault for an unmatched brace, or an invalid expression."""
     return Template(parts=tuple(_parts(text)))
 
 

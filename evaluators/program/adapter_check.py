@@ -218,7 +218,7 @@ def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[C
         name
         for place, has in zip(_places(adapter), found, strict=True)
         if has
-        for name in _told_by(adapter.read[place])
+        for name in _provided_by(adapter.read[place])
     }
     machine = next(iter(starts)).request.machine
     # Readers of device memory find nothing if there is no device.
@@ -230,7 +230,7 @@ def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[C
             told=f"nothing was found by {adapter.read[place].log or adapter.read[place].file}",
         )
         for place, has in zip(_places(adapter), found, strict=True)
-        if not has and not _told_by(adapter.read[place]) <= told | expected
+        if not has and not _provided_by(adapter.read[place]) <= told | expected
     ]
 
 
@@ -247,7 +247,7 @@ def _finds(place: int, adapter: Adapter, start: _CheckedStart) -> bool:
     return any(True for file in files for _ in rows_of(reader, file))
 
 
-def _told_by(reader: AdapterReader) -> set[str]:
+def _provided_by(reader: AdapterReader) -> set[str]:
     """Return the figures and echoes that a reader provides."""
     groups = set(re.compile(reader.log).groupindex) if reader.log else set()
     figures = {name for name in FIGURES if name in groups or getattr(reader, name)}

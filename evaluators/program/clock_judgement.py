@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, median
 
-from evaluators.adapter.figures import ToldIteration
+from evaluators.adapter.figures import ReportedIteration
 
 CLOCKS_AGREE = 0.1
 """Maximum difference between the two, as a share of an iteration."""
@@ -41,7 +41,7 @@ class ClockJudgement:
     together: bool = False
 
 
-def clock_judgement(iterations: Sequence[ToldIteration]) -> ClockJudgement | None:
+def clock_judgement(iterations: Sequence[ReportedIteration]) -> ClockJudgement | None:
     """Return whether the two agree; None if the lines are not in order of arrival, like those of a
     file.
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from autotune.measurement import AccumulationMeasurement
-from evaluators.adapter.figures import StartFigures, ToldIteration
+from evaluators.adapter.figures import ReportedIteration, StartFigures
 from evaluators.adapter.log import AdapterLog
 from evaluators.program.planned_starts import accumulation_of
 from evaluators.program.watched_run import note_of
@@ -35,7 +35,7 @@ class MeasuredPart:
         return accumulation_of(self.figures.parts[self.place])
 
     @cached_property
-    def iterations(self) -> list[ToldIteration]:
+    def iterations(self) -> list[ReportedIteration]:
         """The iterations that count: after the warm-up, with a finite loss."""
         not_numbers = self.figures.not_numbers
         return [i for i in self._timed if i.step not in not_numbers]
@@ -79,7 +79,7 @@ class MeasuredPart:
         return self.figures.first_measured(self.place) + self.least - 1
 
     @cached_property
-    def _timed(self) -> list[ToldIteration]:
+    def _timed(self) -> list[ReportedIteration]:
         return self.figures.measured(self.place)
 
     @property

@@ -32,7 +32,7 @@ _WORDS = {"in millions": 1e6, "in billions": 1e9}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToldModelSize:
+class PrintedModelSize:
     """A printed number of parameters.
 
     Attributes:
@@ -60,7 +60,7 @@ def size_judgement(
             None.
     """
     size = model.trained_parameters
-    sizes = told_sizes(lines) if told is None else []
+    sizes = printed_sizes(lines) if told is None else []
     if told is not None:
         words, good = f"{told:,.0f} parameters", agree(told, size)
     elif sizes:
@@ -72,13 +72,13 @@ def size_judgement(
     return good, words if good else f"{words}; --model names the one that it trains"
 
 
-def told_sizes(lines: Iterable[str]) -> list[ToldModelSize]:
+def printed_sizes(lines: Iterable[str]) -> list[PrintedModelSize]:
     """Return the distinct sizes in lines, including those of parts of a model."""
     found = (_size(line) for line in lines if "aram" in line and not _OF_A_PART.search(line))
     return list(dict.fromkeys(size for size in found if size and size.parameters >= LEAST))
 
 
-def _size(line: str) -> ToldModelSize | None:
+def _size(line: str) -> PrintedModelSize | None:
     plain = _IN_PARENTHESES.sub("", line)
     match = _AFTER.search(plain) or _BEFORE.search(plain)
     if match is None:
@@ -88,7 +88,7 @@ def _size(line: str) -> ToldModelSize | None:
     between = (match.groupdict().get("between") or "").lower()
     scale *= next((times for words, times in _WORDS.items() if words in between), 1.0)
     digits = len(number.partition(".")[2])
-    return ToldModelSize(
+    return PrintedModelSize(
         text=match[0].strip(),
         parameters=float(number.replace(",", "").replace("_", "")) * scale,
         rounded=scale / 2 / 10**digits,

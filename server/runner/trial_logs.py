@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from evaluators.adapter.log import ToldLines
+from evaluators.adapter.log import InformativeLines
 from evaluators.cluster import profile_from_dict
 from evaluators.file_hole import CannotShorten
 from evaluators.log_limit import LogLimit
@@ -82,7 +82,7 @@ class TrialLogs:
         adapter = profile_from_dict(profile, source="campaign").adapter if profile else None
         self._limit = LogLimit(
             kept_bytes=int(settings.trial_log_mb * BYTES_PER_MB),
-            tells=ToldLines(adapter.read) if adapter else None,
+            tells=InformativeLines(adapter.read) if adapter else None,
         )
         self._next_look = 0.0
 

@@ -1,6 +1,6 @@
-"""Files that trainers write besides what they print: what each row of them says.
+"""Readers of the files that trainers write.
 
-As with `rows`, the text of this module goes along to nodes.
+As with `rows`, the text of this module is sent to nodes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _KINDS: Mapping[str, Callable[[Path], Iterator[FoundRow]]] = {
 
 
 def rows_of(reader: AdapterReader, path: Path) -> Iterator[FoundRow]:
-    """Yield what a file says, by the reader's kind; the rest of a damaged one is left out.
+    """Yield the rows of a file, by the kind of reader; the rest of a damaged file is skipped.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     for kind, read in _KINDS.items():
         if getattr(reader, kind):
@@ -36,11 +36,11 @@ def rows_of(reader: AdapterReader, path: Path) -> Iterator[FoundRow]:
 
 
 def whole_rows_of(reader: AdapterReader, path: Path) -> list[FoundRow]:
-    """Return the rows of a file that goes on being written: none that is there in part.
+    """Return the complete rows of a file that is still being written.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     rows = list(rows_of(reader, path))
-    # A number that is cut is a number, too.
+    # An incomplete number is still a valid number.
     return rows[:-1] if reader.csv and not path.read_bytes().endswith(b"\n") else rows

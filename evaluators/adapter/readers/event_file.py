@@ -1,12 +1,12 @@
-"""TensorBoard's event files, read without TensorBoard.
+"""Read TensorBoard event files without TensorBoard.
 
-A file is a row of records: the length of the data (8 bytes), a checksum of these, the data, and a
-checksum of it (4 bytes each, little-endian). A checksum is a CRC-32C, rotated and shifted
+A file is a sequence of records: the length of the data (8 bytes), its checksum, the data, and its
+checksum (4 bytes each, little-endian). Checksums are masked CRC-32C, rotated and shifted
 (`tensorflow/core/lib/hash/crc32c.h`). The data is an `Event` of `event.proto`: wall time (field 1),
 step (2) and summary (5), of whose values (1) a tag (1) with a simple value (2) or a tensor (8) with
 a float or a double (5 or 6, or its bytes in 4) is a scalar.
 
-As with `rows`, the text of this module goes along to nodes.
+As with `rows`, the text of this module is sent to nodes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TABLE = _table()
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the checksum that stands behind data."""
+    """Return the checksum of data."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -47,7 +47,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def events(path: Path) -> Iterator[FoundRow]:
-    """Yield each event with scalars: these by the names of their tags, the step as `step`."""
+    """Yield each event with scalars: tag -> value, and `step`."""
     with path.open("rb") as file:
         while (head := file.read(12)) and len(head) == 12:
             (length,) = struct.unpack("<Q", head[:8])
@@ -103,7 +103,7 @@ def _summary_value(data: bytes) -> tuple[str, float | None]:
 
 
 def _tensor(data: bytes) -> float | None:
-    """Return the one float or double that a tensor holds; None for any other tensor."""
+    """Return the value of a tensor with one float or double; None for any other tensor."""
     for field, content in _fields(data):
         if field in {4, 5, 6} and isinstance(content, bytes) and len(content) in {4, 8}:
             form = "<f" if len(content) == 4 else "<d"
@@ -113,10 +113,10 @@ def _tensor(data: bytes) -> float | None:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message: a number, or bytes, of fixed length or not.
+    """Yield the fields of a message: numbers, or bytes of fixed or variable length.
 
     Raises:
-        ValueError, IndexError: it is no message.
+        ValueError, IndexError: the data is not a message.
     """
     at = 0
     while at < len(data):

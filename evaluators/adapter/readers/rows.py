@@ -1,7 +1,6 @@
-"""JSON lines and CSV.
+"""Read JSON lines and CSV.
 
-Nothing but the standard library is imported and nothing newer than Python 3.8 is used: the text of
-this module goes along to nodes where this package is not installed.
+Standard library and Python 3.8 only: the text of this module is sent to nodes without this package.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ DEEPEST = 8
 
 @dataclass(frozen=True)
 class FoundRow:
-    """One row of a file: its values, by names that expressions can have.
+    """One row of a file: values by names that expressions can use.
 
     Attributes:
-        at_s: when it was written, where the file says so.
+        at_s: when it was written, if the file says so.
     """
 
     values: Mapping[str, Value]
@@ -34,12 +33,12 @@ class FoundRow:
 
 
 def name_of(key: str) -> str:
-    """Return a key as a name: `train/loss (mean)` is train_loss_mean."""
+    """Return a key as a name: `train/loss (mean)` becomes train_loss_mean."""
     return re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_")
 
 
 def json_rows(path: Path) -> Iterator[FoundRow]:
-    """Yield the objects of a file with one a line; keys of inner ones follow those around them."""
+    """Yield the objects of a JSON lines file; nested keys are joined to the outer ones."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -51,7 +50,7 @@ def json_rows(path: Path) -> Iterator[FoundRow]:
 
 
 def csv_rows(path: Path) -> Iterator[FoundRow]:
-    """Yield the rows of a file whose first line names its columns."""
+    """Yield the rows of a CSV file whose first line has the column names."""
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         try:
             for row in csv.DictReader(file):

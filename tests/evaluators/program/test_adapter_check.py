@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.figures import ToldIteration
+from evaluators.adapter.figures import ReportedIteration
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.adapter_check import CheckFinding, judge
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.check_starts import check_starts
 from evaluators.program.clock_judgement import clock_judgement
-from evaluators.program.model_size import size_judgement, told_sizes
+from evaluators.program.model_size import printed_sizes, size_judgement
 from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest
@@ -280,7 +280,7 @@ def test_mistakes_that_are_easily_made_are_noticed(trainers: StartedTrainers) ->
 
 def _iterations(
     *, time_s: float, printed: float, busy: float, seed: int = 0
-) -> list[ToldIteration]:
+) -> list[ReportedIteration]:
     """Return iterations whose lines come late by up to `busy` seconds, most by much less."""
     chance = random.Random(seed)
     now_s, told = 0.0, []
@@ -288,7 +288,7 @@ def _iterations(
         took_s = time_s * chance.uniform(0.9, 1.3)
         now_s += took_s + 0.001
         late_s = busy * chance.random() ** 4
-        told.append(ToldIteration(step=step, arrived_s=now_s + late_s, time_s=took_s * printed))
+        told.append(ReportedIteration(step=step, arrived_s=now_s + late_s, time_s=took_s * printed))
     return told
 
 
@@ -327,7 +327,9 @@ def test_a_clock_of_another_unit_is_wrong_on_a_busy_machine_too(printed: float) 
     ],
 )
 def test_how_trainers_tell_their_size(line: str, parameters: float | None) -> None:
-    assert [size.parameters for size in told_sizes([line])] == ([parameters] if parameters else [])
+    assert [size.parameters for size in printed_sizes([line])] == (
+        [parameters] if parameters else []
+    )
 
 
 def test_how_far_a_pattern_comes(tmp_path: Path) -> None:
