@@ -29,11 +29,11 @@ from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cache import Cache
+from server.campaign.worth import proposer_of, trial_cost
 from server.figures.figure import DrawnFigure
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource, SpaceBelief
 from server.figures.style import Scheme
-from server.runner.worth import proposer_of, trial_cost
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of

@@ -20,13 +20,20 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.cache import Cache
+from server.campaign.start import SearchStart
 from server.programs import chosen_profile, is_simulated, program_of
 from server.settings import Settings
 from server.store import Store
-from server.store.history import PastTrial, TrialStack, newest_trial, sources_of, trials_of
+from server.store.history import (
+    PastTrial,
+    TrialStack,
+    newest_trial,
+    sources_of,
+    telling_of,
+    trials_of,
+)
 from server.store.stack import machine_digest, trainer_of
 from server.store.stack import program_of as program_name
-from server.store.start import SearchStart, telling_of
 
 ANSWERS = 500
 STACKS = 8

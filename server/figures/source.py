@@ -21,7 +21,7 @@ from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.store.start import (
+from server.campaign.start import (
     belief_of_campaign,
     program_of_campaign,
     space_of_campaign,

@@ -11,12 +11,12 @@ from autotune.schemas import StartWorth, Trial, TrialState
 from autotune.search import CampaignBelief, Proposer, TrialCost, search_trials
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-from server.runner.results import Workload
+from server.campaign.results import Workload
+from server.campaign.start import SearchStart, space_of_campaign
+from server.campaign.worth import proposer_of, trial_cost
 from server.runner.snapshot import CampaignSnapshot
-from server.runner.worth import proposer_of, trial_cost
 from server.store import Store
 from server.store.history import earlier_observations
-from server.store.start import SearchStart, space_of_campaign
 
 
 class SearchBelief:

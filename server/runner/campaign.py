@@ -20,14 +20,8 @@ from autotune.schemas import (
 )
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
-from server.runner.backends import EvaluatorBackends
-from server.runner.belief import SearchBelief
-from server.runner.cluster_check import ClusterCheck, ClusterStatus
-from server.runner.figures import PROPOSAL_SECONDS
-from server.runner.outcome import OutcomeNotes
-from server.runner.owner_limits import OwnerLimits
-from server.runner.scheduling import (
-    MachineQueue,
+from server.campaign.best import ended_trials
+from server.campaign.scheduling import (
     NextTrials,
     free_nodes,
     is_late,
@@ -37,29 +31,28 @@ from server.runner.scheduling import (
     reason_to_end_search,
     wants_baseline,
 )
+from server.campaign.study import next_of_study
+from server.campaign.trials import UnrunTrial
+from server.campaign.waiting import while_confirming
+from server.runner.backends import EvaluatorBackends
+from server.runner.belief import SearchBelief
+from server.runner.cluster_check import ClusterCheck, ClusterStatus
+from server.runner.figures import PROPOSAL_SECONDS
+from server.runner.machine_queue import MachineQueue
+from server.runner.outcome import OutcomeNotes
+from server.runner.owner_limits import OwnerLimits
 from server.runner.snapshot import CampaignSnapshot
-from server.runner.study import next_of_study
 from server.runner.trial_ends import store_ends
 from server.runner.trial_logs import TrialLogs
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
-from server.store.best import ended_trials
 from server.store.campaigns import WORKED_ON, change_state
-from server.store.history import keep_start, note_worth
+from server.store.history import keep_start, note_worth, telling_trials
 from server.store.leases import Lease, release, renew
 from server.store.owner_limits import room_of
-from server.store.start import telling_trials
-from server.store.trials import (
-    UnrunTrial,
-    finish_all,
-    finish_trial,
-    insert_trials,
-    is_noted,
-    note_progress,
-)
-from server.store.waiting import while_confirming
+from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
 
 WORTH_GROWTH = 1.2
 """What a start was worth is worked out again when so many times as many trials have been timed."""

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from autotune.schemas import Trial
 from evaluators.slurm.commands import CALL_FAILURES, CALL_SECONDS
-from server.store.trials import FinishedTrial
+from server.campaign.trials import FinishedTrial
 
 # When each figure was first counted: a third of all lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]

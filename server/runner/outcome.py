@@ -11,11 +11,11 @@ from autotune.recommendation import recommend
 from autotune.recommendation.standing import standing
 from autotune.resolution import strategy_of
 from autotune.search import ended_of, search_trials
+from server.campaign.best import BestSoFar, has_stand_ins
 from server.runner.belief import SearchBelief
 from server.runner.snapshot import CampaignSnapshot
 from server.store import Store
 from server.store.announcements import announce
-from server.store.best import BestSoFar, has_stand_ins
 from server.store.outcomes import BEST, EXPLANATION, RECOMMENDATION
 
 SHARE = 0.05

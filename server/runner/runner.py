@@ -19,9 +19,9 @@ from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims
 from server.runner.figures import DATABASE_FAILURES, LEASES_LOST
 from server.runner.lease_renewal import LeaseRenewal
+from server.runner.machine_queue import MachineQueue
 from server.runner.outcome import OutcomeNotes
 from server.runner.owner_limits import OwnerLimits
-from server.runner.scheduling import MachineQueue
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.events import newest_since

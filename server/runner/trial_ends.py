@@ -12,17 +12,18 @@ from autotune.resolution import strategy_of
 from autotune.schemas import Campaign, CampaignState, Trial
 from autotune.search import ended_of
 from evaluators.trial import TrialOutcome
+from server.campaign.best import BestSoFar, has_stand_ins
+from server.campaign.results import finished_trial
+from server.campaign.scheduling import same_failure
+from server.campaign.trials import FinishedTrial
 from server.runner.belief import SearchBelief
 from server.runner.figures import count_end
-from server.runner.results import finished_trial
-from server.runner.scheduling import same_failure
 from server.store import Store
 from server.store.announcements import announce
-from server.store.best import BestSoFar, has_stand_ins
 from server.store.campaigns import change_state
 from server.store.leases import Lease, renew
 from server.store.outcomes import BEST
-from server.store.trials import FinishedTrial, all_trials, finish_trial
+from server.store.trials import all_trials, finish_trial
 
 FAILURES_TO_PAUSE = 5
 log = structlog.get_logger(__name__)

@@ -21,8 +21,8 @@ from autotune.schemas import Campaign, Trial, TrialState
 from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from server.attempt_folders import attempt_folder, attempt_folders
-from server.runner.protocol import protocol_of
-from server.runner.results import Workload
+from server.campaign.protocol import protocol_of
+from server.campaign.results import Workload
 from server.runner.trial_logs import TrialLogs
 from server.settings import Settings
 

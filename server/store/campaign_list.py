@@ -18,8 +18,8 @@ from autotune.schemas import (
 )
 from search_spaces.errors import InvalidInput, closest
 from server.cache import Cache
+from server.campaign.best import ended_trials
 from server.store import cursors
-from server.store.best import ended_trials
 from server.store.campaigns import campaigns_with_best
 from server.store.listings import LAST_EVENT, Listings
 from server.store.outcomes import refresh_best

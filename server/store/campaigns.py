@@ -27,8 +27,9 @@ from autotune.schemas import (
     ModelShape,
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.campaign.best import BestSoFar
 from server.store.announcements import announce
-from server.store.best import BestSoFar, best_so_far
+from server.store.best import best_so_far
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import keep_node_hours
 from server.store.stack import machine_digest, program_of

@@ -10,6 +10,10 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
+from autotune.calibration import observations_of
+from autotune.calibration.document import observation_shape
+from autotune.calibration.history import EarlierTrial, most_informative, weight_of
+from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import (
     EarlierObservation,
     ModelShape,
@@ -19,9 +23,13 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from autotune.trained_model import another_model
+from search_spaces.space import SearchSpace
+from server.store.campaigns import campaign_row
 from server.store.tables import CampaignRow, EarlierTrialsRow, TrialRow
 from server.store.trial_record import trial_of
 
+SECONDS_PER_DAY = 86400.0
 MOST_READ = 5000
 """Trials that are looked through when a campaign begins: with the choice among them, two thirds of
 a second of one core, however many others there are."""
@@ -147,6 +155,50 @@ def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
     """Return these trials of whatever campaigns, in full."""
     rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(ids)))
     return {row.id: trial_of(row) for row in rows}
+
+
+def telling_trials(
+    session: Session, campaign_id: int, space: SearchSpace, *, now: datetime
+) -> list[EarlierObservation]:
+    """Return what those earlier trials have shown that say most of a campaign's space."""
+    past = past_trials(session, campaign_row(session, campaign_id))
+    return telling_of(session, past, space, now=now)
+
+
+def telling_of(
+    session: Session, past: Sequence[PastTrial], space: SearchSpace, *, now: datetime
+) -> list[EarlierObservation]:
+    """Return what those of the past trials have shown that say most of a space; nothing of one
+    whose trainer counts another model than it was to train."""
+    models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
+    given = [
+        EarlierTrial(
+            transformer=models[trial.model].with_layers(trial.num_layers),
+            strategy=strategy_of(trial.strategy),
+            versions=trial.versions,
+            age_days=max(0.0, (now - trial.finished_at).total_seconds() / SECONDS_PER_DAY),
+        )
+        for trial in past
+    ]
+    among = next((trial.versions for trial in given if trial.versions), {})
+    weights = [weight_of(trial.versions, among=among, age_days=trial.age_days) for trial in given]
+    places = most_informative(
+        given, weights, transformer=space.transformer, lattice=space.lattice()
+    )
+    trials = trials_by_id(session, [past[place].id for place in places])
+    return [
+        EarlierObservation(
+            **observation_shape(observation).model_dump(),
+            campaign_id=past[place].campaign_id,
+            versions=dict(given[place].versions),
+            age_days=given[place].age_days,
+        )
+        for place in places
+        if (trial := trials.get(past[place].id)) is not None and not another_model(trial.metrics)
+        for observation in observations_of(
+            models[past[place].model], [trial], machine=space.machine
+        )
+    ]
 
 
 def keep_start(

@@ -19,12 +19,13 @@ from sqlalchemy.orm import Session
 
 from autotune.schemas import Explanation, Recommendation, Trial, TrialState
 from autotune.search import ended_of
-from server.store.best import BEST_PART, VERSION, BestSoFar, has_stand_ins
+from server.campaign.best import BestSoFar, has_stand_ins
+from server.campaign.start import belief_of_campaign, versions_of
+from server.store.best import BEST_PART, VERSION
 from server.store.campaigns import Tally, campaign_of, campaign_row
 from server.store.errors import NotFound
 from server.store.failures import cause
 from server.store.history import earlier_observations
-from server.store.start import belief_of_campaign, versions_of
 from server.store.store import Store
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
 from server.store.trials import all_trials

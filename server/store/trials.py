@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,19 +11,15 @@ from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
-    Accumulation,
-    Expectation,
-    StrategyShape,
     Trial,
-    TrialMetrics,
     TrialPage,
     TrialPower,
-    TrialPurpose,
     TrialState,
 )
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
 from search_spaces.errors import InvalidInput, closest
+from server.campaign.trials import FinishedTrial, NewTrial, UnrunTrial
 from server.store import cursors
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row
@@ -58,55 +53,6 @@ AT_ONCE = 500
 """Rows that one statement names: databases limit how many values it may have."""
 
 SORTS = ("number", *METRICS, *COLUMNS, *DIMENSIONS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewTrial:
-    """A trial that is about to start, with what is expected of it."""
-
-    strategy: StrategyShape
-    purpose: TrialPurpose
-    predicted_iteration_time_s: float
-    predicted_memory_gib: float
-    expected: Expectation
-    stands_for_nodes: int | None = None
-    num_layers: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedTrial:
-    """How a trial that ran has ended.
-
-    Attributes:
-        node_hours: what it cost, in hours of one node.
-        accumulations: the measured points alone.
-    """
-
-    state: TrialState
-    started_at: datetime
-    finished_at: datetime
-    duration_s: float
-    node_hours: float
-    metrics: TrialMetrics | None = None
-    accumulations: Sequence[Accumulation] = ()
-    peak_memory_gib_by_rank: Sequence[float] = ()
-    gpu_joules_per_token: float | None = None
-    energy_note: str = ""
-    power: TrialPower | None = None
-    error: str | None = None
-    log_path: str | None = None
-    host: str = ""
-    job_id: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnrunTrial:
-    """How a trial has ended that never ran, or left no trace of having run. It cost nothing."""
-
-    state: TrialState
-    finished_at: datetime
-    error: str
 
 
 def insert_trials(

@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas import CampaignState
+from server.campaign.waiting import WAITS, while_confirming
 from server.store.announcements import announce
 from server.store.leases import is_free
 from server.store.offers import CampaignKind
@@ -17,16 +18,6 @@ from server.store.tables import CampaignRow
 
 SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
 """In these a campaign has no other reason; one that confirms says why its search ended, too."""
-_WAITS = "waits for "
-
-
-def while_confirming(reason: str, wait: str) -> str:
-    """Return the reason of a campaign that is confirming: why its search ended and, unless `wait`
-    is empty, for what it `waits for` now. What it waited for before is left out."""
-    ended = "" if reason.startswith(_WAITS) else reason.partition(f" It {_WAITS}")[0]
-    if not (ended and wait):
-        return ended or wait
-    return f"{ended.rstrip('.')}. It {wait}"
 
 
 def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
@@ -99,7 +90,7 @@ def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
     confirming = select(CampaignRow).where(
         CampaignRow.id.in_(campaign_ids),
         CampaignRow.state == CampaignState.CONFIRMING,
-        CampaignRow.reason.contains(_WAITS),
+        CampaignRow.reason.contains(WAITS),
     )
     for row in session.scalars(confirming):
         row.reason = while_confirming(row.reason, "")

@@ -14,9 +14,10 @@ from autotune.schemas import (
     Trial,
     TrialState,
 )
+from server.campaign.trials import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaigns import campaign_row, create_campaign
-from server.store.trials import FinishedTrial, NewTrial, insert_trials
+from server.store.trials import insert_trials
 
 
 def body(**changes: Any) -> dict[str, Any]:

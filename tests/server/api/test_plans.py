@@ -13,9 +13,10 @@ from autotune.schemas import Campaign, CampaignPlan, TrialState
 from autotune.search import CampaignBelief
 from autotune.wording import figure
 from server.api.planning import Plans
+from server.campaign.start import SearchStart
 from server.settings import Settings
 from server.store import Store
-from server.store.start import SearchStart, telling_trials
+from server.store.history import telling_trials
 from server.store.trials import finish_trial
 from tests.server.asking import STRATEGY, asked, body, created, ended, with_trials
 

@@ -32,15 +32,14 @@ from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
-from server.runner.protocol import protocol_of
-from server.runner.results import Workload, finished_trial
+from server.campaign.protocol import protocol_of
+from server.campaign.results import Workload, finished_trial
+from server.campaign.trials import FinishedTrial, NewTrial
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, create_campaign, get_campaign
 from server.store.tables import TrialRow
 from server.store.trials import (
-    FinishedTrial,
-    NewTrial,
     all_trials,
     final_columns,
     finish_trial,

@@ -16,7 +16,7 @@ from autotune.schemas import Campaign, Recommendation, Trial, TrialState
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.strategy import Strategy
-from server.runner.results import Workload
+from server.campaign.results import Workload
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 

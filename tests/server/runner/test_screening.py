@@ -9,7 +9,7 @@ import pytest
 
 from autotune.recommendation import recommend
 from autotune.schemas import Campaign, Trial, TrialState
-from server.runner.protocol import protocol_of
+from server.campaign.protocol import protocol_of
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 

@@ -11,11 +11,12 @@ from sqlalchemy import select
 from autotune.recommendation import recommend
 from autotune.schemas import FewNodes, StrategyShape, TrialMetrics, TrialPurpose, TrialState
 from search_spaces.dimensions import TABLE
+from server.campaign.trials import NewTrial
 from server.store import Store
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.tables import TrialRow
-from server.store.trials import NewTrial, all_trials, finish_trial, insert_trials, list_trials
+from server.store.trials import all_trials, finish_trial, insert_trials, list_trials
 from tests.server.asking import EXPECTED, STRATEGY, created, ended
 from tests.server.store.test_trials import METRICS
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import event
 
 from autotune.schemas import TrialState
+from server.campaign.trials import UnrunTrial
 from server.store import Store
-from server.store.trials import UnrunTrial, all_trials, finish_trial
+from server.store.trials import all_trials, finish_trial
 from tests.server.asking import created, with_trials
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

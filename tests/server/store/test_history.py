@@ -18,6 +18,7 @@ from autotune.schemas import (
     TrialState,
 )
 from search_spaces.catalog import load_machine, load_model
+from server.campaign.trials import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import (
@@ -36,13 +37,7 @@ from server.store.history import (
     trials_by_id,
 )
 from server.store.tables import CampaignRow, EarlierTrialsRow
-from server.store.trials import (
-    FinishedTrial,
-    NewTrial,
-    all_trials,
-    finish_trial,
-    insert_trials,
-)
+from server.store.trials import all_trials, finish_trial, insert_trials
 from tests.server.asking import EXPECTED, STRATEGY, asked, created, ended, with_trials
 from tests.server.statements import statements_of
 from tests.server.store.test_trials import METRICS

@@ -10,13 +10,12 @@ from sqlalchemy.exc import IntegrityError
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
 from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput
+from server.campaign.trials import FinishedTrial, UnrunTrial
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 from server.store.tables import TrialRow
 from server.store.trials import (
     SORTS,
-    FinishedTrial,
-    UnrunTrial,
     all_trials,
     finish_all,
     finish_trial,

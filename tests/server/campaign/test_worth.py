@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.schemas import Budget, Objective, Trial
-from server.runner.worth import TrainingAccount, trial_cost
+from server.campaign.worth import TrainingAccount, trial_cost
 from tests.autotune.recommendation.examples import A, campaign, trial
 
 

@@ -1,4 +1,4 @@
-"""What a scaling study starts next, and when it ends. Pure."""
+"""What a scaling study starts next, and when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.schemas import Campaign, Trial, TrialState
 from autotune.search import reason_to_stop
 from autotune.search.trial import UNINFORMATIVE, may_be_tried_again
 from search_spaces.strategy import Strategy
-from server.runner.scheduling import NextTrials, NodeHours, free_nodes
+from server.campaign.scheduling import NextTrials, NodeHours, free_nodes
 
 
 def next_of_study(

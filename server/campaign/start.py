@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from autotune.calibration import Observation, observations_of
-from autotune.calibration.document import observation_of, observation_shape
-from autotune.calibration.history import EarlierTrial, forecast_errors, most_informative, weight_of
+from autotune.calibration.document import observation_of
+from autotune.calibration.history import forecast_errors, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
-from autotune.resolution import campaign_space, machine_of, strategy_of, transformer_of
+from autotune.resolution import campaign_space, machine_of, transformer_of
 from autotune.schemas import (
     Campaign,
     CampaignCreate,
@@ -26,7 +23,6 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.search import CampaignBelief
-from autotune.trained_model import another_model
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -34,54 +30,6 @@ from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.store.campaigns import campaign_row
-from server.store.history import PastTrial, past_trials, trials_by_id
-
-SECONDS_PER_DAY = 86400.0
-
-
-def telling_trials(
-    session: Session, campaign_id: int, space: SearchSpace, *, now: datetime
-) -> list[EarlierObservation]:
-    """Return what those earlier trials have shown that say most of a campaign's space."""
-    past = past_trials(session, campaign_row(session, campaign_id))
-    return telling_of(session, past, space, now=now)
-
-
-def telling_of(
-    session: Session, past: Sequence[PastTrial], space: SearchSpace, *, now: datetime
-) -> list[EarlierObservation]:
-    """Return what those of the past trials have shown that say most of a space; nothing of one
-    whose trainer counts another model than it was to train."""
-    models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
-    given = [
-        EarlierTrial(
-            transformer=models[trial.model].with_layers(trial.num_layers),
-            strategy=strategy_of(trial.strategy),
-            versions=trial.versions,
-            age_days=max(0.0, (now - trial.finished_at).total_seconds() / SECONDS_PER_DAY),
-        )
-        for trial in past
-    ]
-    among = next((trial.versions for trial in given if trial.versions), {})
-    weights = [weight_of(trial.versions, among=among, age_days=trial.age_days) for trial in given]
-    places = most_informative(
-        given, weights, transformer=space.transformer, lattice=space.lattice()
-    )
-    trials = trials_by_id(session, [past[place].id for place in places])
-    return [
-        EarlierObservation(
-            **observation_shape(observation).model_dump(),
-            campaign_id=past[place].campaign_id,
-            versions=dict(given[place].versions),
-            age_days=given[place].age_days,
-        )
-        for place in places
-        if (trial := trials.get(past[place].id)) is not None and not another_model(trial.metrics)
-        for observation in observations_of(
-            models[past[place].model], [trial], machine=space.machine
-        )
-    ]
 
 
 def space_of_campaign(

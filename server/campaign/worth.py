@@ -1,4 +1,4 @@
-"""What a trial costs a campaign, and whether it is worth that. Pure."""
+"""What a trial costs a campaign, and whether it is worth that."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas import TrialState
 from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
-from server.runner.results import Workload, finished_trial
+from server.campaign.results import Workload, finished_trial
 from tests.server.asking import STRATEGY
 
 WORKLOAD = Workload(

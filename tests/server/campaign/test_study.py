@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.resolution import strategy_shape
 from autotune.schemas import Budget, Campaign, StudySpec, Trial, TrialState
-from server.runner.study import next_of_study
+from server.campaign.study import next_of_study
 from tests.autotune.recommendation import examples
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """What a campaign starts next, when a phase of it ends, and when it pauses.
 
-All of it is pure but `MachineQueue`: it follows from the campaign's rows and the time.
+It follows from the campaign's rows and the time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from autotune.search import (
 )
 from autotune.search.trial import may_be_tried_again
 from search_spaces.strategy import Strategy
-from server.runner.worth import may_stop_early, reason_to_spare_trial, worth_confirming
-from server.store.trials import NewTrial
-from server.store.waiting import while_confirming
+from server.campaign.trials import NewTrial
+from server.campaign.waiting import while_confirming
+from server.campaign.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 
 FAILURE_WORDS = {
     TrialState.CRASHED: "crashed",
@@ -53,34 +53,6 @@ FAILURE_WORDS = {
 }
 OWN_FAULTS = frozenset({TrialState.CRASHED, TrialState.TIMEOUT})
 """What a strategy may have brought about: alike by chance, once others have gone otherwise."""
-
-
-class MachineQueue:
-    """Campaigns that run on the service's own machine: one at a time, first come, first served.
-
-    A campaign that has had the machine queues up behind the others.
-    """
-
-    def __init__(self) -> None:
-        self._user: int | None = None
-        self._waiting: list[int] = []
-
-    def enter(self, campaign_id: int) -> bool:
-        """Return whether this campaign may use the machine now; otherwise it waits in line."""
-        if self._user == campaign_id:
-            return True
-        if campaign_id not in self._waiting:
-            self._waiting.append(campaign_id)
-        if self._user is None and self._waiting[0] == campaign_id:
-            self._user = self._waiting.pop(0)
-        return self._user == campaign_id
-
-    def leave(self, campaign_id: int) -> None:
-        """Free the machine, or the place in line, of a campaign that runs nothing now."""
-        if self._user == campaign_id:
-            self._user = None
-        if campaign_id in self._waiting:
-            self._waiting.remove(campaign_id)
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:

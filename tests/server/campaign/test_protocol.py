@@ -11,8 +11,8 @@ from autotune.calibration import Calibration, Observation
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import strategy_of
 from autotune.schemas import Accumulation, Trial, TrialState
-from server.runner.protocol import protocol_of
-from server.runner.results import Workload
+from server.campaign.protocol import protocol_of
+from server.campaign.results import Workload
 from server.store import Store
 from tests.server.asking import STRATEGY, created, with_trials
 

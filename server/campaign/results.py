@@ -1,4 +1,4 @@
-"""What a trial reported, turned into what the store keeps of it. Pure."""
+"""What a trial reported, turned into what the store keeps of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from evaluators.trial import SampledPower, TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from server.store.trials import FinishedTrial
+from server.campaign.trials import FinishedTrial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ import pytest
 from autotune.schemas import Budget, Trial, TrialState
 from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
-from server.runner.scheduling import (
-    MachineQueue,
+from server.campaign.scheduling import (
     is_late,
     next_confirmations,
     reason_to_end_search,
@@ -124,38 +123,6 @@ def test_a_deadline_passes(store: Store) -> None:
     assert is_late(campaign, now=NOW)
     assert not is_late(campaign, now=NOW - timedelta(seconds=1))
     assert not is_late(created(store), now=NOW)
-
-
-def test_one_campaign_has_the_machine_at_a_time() -> None:
-    queue = MachineQueue()
-    assert queue.enter(1)
-    assert not queue.enter(2)
-    assert queue.enter(1)
-
-
-def test_a_campaign_that_has_had_the_machine_queues_up_behind_the_others() -> None:
-    queue = MachineQueue()
-    assert queue.enter(1)
-    assert not queue.enter(2)
-    assert not queue.enter(3)
-    queue.leave(1)
-    assert not queue.enter(1)
-    assert not queue.enter(3)
-    assert queue.enter(2)
-    queue.leave(2)
-    assert queue.enter(3)
-    queue.leave(3)
-    assert queue.enter(1)
-
-
-def test_a_campaign_that_leaves_the_line_holds_nobody_up() -> None:
-    queue = MachineQueue()
-    assert queue.enter(1)
-    assert not queue.enter(2)
-    assert not queue.enter(3)
-    queue.leave(2)
-    queue.leave(1)
-    assert queue.enter(3)
 
 
 CRASHED, REFUSED, OK = TrialState.CRASHED, TrialState.REFUSED, TrialState.OK

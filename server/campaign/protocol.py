@@ -1,4 +1,4 @@
-"""What a trial of a campaign measures, and when it is given up. Pure."""
+"""What a trial of a campaign measures, and when it is given up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.schemas import AT_OWN_ACCUMULATION, Campaign, Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from server.runner.results import Workload
+from server.campaign.results import Workload
 
 UPPER_END = (1.0 + COVERAGE) / 2
 """Quantile at which the interval of COVERAGE ends."""

@@ -1,0 +1,87 @@
+"""Which layout of a campaign is best, and how its trials rose to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.recommendation import all_contenders, improvements
+from autotune.schemas import Campaign, FewNodes, StrategyShape, Trial
+from autotune.search import CampaignBelief
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestLayout:
+    """The recommended layout: the first trial of it, and its metrics.
+
+    Attributes:
+        objective: what the campaign optimises.
+        mfu: None if the machine's peak is unknown.
+        from_nodes: nodes that its metrics are projected from; None if it ran on its own.
+        from_layers: layers that they are projected from; None if it ran with all.
+    """
+
+    trial: int
+    strategy: StrategyShape
+    objective: float
+    mfu: float | None
+    from_nodes: int | None = None
+    from_layers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestSoFar:
+    """What the ended trials of a campaign come to.
+
+    Attributes:
+        layout: None until a trial succeeds, and for a scaling study: on more nodes all is faster.
+        improvements: number and objective of each full trial above all with lower numbers; the last
+            one is the fastest single trial.
+    """
+
+    layout: BestLayout | None = None
+    improvements: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def of(
+        cls, campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+    ) -> BestSoFar:
+        """Return what these trials, in the order of their numbers, come to.
+
+        Args:
+            belief: the campaign's; needed if trials stand for more nodes or layers.
+        """
+        full = [trial for trial in trials if trial.stands_for_nodes is None]
+        steps = tuple((trial.number, value) for trial, value in improvements(campaign, full))
+        if campaign.request.study is not None:
+            return cls(improvements=steps)
+        ranked = all_contenders(campaign, trials, belief=belief)
+        if not ranked:
+            return cls(improvements=steps)
+        first = ranked[0]
+        layout = BestLayout(
+            trial=first.trials[0].number,
+            strategy=first.shape,
+            objective=first.rate,
+            mfu=first.metrics.mfu,
+            from_nodes=first.projected_from_nodes,
+            from_layers=first.projected_from_layers,
+        )
+        return cls(layout=layout, improvements=steps)
+
+    def course(self, ended: int) -> list[float]:
+        """Return the best objective after each of so many trials, from the first success on."""
+        starts = [number for number, _ in self.improvements]
+        ends = [*starts[1:], max(ended, *starts) + 1] if starts else []
+        steps = zip(self.improvements, ends, strict=True)
+        return [value for (start, value), end in steps for _ in range(start, end)]
+
+
+def ended_trials(campaign: Campaign) -> int:
+    """Return how many trials have ended, by the campaign's counts."""
+    return campaign.trials + campaign.confirmations - campaign.pending
+
+
+def has_stand_ins(screening: FewNodes | None) -> bool:
+    """Return whether trials run on fewer nodes, or with fewer layers, than what they stand for."""
+    return screening is not None and (screening.nodes or screening.layers) is not None
