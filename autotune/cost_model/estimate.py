@@ -117,5 +117,8 @@ def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
 def _write(
     parts: Mapping[str, Array], into: dict[str, Array], rows: slice, n: int, *, scale: float = 1.0
 ) -> None:
+    if not into:
+        # All parts in one array: NumPy asks for huge pages only for large ones.
+        into.update(zip(parts, np.empty((len(parts), n)), strict=True))
     for name, values in parts.items():
-        np.multiply(values, scale, out=into.setdefault(name, np.empty(n))[rows])
+        np.multiply(values, scale, out=into[name][rows])
