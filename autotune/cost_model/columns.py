@@ -86,6 +86,8 @@ ABSENT: Mapping[str, float] = {
     **dict.fromkeys(NARROW, 0.0),
     "overlapped_all_to_all": 0.0,
     "cuda_graphs": 0.0,
+    "waits_for_counts": 1.0,
+    "uneven_routing": 1.0,
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
     "fused_norm": 1.0,
@@ -93,9 +95,11 @@ ABSENT: Mapping[str, float] = {
 }
 """Columns that no search space has but published measurements do, with their default values: no
 dropout, a compiled loss, matrix products in 8 and 4 bits, an all-to-all overlapped with
-computation, CUDA graphs, FlashAttention 1, softmax without a fused kernel, unfused norms, and
-checkpointing that stores every second product and the attention (torchtitan's "selective", option
-"op")."""
+computation, CUDA graphs, a dispatcher whose host waits for the counts of tokens (0: it does not),
+routing of unknown balance (0: forced, 2: natural), FlashAttention 1, softmax without a fused
+kernel, unfused norms, and checkpointing that stores every second product and the attention
+(torchtitan's "selective", option "op")."""
+
 
 REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)
 """Columns derived from a lattice's."""

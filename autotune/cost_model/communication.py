@@ -127,7 +127,7 @@ def all_to_all_time_s(strategies: Strategies) -> Array:
     once = np.maximum(inside, outside) + gathered + latency
     overlapped = np.where(strategies.flag("overlapped_all_to_all"), OVERLAPPED, 1.0)
     exposed = overlapped * parameters.exposed_all_to_all
-    return np.asarray(parameters.expert_load * exposed * 2.0 * once)
+    return np.asarray(strategies.expert_load * exposed * 2.0 * once)
 
 
 def pipeline_time_s(strategies: Strategies) -> Array:

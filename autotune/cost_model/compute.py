@@ -318,6 +318,23 @@ def host_time_s(strategies: Strategies) -> Array:
     return strategies.parameters.host_floor_s * passes * (1.0 + more)
 
 
+def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array:
+    """Return seconds for one layer and micro-batch that the GPU is idle because the host waits for
+    the counts of routed tokens: in a forward pass, original or repeated, neither runs ahead of the
+    other, and the shorter of their times adds to the longer.
+
+    An all-to-all dispatcher needs the counts for the sizes of what it sends and receives. DeepEP
+    counts before it sends, and its transfer hides the wait; HybridEP leaves the counts on the GPU.
+
+    Args:
+        busy, host: seconds of the GPU and the host for the layer's passes, of which one in three is
+            forward, or two in four.
+    """
+    forward = np.where(strategies.full_checkpointing, 1.0 / 2.0, 1.0 / 3.0)
+    waits = strategies.columns["waits_for_counts"] * strategies.expert_share
+    return waits * forward * np.minimum(busy, host)
+
+
 def optimizer_time_s(strategies: Strategies, copies: Copies) -> Array:
     """Return seconds of `(6 + 14/d) N` bytes of HBM traffic; d is 1 without ZeRO."""
     shards = np.where(strategies.zero_stage >= 1, copies.shards, 1.0)

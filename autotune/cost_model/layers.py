@@ -172,7 +172,7 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     columns, parameters, h = strategies.columns, strategies.parameters, strategies.hidden_size
     etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
     even = strategies.routed_tokens * etp
-    routed = even * parameters.expert_load
+    routed = even * strategies.expert_load
     experts = np.maximum(columns["num_experts"] / columns["expert_parallel"], 1.0)
     width = np.maximum(ffn / etp, 1.0)
     sizes = compute.mlp_layers(strategies, width)
@@ -198,7 +198,7 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     matrix = _where(has, shared.matrix, NOTHING)
     norm = _norm(strategies)
     elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
-    forward, backward = (time * parameters.expert_load for time in grouped)
+    forward, backward = (time * strategies.expert_load for time in grouped)
     products = (forward + around + cast, backward + 1.5 * around + cast)
     whole = matrix[0] + elementwise[0] - norm + products[0] + sent
     again = np.where(strategies.flag("recompute_moe_act"), activation, 0.0)

@@ -360,8 +360,7 @@ class Parameters:
         3.0,
         unit="ratio",
         spread=0.5,
-        reason="more of the host's work in a layer with experts: routing, permutation, dispatch, "
-        "and waiting for the counts of tokens",
+        reason="more of the host's work in a layer with experts: routing, permutation, dispatch",
     )
     expert_load: Constant = constant(
         1.1,

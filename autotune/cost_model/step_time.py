@@ -98,6 +98,8 @@ def layer_parts(strategies: Strategies) -> dict[str, Array]:
     if strategies.any_experts:
         host = host * (1.0 + strategies.parameters.expert_host * strategies.expert_share)
     longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
+    if strategies.any_experts:
+        longer = longer + compute.waiting_time_s(strategies, busy=busy, host=host)
     return parts | {"host": longer - busy}
 
 

@@ -216,6 +216,12 @@ class Strategies:
         return ~(self.gated | other)
 
     @cached_property
+    def expert_load(self) -> Constant:
+        """Tokens of the slowest rank's experts against an even share: nothing above it where
+        routing is balanced, twice as much where it is natural as where nothing is said."""
+        return 1.0 + self.columns["uneven_routing"] * (self.parameters.expert_load - 1.0)
+
+    @cached_property
     def rank_tokens(self) -> Array:
         """Tokens of a micro-batch on one rank, divided by sequence parallelism."""
         return self.tokens / self.sequence_shards

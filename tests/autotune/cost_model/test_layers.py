@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.cost_model import Parameters, communication
+from autotune.cost_model import Parameters, communication, compute
 from autotune.cost_model.layers import mean_block
 from autotune.cost_model.step_time import MicroBatch, layer_parts, time_parts
 from autotune.cost_model.strategies import Strategies, total
@@ -123,6 +123,29 @@ def test_an_overlapped_all_to_all_is_exposed_in_part() -> None:
         for flag in (0.0, 1.0)
     )
     assert float(overlapped[0]) == pytest.approx(communication.OVERLAPPED * float(plain[0]))
+
+
+def test_the_gpu_is_idle_while_the_host_waits_for_the_counts_of_tokens() -> None:
+    """In forward passes, one in three or two in four, the shorter of both times comes on top."""
+    one, whole = (ideal(QWEN, waits_for_counts=0.5, full_checkpointing=full) for full in (0.0, 1.0))
+    busy, host = np.array([12e-3, 2e-3]), np.array([6e-3, 8e-3])
+    waited = compute.waiting_time_s(one, busy=busy, host=host)
+    assert waited.tolist() == pytest.approx([1e-3, 2e-3 / 6])
+    waited = compute.waiting_time_s(whole, busy=busy, host=host)
+    assert waited.tolist() == pytest.approx([1.5e-3, 0.5e-3])
+    all_to_all, other = (
+        float(layer_parts(on_racks(8.0, 72, waits_for_counts=waits))["host"][0])
+        for waits in (1.0, 0.0)
+    )
+    assert all_to_all > other
+
+
+@pytest.mark.parametrize(("uneven", "load"), [(0.0, 1.0), (1.0, 1.1), (2.0, 1.2)])
+def test_balanced_routing_loads_all_experts_alike(uneven: float, load: float) -> None:
+    one = on_racks(32.0, 72, uneven_routing=uneven)
+    loaded = Strategies(one.columns, one.machine, replace(one.parameters, expert_load=1.1))
+    alone = communication.all_to_all_time_s(one)[0]
+    assert communication.all_to_all_time_s(loaded)[0] == pytest.approx(load * alone)
 
 
 def test_gradients_of_experts_are_reduced_over_their_own_copies() -> None:

@@ -132,10 +132,18 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
         **(MAMBA if hybrid else dict.fromkeys(MAMBA, 0.0)),
         "overlapped_all_to_all": row.number("moe_a2a_overlap") or 0.0,
         "cuda_graphs": captured(row),
+        "waits_for_counts": WAITS.get(row["dispatcher"], 0.0),
+        "uneven_routing": ROUTING.get(row["routing"].split("-")[0], 1.0),
         "expert_parallel": row.number("expert_parallel") or 1.0,
         "expert_tensor_parallel": row.number("expert_tensor_parallel") or 1.0,
     }
 
+
+WAITS = {"alltoall": 1.0, "": 0.5}
+"""Dispatchers whose host waits for the counts of tokens, and half of it where a row names none."""
+
+ROUTING = {"force": 0.0, "natural": 2.0}
+"""Of what experts of an unknown routing are loaded unevenly, by the first word of a row's."""
 
 PARTLY = 0.5
 

@@ -160,6 +160,7 @@ def cells(model: Transformer, lattice: Lattice, number: int) -> Cells:
         "status": "ok",
         "num_gpus": int(lattice.world_size[number]),
         "gpus_per_node": MACHINE.gpus_per_node,
+        "dispatcher": "alltoall",
         "data_parallel": int(lattice.data_parallel[number]),
         "global_batch_size": int(lattice.global_batch_size[number]),
         **{name: int(value) if isinstance(value, bool) else value for name, value in text.items()},

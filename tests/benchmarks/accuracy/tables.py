@@ -75,7 +75,7 @@ HOW_TRAINED = (
     "nvlink_domain",
     "moe_a2a_overlap",
 )
-WORDS_OF_2026 = ("recompute_modules", "routing", "cuda_graph", "config_id", "release")
+WORDS_OF_2026 = ("recompute_modules", "routing", "cuda_graph", "dispatcher", "config_id", "release")
 
 OPTIONAL = (*OF_EXPERTS, *OF_LAYERS, *HOW_TRAINED, *WORDS_OF_2026)
 """Columns that are read where a table has them: of models of 2025 and 2026, and of how they are

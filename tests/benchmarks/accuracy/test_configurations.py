@@ -176,3 +176,20 @@ def test_what_the_name_of_a_kernel_says(tmp_path: Path) -> None:
     assert list(made["fused_norm"]) == [0, 0, 0, 1]
     without = columns(tmp_path, *rows[:3])
     assert list(without["fused_norm"]) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("said", "column", "value"),
+    [
+        ({"dispatcher": "alltoall"}, "waits_for_counts", 1.0),
+        ({"dispatcher": ""}, "waits_for_counts", 0.5),
+        ({"dispatcher": "hybridep"}, "waits_for_counts", 0.0),
+        ({"routing": "force-balanced, dropless"}, "uneven_routing", 0.0),
+        ({"routing": "not stated"}, "uneven_routing", 1.0),
+        ({"routing": "natural"}, "uneven_routing", 2.0),
+    ],
+)
+def test_how_tokens_are_sent_to_experts(
+    tmp_path: Path, said: dict[str, str], column: str, value: float
+) -> None:
+    assert one(tmp_path, **said)[column] == value

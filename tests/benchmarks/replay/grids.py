@@ -120,7 +120,7 @@ def first_regret(grid: Sequence[PublishedRow]) -> float | None:
     rates: dict[tuple[object, ...], float] = {}
     first: dict[tuple[object, ...], PublishedRow] = {}
     for row in known:
-        layout = row.without(*RATES, "status", "notes")
+        layout = row.without(*RATES, "status", "notes", "dispatcher")
         rate = row.figures[name] if row["status"] == "ok" else 0.0
         rates[layout] = max(rates.get(layout, 0.0), rate)
         first.setdefault(layout, row)
