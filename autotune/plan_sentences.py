@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.resolution import strategy_of
+from autotune.expert_network import experts_across_network
+from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCost, CampaignGain, CampaignPlan
 from autotune.wording import token_count
 
@@ -25,6 +26,8 @@ def plan_sentence(plan: CampaignPlan) -> str:
         remedy = [f" {_capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
         return "".join([f"{obstacle}.", *remedy])
     best = plan.best[0]
+    strategy = strategy_of(best.strategy)
+    across = experts_across_network(strategy, transformer_of(plan.model), machine_of(plan.machine))
     more = ""
     if plan.over_baseline is not None and plan.baseline is not None:
         if plan.baseline.fit_probability < EVEN:
@@ -37,9 +40,10 @@ def plan_sentence(plan: CampaignPlan) -> str:
         [
             f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
             f"likely to fit, in {_counted(plan.layouts, 'layout', 'layouts', verb=False)}.",
-            f"{strategy_of(best.strategy).short()} is predicted best, with "
+            f"{strategy.short()} is predicted best, with "
             f"{_rounded(best.tokens_per_s)} tokens/s ({_rounded(best.tokens_per_s_low)} to "
             f"{_rounded(best.tokens_per_s_high)}){more}.",
+            *([f"Its {across}."] if across else []),
             *([campaign_sentence(plan.cost, plan.gain)] if plan.cost and plan.gain else []),
         ]
     )

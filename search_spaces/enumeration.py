@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from search_spaces.dimensions import DIMENSIONS, DIVIDING, OF_EXPERTS, Scalar
 from search_spaces.lattice import Lattice, Mask, settings_column
-from search_spaces.rules import Severity
+from search_spaces.program import ProgramCapabilities
+from search_spaces.rule import Severity
 from search_spaces.transformer import Transformer
 
-CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes")
-"""The dimensions that decide how GPUs are divided."""
+CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes", "sequence_parallel")
+"""The dimensions that decide how GPUs are divided, and what may go with tensor parallelism
+alone."""
 
 Judge: TypeAlias = Callable[[Lattice, Severity], Mapping[str, Mask]]
 """From strategies and a severity to rule -> mask, true where it refuses (or warns)."""
@@ -77,15 +79,19 @@ class Grid:
     def raw(self) -> int:
         return math.prod(self.shape)
 
-    def points(self, transformer: Transformer) -> int:
+    def points(self, transformer: Transformer, program: ProgramCapabilities) -> int:
         """Return how many points have to be kept in memory: all, but of a model with experts only
-        those whose GPUs can be divided."""
+        those whose GPUs can be divided, and whose sequence parallelism goes with the rest."""
         if transformer.experts is None:
             return self.raw
         lattice = self.open(CUTTING)
         groups, experts = lattice.groups, transformer.experts.num_experts
         left_over = (groups.left_over != 0) | (groups.experts_left_over != 0)
+        cut, sequence = lattice["tensor_parallel"] > 1, lattice["sequence_parallel"]
         legal = ~left_over & ~self.left_out(lattice) & (experts % lattice["expert_parallel"] == 0)
+        legal = legal & (cut | ~sequence)
+        if program.ties_sequence_parallel(transformer):
+            legal = legal & (sequence | ~cut)
         return _count(legal) * (self.raw // math.prod(lattice.shape))
 
     def open(self, names: Collection[str] | None = None) -> Lattice:

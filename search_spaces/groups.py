@@ -49,7 +49,12 @@ class ParallelGroups:
     @cached_property
     def expert_model_parallel(self) -> Whole:
         """GPUs that hold all experts once."""
-        return self.expert_tensor_parallel * self.expert_parallel * self.pipeline_parallel
+        return self.expert_span * self.pipeline_parallel
+
+    @cached_property
+    def expert_span(self) -> Whole:
+        """GPUs, side by side, among which tokens are sent to their experts."""
+        return self.expert_tensor_parallel * self.expert_parallel
 
     @cached_property
     def _replicas(self) -> tuple[Whole, Whole]:

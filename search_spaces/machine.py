@@ -53,6 +53,12 @@ class Machine:
         """GPUs that share the fast links: those of the fast domain, or of a node."""
         return self.fast_domain or self.gpus_per_node
 
+    @property
+    def domain_words(self) -> str:
+        """The groups of GPUs that share the fast links, as sentences have them."""
+        kind = "racks" if self.fast_gpus > self.gpus_per_node else "nodes"
+        return f"{kind} of {self.fast_gpus} GPUs"
+
     def narrow_gain(self, precision: str) -> float:
         """Return how many times the 16-bit peak products in a format of NARROW_PEAKS reach."""
         told = self.peaks_tflops.get(precision)

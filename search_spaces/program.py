@@ -229,6 +229,8 @@ class ProgramCapabilities:
             (`Dimension.special`); automatic values have no others of them.
         repeats_query_groups: whether tensor_parallel may be a multiple of the query groups, each of
             which several GPUs hold then, as in Megatron Core.
+        experts_need_sequence_parallel: whether it trains experts with tensor parallelism only where
+            sequence parallelism is on, too, as Megatron Core.
         deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
             not, it names its own in `refusals`.
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
@@ -246,6 +248,7 @@ class ProgramCapabilities:
     uneven_stages: bool = True
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     repeats_query_groups: bool = True
+    experts_need_sequence_parallel: bool = False
     deepspeed: bool = True
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
@@ -269,6 +272,11 @@ class ProgramCapabilities:
         what a trainer does that does not say how else."""
         name = "expert_tensor_parallel"
         return not self.varies(name) and dict(self.fixed).get(name) is None
+
+    def ties_sequence_parallel(self, transformer: Transformer) -> bool:
+        """Return whether sequence_parallel has to be on for this model wherever tensor_parallel is
+        above 1."""
+        return self.experts_need_sequence_parallel and transformer.experts is not None
 
     def varies(self, dimension: str) -> bool:
         """Return whether it can have several values of a dimension."""

@@ -1,7 +1,4 @@
-"""Legality: each rule is a named predicate over a lattice, with a sentence for one strategy.
-
-A rule of severity "refuse" makes a strategy illegal; one of severity "warn" only warns.
-"""
+"""Legality: which strategies a rule refuses or warns of, and the rules that refuse."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,10 +16,10 @@ from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.precision import NARROW, offers
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
+from search_spaces.rule import Rule, RuleContext, Severity
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS, Experts, Mamba, Transformer
-
-Severity = Literal["refuse", "warn"]
+from search_spaces.warning_rules import WARNING, uneven_stages
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
 BLOCKS_OF_32 = ("mxfp8", "nvfp4")
@@ -40,33 +37,6 @@ class Finding:
     rule: str
     reason: str
     severity: Severity
-
-
-@dataclass(frozen=True)
-class RuleContext:
-    """Inputs of the rules besides the strategies."""
-
-    transformer: Transformer
-    machine: Machine
-    batch: GlobalBatch
-    program: ProgramCapabilities
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A named predicate.
-
-    Attributes:
-        demand: what it demands of any strategy, as a sentence.
-        broken: mask of shape (n,), true where a lattice's strategy breaks it.
-        reason: why one strategy breaks it, as a sentence with the numbers in it.
-    """
-
-    name: str
-    demand: str
-    broken: Callable[[Lattice, RuleContext], Any]
-    reason: Callable[[Strategy, RuleContext], str]
-    severity: Severity = "refuse"
 
 
 def _rule_of(
@@ -136,12 +106,6 @@ def rule_masks(
     }
 
 
-def _uneven_stages(lattice: Lattice, transformer: Transformer) -> Mask:
-    """Return where some pipeline stage has more layers than another, and none is empty."""
-    layers, stages = transformer.num_layers, lattice["pipeline_parallel"]
-    return np.asarray((layers % stages != 0) & (stages <= layers))
-
-
 def _parts_of_sequence(value: Callable[[str], Any]) -> Any:
     """Return into how many equal parts context parallelism cuts a sequence."""
     over_tensor = np.where(value("sequence_parallel"), value("tensor_parallel"), 1)
@@ -187,7 +151,7 @@ def _product(strategy: Strategy) -> str:
     )
 
 
-_ALL = (
+_REFUSING = (
     Rule(
         name="machine_nodes",
         demand="num_nodes is at most what the machine has",
@@ -218,7 +182,7 @@ _ALL = (
         name="layers_by_pipeline",
         demand="pipeline_parallel divides the layers, if the program needs even stages",
         broken=lambda lattice, to: (
-            _uneven_stages(lattice, to.transformer) & (not to.program.uneven_stages)
+            uneven_stages(lattice, to.transformer) & (not to.program.uneven_stages)
         ),
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
@@ -475,6 +439,21 @@ _ALL = (
         ),
     ),
     Rule(
+        name="experts_by_sequence_parallel",
+        demand=(
+            "tensor_parallel above 1 goes with sequence_parallel, in a model with experts whose "
+            "program needs it"
+        ),
+        broken=lambda lattice, to: (
+            to.program.ties_sequence_parallel(to.transformer)
+            and (lattice["tensor_parallel"] > 1) & ~lattice["sequence_parallel"]
+        ),
+        reason=lambda s, to: (
+            f"{to.program.name} trains experts with tensor_parallel {s.tensor_parallel} only where "
+            "sequence_parallel is on"
+        ),
+    ),
+    Rule(
         name="precision",
         demand="the GPU computes in the precision",
         broken=lambda lattice, to: np.isin(
@@ -539,61 +518,6 @@ _ALL = (
             if refusal.refuses(s, to.transformer, to.machine)
         ),
     ),
-    Rule(
-        name="tensor_within_node",
-        demand="tensor-parallel groups stay within a node",
-        severity="warn",
-        # Ranks of one group lie side by side: a degree that does not divide the node straddles two.
-        broken=lambda lattice, to: to.machine.gpus_per_node % lattice["tensor_parallel"] != 0,
-        reason=lambda s, to: (
-            f"tensor_parallel {s.tensor_parallel} spans nodes of {to.machine.gpus_per_node} GPUs: "
-            "its all-reduces cross the network, which the Frontier study found slow"
-        ),
-    ),
-    Rule(
-        name="even_stages",
-        demand="pipeline_parallel divides the layers, so that no stage waits for a fuller one",
-        severity="warn",
-        broken=lambda lattice, to: _uneven_stages(lattice, to.transformer),
-        reason=lambda s, to: (
-            f"{to.transformer.num_layers} layers in {s.pipeline_parallel} stages are uneven: the "
-            f"fullest has {-(-to.transformer.num_layers // s.pipeline_parallel)}, and the others "
-            "wait for it; not every program can do it"
-        ),
-    ),
-    Rule(
-        name="accumulation_fills_pipeline",
-        demand="gradient_accumulation_steps is at least pipeline_parallel",
-        severity="warn",
-        broken=lambda lattice, _: (
-            lattice["gradient_accumulation_steps"] < lattice["pipeline_parallel"]
-        ),
-        reason=lambda s, _: (
-            f"gradient_accumulation_steps {s.gradient_accumulation_steps} is less than "
-            f"pipeline_parallel {s.pipeline_parallel}: stages idle for most of an iteration"
-        ),
-    ),
-    Rule(
-        name="vocabulary_by_tensor",
-        demand="tensor_parallel divides the vocabulary",
-        severity="warn",
-        broken=lambda lattice, to: to.transformer.vocab_size % lattice["tensor_parallel"] != 0,
-        reason=lambda s, to: (
-            f"a vocabulary of {to.transformer.vocab_size} is not divisible by tensor_parallel "
-            f"{s.tensor_parallel}: it has to be padded"
-        ),
-    ),
-    Rule(
-        name="fp16_without_zero",
-        demand="fp16 goes with ZeRO stage 1 or more, in DeepSpeed",
-        severity="warn",
-        broken=lambda lattice, to: (
-            (lattice["precision"] == "fp16") & (lattice["zero_stage"] == 0) & to.program.deepspeed
-        ),
-        reason=lambda *_: (
-            "fp16 with zero_stage 0 gave a wrong loss in DeepSpeed 0.19.8: compare it before use"
-        ),
-    ),
 )
 
-RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in (*_REFUSING, *WARNING)}

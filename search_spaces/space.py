@@ -25,7 +25,8 @@ from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
-from search_spaces.rules import Severity, rule_masks
+from search_spaces.rule import Severity
+from search_spaces.rules import rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -126,17 +127,21 @@ class SearchSpace:
             raise InvalidInputs(problems)
         as_usual = choices.get("expert_tensor_parallel", AUTO) == AUTO
         grid = partial(Grid, gpus_per_node=machine.gpus_per_node, experts_as_usual=as_usual)
-        if transformer.experts and as_usual and program.splits_experts_as_layers:
-            values["expert_tensor_parallel"] = values["tensor_parallel"]
+        following = _following_tensor_parallel(values, choices, program, transformer)
+        values |= following
         wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
         dimensions = _widened(
             values | own,
-            {name: wider[name] for name in wider if _may_widen(name, choices, program)},
+            {
+                name: wider[name]
+                for name in wider
+                if _may_widen(name, {**choices, **following}, program)
+            },
             machine,
             batch,
-            lambda dimensions: grid(dimensions=dimensions).points(transformer),
+            lambda dimensions: grid(dimensions=dimensions).points(transformer, program),
         )
-        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer))
+        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer, program))
         return cls(
             transformer=transformer,
             machine=machine,
@@ -290,14 +295,28 @@ def _own_values(
             problems.append(problem)
 
 
+def _following_tensor_parallel(
+    values: Mapping[str, tuple[Scalar, ...]],
+    choices: Mapping[str, DimensionChoice],
+    program: ProgramCapabilities,
+    transformer: Transformer,
+) -> dict[str, tuple[Scalar, ...]]:
+    """Return the dimensions that nobody chose and whose values follow from tensor_parallel's."""
+    degrees = values["tensor_parallel"]
+    following: dict[str, tuple[Scalar, ...]] = {}
+    if transformer.experts and program.splits_experts_as_layers:
+        following["expert_tensor_parallel"] = degrees
+    if program.ties_sequence_parallel(transformer):
+        following["sequence_parallel"] = tuple(sorted({int(degree) > 1 for degree in degrees}))
+    return {name: each for name, each in following.items() if choices.get(name, AUTO) == AUTO}
+
+
 def _may_widen(
     dimension: str, choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
 ) -> bool:
     """Return whether a dimension that trades time for memory is searched unasked: where the layouts
     are automatic, or the program searches it, and nothing names it."""
     if dimension in choices or dimension in dict(program.fixed):
-        return False
-    if dimension == "expert_tensor_parallel" and program.splits_experts_as_layers:
         return False
     named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
     return dimension in program.searched or not named_layouts
@@ -312,14 +331,26 @@ def _widened(
 ) -> dict[str, tuple[Scalar, ...]]:
     """Return all dimensions, as many of them with their `wider` values as there is room for, and
     the accumulation that follows where it is missing."""
-    rest = list(wider)
+    rest = list(_given_up(wider))
     while True:
-        whole = {**values, **{name: wider[name] for name in rest}}
+        whole = {**values, **dict(reversed(rest))}
         if ACCUMULATION not in whole:
             whole[ACCUMULATION] = automatic_accumulations(whole, machine, batch)
         if not rest or points(whole) <= MOST_AUTOMATIC_POINTS:
             return {name: whole[name] for name in dict.fromkeys((*DIMENSIONS, *whole))}
         del rest[0]
+
+
+def _given_up(
+    wider: Mapping[str, tuple[Scalar, ...]],
+) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    """Yield the dimensions with their wider values in the order in which they are given up, values
+    that only some programs have before the others of their dimension."""
+    for name, values in wider.items():
+        usual = tuple(value for value in values if value not in BY_NAME[name].special)
+        if usual != values:
+            yield name, values
+        yield name, usual
 
 
 def _faults(

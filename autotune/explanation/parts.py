@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.dimension_words import percent
+from autotune.expert_network import experts_across_network
 from autotune.resolution import strategy_of
 from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work
@@ -137,7 +138,8 @@ class StrategyParts:
         memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
         fit_probability: probability that it fits; 1 if a peak was measured.
         bubble_note: assumption about the bubble; empty if there is none.
-        sentence: the largest parts of a step in words.
+        sentence: the largest parts of a step in words, and whether tokens cross the network to
+            their experts.
     """
 
     role: Role
@@ -243,6 +245,7 @@ def parts_of(
         shown = time_by_part(by_part)
         times = {name: seconds / predicted * part for name, part in shown.items()}
         scale = gib / float(forecast.memory_gib[row])
+        across = experts_across_network(each.strategy, transformer, machine)
         ran = each.peak_memory_gib is not None and each.memory_origin == "measured"
         told.append(
             StrategyParts(
@@ -267,7 +270,8 @@ def parts_of(
                 gpu_memory_gib=machine.memory_gib,
                 fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
                 bubble_note=note,
-                sentence=_sentence(times, seconds, time_words(note)),
+                sentence=_sentence(times, seconds, time_words(note))
+                + ("" if across is None else f"; its {across}"),
             )
         )
     return told

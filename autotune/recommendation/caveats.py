@@ -9,10 +9,11 @@ from typing import Any
 
 from autotune.cost_model.parameters import Parameters
 from autotune.dimension_words import any_value_words
+from autotune.expert_network import experts_across_network
 from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
-from autotune.resolution import machine_of
+from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.trained_model import another_model
 from search_spaces.dimensions import ACCUMULATION, TABLE
@@ -55,6 +56,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
         *_crashed_kinds(trials),
         _another_model(trials),
         _balanced_routing(best),
+        _experts_across_network(campaign, best),
         _close_race(campaign, ranked),
         _global_batch(ranked),
     ]
@@ -210,6 +212,12 @@ def _balanced_routing(best: Contender) -> str | None:
         "takes longer, about 20 % in a published comparison, and the GPUs with the most tokens may "
         "need more memory."
     )
+
+
+def _experts_across_network(campaign: Campaign, best: Contender) -> str | None:
+    model, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    across = experts_across_network(best.strategy, model, machine)
+    return None if across is None else f"The best strategy's {across}."
 
 
 def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:

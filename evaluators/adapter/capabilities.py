@@ -54,6 +54,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         name=adapter.name,
         # Vendor-tuned trainers are built on Megatron Core.
         repeats_query_groups=adapter.tuning == "vendor",
+        experts_need_sequence_parallel=adapter.tuning == "vendor",
         deepspeed=False,
         fixed=fixed,
         refusals=tuple(

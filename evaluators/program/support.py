@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from autotune.schemas import EvaluatorName
 from evaluators.adapter.capabilities import capabilities_of_adapter
@@ -19,6 +20,10 @@ from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
 from search_spaces.transformer import Transformer
+
+SIMULATED = replace(ANY_PROGRAM, experts_need_sequence_parallel=True)
+"""What the simulator is asked for: whatever some program can run, but for experts what Megatron
+can, so that Megatron-LM, Megatron-Bridge and NeMo run what it recommends."""
 
 OTHER_SPACE = "a space without such strategies, or the simulated evaluator"
 
@@ -48,7 +53,7 @@ def capabilities_of(
         profile: of the cluster, or of whatever runs an adapter's trainer.
     """
     if evaluator == "simulated":
-        return ANY_PROGRAM
+        return SIMULATED
     if profile is not None and profile.adapter is not None:
         return capabilities_of_adapter(profile.adapter)
     if profile is None or profile.program == "trainer":

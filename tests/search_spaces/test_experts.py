@@ -12,6 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import DIMENSIONS, OF_EXPERTS
 from search_spaces.groups import ParallelGroups
+from search_spaces.machine import Machine
 from search_spaces.program import (
     ANY_PROGRAM,
     OwnDimension,
@@ -22,10 +23,11 @@ from search_spaces.program import (
 from search_spaces.rules import findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts, Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Experts, Transformer
 from tests.search_spaces.scene import FRONTIER, GPT_175B, strategy
 
 H100 = load_machine("dgx-h100")
+RACKS = load_machine("gb200-nvl72")
 EXPERTS = Experts(num_experts=48, top_k=8, ffn_hidden_size=768)
 MOE = replace(load_model("llama-3-8b"), name="a mixture", experts=EXPERTS)
 WITHOUT_EP = ProgramCapabilities(
@@ -33,6 +35,8 @@ WITHOUT_EP = ProgramCapabilities(
     refusals=lacking("a trainer", set(DIMENSIONS) - {"expert_parallel"}),
     trains=("experts",),
 )
+
+OF_MEGATRON_CORE = replace(ANY_PROGRAM, name="Megatron", experts_need_sequence_parallel=True)
 
 
 HYBRID = load_model("nemotron-h-8b")
@@ -98,6 +102,14 @@ def test_experts_divide_the_replicas_and_not_the_world() -> None:
             "expert_tensor_parallel is 1",
         ),
         ({"expert_tensor_parallel": 2}, WITHOUT_EP, None, ""),
+        (
+            {},
+            OF_MEGATRON_CORE,
+            "experts_by_sequence_parallel",
+            "Megatron trains experts with tensor_parallel 2 only where sequence_parallel is on",
+        ),
+        ({"sequence_parallel": True}, OF_MEGATRON_CORE, None, ""),
+        ({"tensor_parallel": 1}, OF_MEGATRON_CORE, None, ""),
         (
             {"expert_parallel": 2, "expert_tensor_parallel": 2},
             WITHOUT_EP,
@@ -219,6 +231,50 @@ def test_a_grid_is_judged_as_each_of_its_points() -> None:
         name: count for name, mask in warned.items() if (count := int(np.count_nonzero(mask)))
     }
     assert sum(space.refused_by_program().values()) >= found.removed["program"] > 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "changes", "words"),
+    [
+        (H100, 2, {"expert_parallel": 8}, None),
+        (
+            H100,
+            2,
+            {"expert_parallel": 8, "expert_tensor_parallel": 2},
+            "expert_parallel 8 spreads the experts over 16 GPUs, across nodes of 8 GPUs",
+        ),
+        (RACKS, 16, {"expert_parallel": 64}, None),
+        (RACKS, 24, {"expert_parallel": 96}, "over 96 GPUs, across racks of 72 GPUs"),
+    ],
+)
+def test_experts_beyond_the_fast_links_are_warned_of(
+    machine: Machine, nodes: int, changes: dict[str, int], words: str | None
+) -> None:
+    one = layout(**{"num_nodes": nodes, **changes})
+    model = replace(MOE, experts=Experts(num_experts=192, top_k=8, ffn_hidden_size=768))
+    reasons = [f.reason for f in findings(one, model, machine) if f.rule == "experts_within_node"]
+    assert len(reasons) == (0 if words is None else 1)
+    assert (words or "") in "".join(reasons)
+    dense = replace(MOE, experts=None)
+    assert "experts_within_node" not in [f.rule for f in findings(one, dense, machine)]
+
+
+def test_a_large_space_gives_up_neither_tensor_parallelism_nor_layers_that_are_not_recomputed() -> (
+    None
+):
+    """Sequence parallelism follows tensor parallelism where the program ties them, so that it takes
+    no room; parts of layers are given up before `none`."""
+    deepseek = load_model("deepseek-v3")
+    sets = (("activation_checkpointing", RECOMPUTED_SETS),)
+    program = replace(OF_MEGATRON_CORE, special=sets, deepspeed=False)
+    batch = GlobalBatch.of(1024)
+    space = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=batch, program=program)
+    lattice = space.lattice()
+    assert set(lattice["tensor_parallel"].tolist()) == {1, 2, 4, 8}
+    assert np.array_equal(lattice["sequence_parallel"], lattice["tensor_parallel"] > 1)
+    recomputed = set(lattice["activation_checkpointing"].tolist())
+    assert {"none", "full"} <= recomputed
+    assert not recomputed & set(RECOMPUTED_SETS)
 
 
 def test_automatic_splits_of_experts_are_none_or_those_of_the_layers() -> None:

@@ -182,6 +182,9 @@ def test_a_group_that_straddles_nodes_is_a_warning() -> None:
     summit = load_machine("summit")
     straddling = {"tensor_parallel": 4, "pipeline_parallel": 1, "precision": "fp16"}
     assert "tensor_within_node" in found(straddling, machine=summit)
+    racks = load_machine("gb200-nvl72")  # nodes of 4 GPUs, racks of 72
+    within = {"tensor_parallel": 8, "pipeline_parallel": 1}
+    assert "tensor_within_node" not in found(within, machine=racks)
 
 
 def test_refusals_come_before_warnings() -> None:

@@ -18,12 +18,12 @@ from autotune.explanation import (
     parts_of,
 )
 from autotune.schemas import TrialState
-from search_spaces.catalog import load_machine
+from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.autotune.calibration.examples import GENERAL, SPACE, trials
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
-from tests.autotune.recommendation.examples import A, B, C, D, answer, trial
+from tests.autotune.recommendation.examples import A, B, C, D, answer, strategy, trial
 
 BEST = SETTINGS[1][0].strategy
 FRONTIER_KNOWN = general_knowledge(FRONTIER)
@@ -53,6 +53,16 @@ def test_every_part_of_the_cost_model_is_shown_once() -> None:
     assert [name for name in MEMORY_WORDS if name not in of_experts] == list(
         predicted.memory_parts_gib
     )
+
+
+def test_experts_whose_tokens_cross_the_network_are_told() -> None:
+    machine, mixture = load_machine("dgx-h100"), load_model("qwen3-30b-a3b")
+    near = strategy(tp=1, pp=1, expert_parallel=8)
+    far = replace(near, expert_parallel=16)
+    within, across = parts_of([of(near), of(far)], general_knowledge(machine), mixture)
+    assert "experts" in within.sentence
+    assert "network" not in within.sentence
+    assert "; its expert_parallel 16 spreads the experts over 16 GPUs, across" in across.sentence
 
 
 def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:

@@ -70,6 +70,28 @@ def test_a_plan_counts_as_a_sweep_and_ranks_one_strategy_of_each_layout() -> Non
     assert best == sorted(best, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("machine", "nodes", "across"), [("dgx-h100", 2, True), ("gb200-nvl72", 4, False)]
+)
+def test_experts_whose_tokens_cross_the_network_are_told(
+    machine: str, nodes: int, across: bool
+) -> None:
+    spread = SpaceSpec(
+        tensor_parallel=1,
+        pipeline_parallel=1,
+        micro_batch_size=1,
+        gradient_accumulation_steps=8,
+        zero_stage=1,
+        num_nodes=nodes,
+        expert_parallel=16,
+    )
+    request = asked(model="qwen3-30b-a3b", machine=machine, nodes=nodes, space=spread)
+    sentence = planned(request).sentence
+    words = "Its expert_parallel 16 spreads the experts over 16 GPUs, across nodes of 8 GPUs"
+    assert (words in sentence) is across
+    assert ("network" in sentence) is across
+
+
 def test_parts_add_up_and_intervals_hold_what_they_are_of() -> None:
     answer = planned(asked())
     assert answer.baseline is not None

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.resolution import machine_shape
+from autotune.resolution import machine_shape, model_shape
 from autotune.schemas import CampaignState, Routing, Trial, TrialState
-from search_spaces.catalog import load_machine
+from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
@@ -120,6 +120,24 @@ def test_routing_that_was_forced_to_be_balanced_is_told() -> None:
 
     assert told("learned") == []
     assert len(told("balanced")) == 1
+
+
+def test_experts_whose_tokens_cross_the_network_are_told() -> None:
+    mixture = model_shape(load_model("qwen3-30b-a3b"))
+
+    def told(expert_parallel: int) -> list[str]:
+        best = strategy(tp=1, pp=1, expert_parallel=expert_parallel)
+        return [
+            s
+            for s in answer([trial(1, best, seconds=1.0)], model=mixture).caveats
+            if "network" in s
+        ]
+
+    assert told(8) == []
+    assert told(16) == [
+        "The best strategy's expert_parallel 16 spreads the experts over 16 GPUs, across nodes of "
+        "8 GPUs: tokens cross the network to their experts and back in every layer."
+    ]
 
 
 def test_a_trainer_that_counts_another_model_is_told() -> None:

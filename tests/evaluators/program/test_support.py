@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of, program_of, unsupported
 from search_spaces.catalog import load_machine, load_model
+from search_spaces.choices import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM
@@ -112,8 +114,23 @@ def test_what_a_checkout_cannot_train_is_refused_or_left_out(tmp_path: Path) -> 
         program_of(profile).files(request(tmp_path, wide, ranks=4), tmp_path / "t" / "attempt-1")
 
 
+@pytest.mark.parametrize("choices", [{}, {"tensor_parallel": [1, 4], "expert_parallel": 8}])
+def test_what_is_simulated_of_experts_runs_on_megatron(choices: dict[str, DimensionChoice]) -> None:
+    model, machine = load_model("qwen3-30b-a3b"), load_machine("dgx-h100")
+    megatron = capabilities_of_adapter(load_adapter("megatron-lm"))
+    simulated = capabilities_of("simulated")
+    space = SearchSpace.build(model, machine, nodes=2, choices=choices, program=simulated)
+    layouts = list(space.lattice().distinct(("tensor_parallel", "sequence_parallel")))
+    assert [(s.tensor_parallel, s.sequence_parallel) for s in layouts if s.tensor_parallel > 1]
+    for layout in layouts:
+        one = replace(layout, pipeline_parallel=1, activation_checkpointing="full")
+        broken = findings(one, model, machine, program=megatron)
+        assert "sequence_parallel" not in " ".join(f.reason for f in broken), one.short()
+
+
 def test_the_capabilities_of_each_program(tmp_path: Path) -> None:
-    assert capabilities_of("simulated") == ANY_PROGRAM
+    simulated = capabilities_of("simulated")
+    assert replace(simulated, experts_need_sequence_parallel=False) == ANY_PROGRAM
     for trainer in (capabilities_of("local"), capabilities_of("slurm", TRAINER)):
         assert trainer.uneven_stages
         assert not trainer.varies("sequence_parallel")

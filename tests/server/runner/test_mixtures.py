@@ -46,7 +46,7 @@ def test_a_configuration_becomes_arguments(
         "pool_nodes": nodes,
         "fresh": True,
         "space": {
-            "tensor_parallel": 1,
+            "tensor_parallel": 2,  # with it experts need sequence parallelism in Megatron
             "num_nodes": nodes,
             "micro_batch_size": [1, 2],
             "zero_stage": 1,
