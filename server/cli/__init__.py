@@ -1,4 +1,4 @@
-"""The command `autotune`: one module for each noun."""
+"""The command `autotune`, with one module per noun."""
 
 from server.cli.application import main
 

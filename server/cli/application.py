@@ -1,4 +1,4 @@
-"""All commands, gathered."""
+"""The application with all commands."""
 
 from __future__ import annotations
 
@@ -233,11 +233,11 @@ COMMANDS: dict[str, dict[str, CommandPlace]] = {
         ),
     },
 }
-"""The commands by the panel of --help that they stand in: each is imported when it is run."""
+"""The commands by panel of --help; each is imported when it runs."""
 
 
 class AllCommands(Commands):
-    """The command `autotune` with all of its commands."""
+    """The command `autotune` with all of its subcommands."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -262,7 +262,7 @@ def _root(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Stand before every command."""
+    """The callback before every command."""
 
 
 app = typer.Typer(

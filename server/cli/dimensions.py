@@ -1,4 +1,4 @@
-"""The dimensions of a strategy as options, each declared once: one value of each, or several."""
+"""The dimensions of a strategy as options, each declared once: a single value, or several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from search_spaces.machine import Machine
 
 ONE_OF_EACH: Mapping[str, int] = {d.name: 1 for d in TABLE if d.default is None}
-"""What a strategy has in a dimension that nothing is said of, where it has no default."""
+"""Values of dimensions that have no default, if none is given."""
 
 
 DimensionTexts: Any = make_dataclass(
@@ -39,7 +39,7 @@ DimensionTexts: Any = make_dataclass(
 
 @dataclass(frozen=True, kw_only=True)
 class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
-    """A text for each dimension of the table, as it was typed."""
+    """The text of each dimension's option."""
 
     settings: Annotated[
         list[str] | None,
@@ -52,7 +52,7 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
 
     @property
     def settings_said(self) -> dict[str, str] | None:
-        """The texts of a trainer's own dimensions, by name; raises InvalidInput."""
+        """Return the texts of trainer-defined dimensions, by name; raises InvalidInput."""
         if not self.settings:
             return None
         said: dict[str, str] = {}
@@ -67,7 +67,7 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyOptions(DimensionOptions):
-    """One value of each dimension."""
+    """One value for each dimension."""
 
     PANEL: ClassVar[str] = "The strategy: one value of each dimension"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
@@ -111,10 +111,10 @@ class PredictedOptions(StrategyOptions):
     ] = None
 
     def on(self, machine: Machine) -> StrategyShape:
-        """Return the strategy, completed for a machine as a space of it would be.
+        """Return the strategy, completed for a machine as in a space of it.
 
         Raises:
-            InvalidInput, InvalidInputs: a value that cannot be used, or two that contradict.
+            InvalidInput, InvalidInputs: an invalid value, or two that contradict each other.
         """
 
         shape = self.shape()
@@ -138,8 +138,8 @@ class PredictedOptions(StrategyOptions):
         return self.nodes
 
     def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:
-        """Return the GAS of the global batch; the strategy's own where its replicas are not whole,
-        which a rule says."""
+        """Return the GAS for the global batch; the strategy's own if the number of replicas is not
+        an integer, which a rule reports."""
         from autotune.resolution import strategy_of
 
         groups = strategy_of(shape).groups(machine.gpus_per_node)
@@ -167,7 +167,7 @@ SEARCHED = "on GPUs where no layout is named, or with an adapter that mentions i
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceOptions(DimensionOptions):
-    """What may be tried in each dimension."""
+    """The values to try in each dimension."""
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
@@ -185,7 +185,7 @@ class SpaceOptions(DimensionOptions):
     ] = None
 
     def spec(self) -> SpaceSpec:
-        """Return the space as the service takes it; raises InvalidInput(s)."""
+        """Return the space in the service's form; raises InvalidInput(s)."""
         from autotune.schemas import SpaceSpec
         from autotune.validation import validated
 
@@ -208,7 +208,7 @@ def options_of(strategy: StrategyShape, machine: Machine) -> str:
 
 
 def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
-    """Return the options that make another strategy of one: `--pp 16 --gas 20`."""
+    """Return the options that change one strategy into another: `--pp 16 --gas 20`."""
     flags = DimensionOptions.flags()
     words = [
         f"{flags[name]} {setting_text(getattr(other, name))}"

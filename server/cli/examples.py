@@ -1,4 +1,4 @@
-"""What each command's --help shows as examples. Tests run them."""
+"""The examples in each command's --help. Tests run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: one sentence and an exit code."""
+"""How commands fail: with one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ EXIT_CODES = (
 )
 BAD_REQUESTS = frozenset({400, 404, 422})
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What is wrong with the words of a command; Typer exports one kind of it, and not its base."""
+"""An error in a command's arguments; Typer exports a subclass of it, but not the base class."""
 
 SECTIONS = frozenset(
     {"budget", "protocol", "ray", "settings", "slurm", "space", "strategy", "study"}
 )
-"""Objects within a request whose fields are options of their own."""
+"""Nested objects of a request whose fields are options of their own."""
 
 BROUGHT_BY = {"slurm": "profile", "ray": "ray_address"}
-"""Objects that are refused as a whole: the option that brings them."""
+"""Object that is rejected as a whole -> the option that provides it."""
 
 
 class ExitCode(IntEnum):
@@ -45,11 +45,11 @@ class ExitCode(IntEnum):
 
 
 class Failed(Exception):
-    """The command ran and there is no result; the message says why, for people."""
+    """The command ran without a result; the message is for the user."""
 
 
 class Command(TyperCommand):
-    """A command that shows no traceback, and names refused fields by its own flags."""
+    """A command that prints no traceback, and reports invalid fields by its own flags."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
@@ -64,14 +64,14 @@ class Command(TyperCommand):
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except Exception as error:
-            # Typer ends commands by exceptions of its own, and of the Click that it carries.
+            # Typer ends commands with exceptions of its own, and of its bundled Click.
             if type(error).__module__.split(".")[0] in {"typer", "click"}:
                 raise
             raise typer.Exit(report(error, ctx)) from None
 
 
 class Commands(TyperGroup):
-    """A group of commands that says in one sentence that it has none of a name."""
+    """A group of commands that reports an unknown command in one sentence."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -81,7 +81,8 @@ class Commands(TyperGroup):
 
 
 def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
-    """Say what was wrong with the words after a command, and return the end of it."""
+    """Print what is wrong with the arguments of a command, and return the exception that ends
+    it."""
     reason = str(error.format_message()).rstrip(".")
     option = getattr(error, "option_name", "").lstrip("-")
     if error.__class__ is typer.BadParameter and error.param is not None:
@@ -97,7 +98,7 @@ def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
 
 
 def _refused_value(error: Any, words: list[str]) -> str:
-    """Return which argument or flag is refused, why, and what was given where words tell."""
+    """Return which argument or flag is invalid, why, and its value if known."""
     parameter = error.param
     reason = str(error.message).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     if parameter.param_type_name == "argument":
@@ -110,7 +111,7 @@ def _refused_value(error: Any, words: list[str]) -> str:
 
 
 def report(error: Exception, ctx: Any) -> ExitCode:
-    """Say on stderr what was wrong, and return the exit code that goes with it."""
+    """Print an error to stderr, and return its exit code."""
     if os.environ.get("AUTOTUNE_DEBUG"):
         sys.excepthook(type(error), error, error.__traceback__)
     problems, code = refused_fields(error)
@@ -130,7 +131,7 @@ STATUSES = {
     ExitCode.BAD_INPUT: HTTPStatus.UNPROCESSABLE_ENTITY,
     ExitCode.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""What the service would have answered; what is not among them has failed here."""
+"""Error -> the status that the service would have returned; any other error is a local one."""
 
 
 def say_problem(
@@ -140,7 +141,7 @@ def say_problem(
     problems: Iterable[InvalidInput] = (),
     error: Exception | None = None,
 ) -> None:
-    """Say on stderr what was wrong as the service says it, in one line: a problem document."""
+    """Print an error to stderr as the service would: a problem document on one line."""
     from autotune.schemas import FieldProblem, Problem
 
     status = STATUSES.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -160,12 +161,12 @@ def say_problem(
 
 
 def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
-    """Return the fields that were refused, here or by the service; none for another failure."""
+    """Return the fields rejected here or by the service; empty for other errors."""
     if isinstance(error, InvalidInputs):
         return list(error.problems), ExitCode.BAD_INPUT
     if isinstance(error, InvalidInput):
         return [error], ExitCode.BAD_INPUT
-    # Late, as elsewhere here: most commands end well and need not load what names their errors.
+    # Imported late, as elsewhere here: most commands succeed and do not need the error classes.
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
@@ -189,7 +190,7 @@ def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
 
 
 def explained(error: Exception) -> tuple[str, ExitCode]:
-    """Return a sentence for people on an error that is none of a field, and the exit code."""
+    """Return a sentence for the user on an error without a field, and the exit code."""
     if isinstance(error, ApiError):
         refused = error.status in BAD_REQUESTS
         return str(error), ExitCode.BAD_INPUT if refused else ExitCode.FAILED
@@ -211,10 +212,10 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
 
 
 def flag(problem: InvalidInput, ctx: Any) -> str:
-    """Return the flag of the refused field, with what is refused within its value.
+    """Return the flag of an invalid field, with the path inside its value.
 
-    A field that has no option, or whose value came from elsewhere (the environment, a file), keeps
-    its own name.
+    A field without an option, or with a value from elsewhere (the environment, a file), keeps its
+    own name.
     """
     section, _, inner = problem.field.partition(".")
     field, _, within = inner.partition(".")
@@ -232,10 +233,10 @@ def flag(problem: InvalidInput, ctx: Any) -> str:
 
 
 def in_flags(text: str, ctx: Any) -> str:
-    """Return the text with a flag of the command wherever a field is named that it stands for.
+    """Replace names of fields in a text by the flags of the command.
 
-    A name of several words is one wherever it stands; one that is a word of its own (`nodes`) in
-    backquotes, or before an equals sign.
+    Names of several words are always replaced; a name that is also a common word (`nodes`) only in
+    backquotes or before an equals sign.
     """
     flags = {each.name: each.opts[0] for each in ctx.command.params if each.opts[0][:2] == "--"}
 
@@ -249,9 +250,9 @@ def in_flags(text: str, ctx: Any) -> str:
 
 
 def sentence(problem: InvalidInput, ctx: Any) -> str:
-    """Return which field is refused, why, what it was, and what would do."""
+    """Return which field is invalid, why, its value, and what would be valid."""
     name = flag(problem, ctx)
-    of_a_file = ": " in name  # whose fields keep their names
+    of_a_file = ": " in name  # fields of these keep their names
     reason, valid = (
         text if of_a_file else in_flags(text, ctx) for text in (problem.reason, problem.valid)
     )
@@ -265,7 +266,7 @@ def sentence(problem: InvalidInput, ctx: Any) -> str:
 
 
 def _of_the_database(error: Exception) -> str | None:
-    """Return a sentence on an error of the database; None for any other."""
+    """Return a sentence on a database error; None for any other error."""
     from sqlalchemy.exc import DBAPIError
 
     from server.store.failures import is_full_disk

@@ -1,4 +1,4 @@
-"""Commands that are imported when they are run, so that `autotune --help` need not wait for all."""
+"""Commands that are imported when they run, so that `autotune --help` does not load all of them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PACKAGE = "server.cli.commands"
 
 @dataclass(frozen=True)
 class CommandPlace:
-    """Where a command is, and what is told of it before it is imported.
+    """The location of a command, and its summary before it is imported.
 
     Attributes:
         place: `module:function` within server.cli.commands.
-        sentence: the first of the function's docstring.
+        sentence: the first sentence of the function's docstring.
     """
 
     place: str
@@ -37,10 +37,10 @@ class CommandPlace:
 
 @dataclass(frozen=True)
 class GroupPlace(CommandPlace):
-    """A group of commands of two words.
+    """A group of two-word commands.
 
     Attributes:
-        place: `module:constant`, its help.
+        place: `module:constant` of its help.
         commands: the second words.
     """
 
@@ -48,9 +48,9 @@ class GroupPlace(CommandPlace):
 
 
 class LateCommand(TyperCommand):
-    """A command as its sentence; the rest of it is loaded when it is called upon.
+    """A command that shows its summary, and is loaded when it is called.
 
-    `name` is its whole name, of two words where it is in a group.
+    `name` is its whole name, of two words in a group.
     """
 
     def __init__(self, place: CommandPlace, *, name: str, panel: str | None = None) -> None:
@@ -85,5 +85,5 @@ class LateCommand(TyperCommand):
         return get_command(single)
 
     def make_context(self, *arguments: Any, **others: Any) -> Any:
-        """Begin to run what was loaded: a group runs the command of this context."""
+        """Create the context of the loaded command; a group runs the command of this context."""
         return self.loaded.make_context(*arguments, **others)

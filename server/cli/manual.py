@@ -1,4 +1,4 @@
-"""The manual, written from the commands themselves: `python -m server.cli.manual > docs/cli.md`."""
+"""Generate the manual from the commands: `python -m server.cli.manual > docs/cli.md`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ problem document like the service's (`title`, `status`, `detail`, `errors`).
 
 
 def manual() -> str:
-    """Return Markdown: a section for each command with its options and examples."""
+    """Return Markdown with one section per command: its options and examples."""
     commands = dict(loaded_commands(get_command(app)))
     sections = ("\n".join(_section(name, command)) for name, command in commands.items())
     return "\n".join([HEAD, *sections])
 
 
 def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each command by its whole name, after a group those within it."""
+    """Yield each command by its whole name; a group precedes its commands."""
     for name, late in group.commands.items():
         yield f"{words}{name}", late.loaded
         if isinstance(late.loaded, TyperGroup):
@@ -41,7 +41,7 @@ def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
-    """Yield the lines on a command; `name` is its whole name."""
+    """Yield the lines about a command; `name` is its whole name."""
     arguments = [f" {p.metavar}" for p in command.params if p.param_type_name == "argument"]
     yield f"## autotune {name}{''.join(arguments)}\n"
     yield _plain(command.help) + "\n"
@@ -62,7 +62,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
 
 
 def _plain(text: str | None) -> str:
-    """Return the text without Rich's escapes, each paragraph on one line."""
+    """Return the text without Rich markup, each paragraph on one line."""
     paragraphs = (text or "").replace("\\[", "[").strip().split("\n\n")
     return "\n\n".join(re.sub(r"\s+", " ", paragraph).strip() for paragraph in paragraphs)
 

@@ -1,8 +1,8 @@
-"""Options of more than one command: the model, the machine, the service, where things are kept.
+"""Options shared by several commands: the model, the machine, the service, storage.
 
-Typer reads a command's options from its signature and knows no groups. A command may here have a
-parameter whose type is an `OptionGroup`; `flattened` gives Typer the flat signature, and the
-command the group.
+Typer reads a command's options from its signature and has no groups. A parameter of a command here
+may have an `OptionGroup` as its type; `flattened` converts the signature for Typer, and builds the
+group for the command.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.schemas import EvaluatorName
 from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:
-    # Here, and not above: a command's --help need not wait for the client and its models.
+    # Imported late: a command's --help does not need the client and its models.
     from autotune.client.client import Client
     from autotune.schemas import AdapterFile, MachineShape, ModelShape
     from server.settings import Settings
@@ -36,14 +36,14 @@ CampaignId = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """The base of a frozen dataclass each of whose fields is an option.
+    """Base class of frozen dataclasses whose fields are options.
 
-    A field has the name that its value has in a request, so that a refused field can be named by
-    its flag (`server.cli.failures`).
+    Fields are named as in a request, so that errors can name the flag of an invalid field
+    (`server.cli.failures`).
 
     Attributes:
-        PANEL: the group's heading in --help; empty where it is shown with the other options.
-        DEFAULTS: by field, what --help says of the value where the option is left out.
+        PANEL: the group's heading in --help; empty to list it with the other options.
+        DEFAULTS: field -> what --help shows as its default.
     """
 
     PANEL: ClassVar[str] = ""
@@ -51,13 +51,13 @@ class OptionGroup:
 
     @classmethod
     def flags(cls) -> dict[str, str]:
-        """Return each field's flag; with a switch, both of its flags with a slash between."""
+        """Return each field's flag; for a switch both flags, separated by a slash."""
         hints = get_type_hints(cls, include_extras=True)
-        # Within Annotated, Typer keeps an option's first name in the place of its default.
+        # Within Annotated, Typer stores an option's first name as its default.
         return {each.name: get_args(hints[each.name])[1].default for each in fields(cls)}
 
     def words(self) -> list[str]:
-        """Return the words of a shell that give the same values; none for a default."""
+        """Return shell words that give the same values, without defaults."""
         words: list[str] = []
         for name, flag in self.flags().items():
             value = getattr(self, name)
@@ -71,7 +71,7 @@ class OptionGroup:
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with the fields of each group as parameters of its own."""
+    """Return `command` with the fields of each group as parameters."""
     hints = get_type_hints(command, include_extras=True)
     groups = {
         name: hint
@@ -100,7 +100,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
-    """Return a parameter for each field, its help completed by the group's panel and defaults."""
+    """Return one parameter per field, with the group's panel and defaults in its help."""
     hints = get_type_hints(group, include_extras=True)
     parameters = []
     for field in fields(group):
@@ -125,18 +125,18 @@ Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy
 
 
 def chosen(**options: Any) -> dict[str, Any]:
-    """Return the options that have a value, without those that are None."""
+    """Return the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def name_or_file(text: str) -> str | Path:
-    """Return a path where the text looks like one (`./m.toml`, `config.json`), else the name."""
+    """Return a path if the text looks like one (`./m.toml`, `config.json`), else the name."""
     is_path = os.sep in text or text.endswith((".toml", ".json"))
     return Path(text).expanduser() if is_path else text
 
 
 def no_machine(profile: str) -> InvalidInput:
-    """Return the refusal of a question that names no machine, as its profile names none."""
+    """Return the error for a question without a machine, for a profile without one."""
     reason = f"the profile {profile!r} is for any machine, so say which"
     valid = "--machine, with a name of `autotune machines` or a TOML file"
     return InvalidInput("machine", None, reason, valid=valid)
@@ -195,13 +195,12 @@ class ModelOptions(OptionGroup):
     ] = None
 
     def choice(self) -> str | ModelShape:
-        """Return the model as the service takes it; files are read here.
+        """Return the model in the service's form; files are read here.
 
-        A model that is named may have another sequence length or vocabulary, and its layers are
-        what it is.
+        A named model may have another sequence length or vocabulary, but its layers are fixed.
 
         Raises:
-            InvalidInput, InvalidInputs: there is no model, or it cannot be used.
+            InvalidInput, InvalidInputs: there is no model, or it is invalid.
         """
         from autotune.client.files import model_choice
         from autotune.schemas import ModelShape
@@ -260,10 +259,10 @@ class MachineOptions(OptionGroup):
     ] = None
 
     def choice(self, *, default: str = LOCAL) -> str | MachineShape:
-        """Return the machine as the service takes it; files are read here.
+        """Return the machine in the service's form; files are read here.
 
         Raises:
-            InvalidInput, InvalidInputs: it cannot be used.
+            InvalidInput, InvalidInputs: it is invalid.
         """
         from autotune.client.files import machine_choice
         from autotune.schemas import MachineShape
@@ -320,8 +319,8 @@ class ProgramOptions(OptionGroup):
     ] = None
 
     def trainer(self) -> str | AdapterFile | None:
-        """Return the adapter as the service takes it; files are read here. Raises InvalidInput(s)
-        for one that cannot be read."""
+        """Return the adapter in the service's form; files are read here. Raises InvalidInput(s) if
+        it cannot be read."""
         from autotune.client.files import adapter_choice
 
         return None if self.adapter is None else adapter_choice(name_or_file(self.adapter))
@@ -331,7 +330,7 @@ class ProgramOptions(OptionGroup):
         return self.evaluator == "ray" or (self.evaluator is None and self.ray_address is not None)
 
     def ray(self) -> dict[str, str] | None:
-        """Return the Ray cluster as the service takes it; None where none was chosen."""
+        """Return the Ray cluster in the service's form; None if none was chosen."""
         if not self.on_ray and self.ray_address is None:
             return None
         profile = self.profile if self.on_ray else None
@@ -370,9 +369,9 @@ class BudgetOptions(OptionGroup):
     ] = None
 
     def budget(self) -> dict[str, Any]:
-        """Return what was given of it; raises InvalidInput for a deadline that is no time.
+        """Return the given budget; raises InvalidInput for a deadline that is not a time.
 
-        A deadline without a zone is in this machine's.
+        A deadline without a zone is in local time.
         """
         deadline = None
         if self.deadline is not None:
@@ -437,10 +436,10 @@ class StorageOptions(OptionGroup):
     ] = None
 
     def settings(self, **others: object) -> Settings:
-        """Return the environment's settings, with these in their place.
+        """Return the environment's settings, overridden by these.
 
         Raises:
-            pydantic.ValidationError: a setting cannot be used.
+            pydantic.ValidationError: a setting is invalid.
         """
         from server.settings import Settings
 

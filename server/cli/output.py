@@ -1,4 +1,4 @@
-"""What goes where: results to stdout, everything else to stderr."""
+"""Output: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 200
-"""Columns of a table that is not shown on a terminal, where nothing would be gained by wrapping."""
+"""Width of a table that is not printed to a terminal, so that it is not wrapped."""
 
 Json = Annotated[
     bool,
@@ -22,9 +22,9 @@ Json = Annotated[
 
 
 def out() -> Console:
-    """Return the console of results.
+    """Return the console for results.
 
-    It is made at each call, because a test or a pipe may have replaced sys.stdout.
+    It is created on each call, because a test or a pipe may have replaced sys.stdout.
     """
     from rich.console import Console
 
@@ -32,7 +32,7 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Return the console of progress, notes and errors."""
+    """Return the console for progress, notes and errors."""
     from rich.console import Console
 
     return Console(stderr=True, width=_width(sys.stderr.isatty()), highlight=False)
@@ -43,22 +43,21 @@ def _width(is_terminal: bool) -> int | None:
 
 
 def note(text: str) -> None:
-    """Print a sentence beside the result, on stderr."""
+    """Print a sentence to stderr."""
     err().print(text, markup=False, soft_wrap=True)
 
 
 def text(content: str) -> None:
-    """Print text as it stands, on stdout: a script, a log."""
+    """Print text to stdout unchanged: a script, a log."""
     sys.stdout.write(content if content.endswith("\n") else content + "\n")
 
 
 def document(value: Any) -> None:
-    """Print one JSON document on stdout."""
     text(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """Return wire models, in lists and dictionaries too, as JSON's own types."""
+    """Return wire models, also nested in lists and dictionaries, as JSON types."""
     from pydantic import BaseModel
 
     if isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""The port that the service listens on."""
+"""Choose the port that the service listens on."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ LAST_PORT = 65535
 
 
 class PortInUse(InvalidInput):
-    """Something listens there already."""
+    """The port is already in use."""
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens already, so that nobody else takes the port before the service.
+    """Return a listening socket, so that no other process takes the port before the service starts.
 
     Raises:
         InvalidInput: the port is in use or not allowed, or the host is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
-    # Only sockets of connections that have ended stand in the way without this.
+    # Without this, sockets of closed connections would block the port for a while.
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -47,7 +47,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def next_free_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at the port, or at the first of those above it that is free.
+    """Return a socket listening on the port, or on the first free one above it.
 
     Raises:
         InvalidInput: none of PORTS_TRIED is free, or the host is not this machine's.
@@ -59,7 +59,7 @@ def next_free_socket(host: str, port: int) -> socket.socket:
 
 
 def usable_port(host: str, port: int) -> int:
-    """Return the port that the service could listen on; for 0 one that the system gives.
+    """Return the port that the service could listen on; for 0, one chosen by the system.
 
     Raises:
         InvalidInput: the port is in use or not allowed, or the host is not this machine's.
@@ -70,7 +70,6 @@ def usable_port(host: str, port: int) -> int:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether the service could listen there."""
     try:
         usable_port(host, port)
     except InvalidInput:
@@ -79,5 +78,5 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str, *, preferred: int) -> int:
-    """Return the preferred port where it is free, else one that the system gives."""
+    """Return the preferred port if it is free, else one chosen by the system."""
     return preferred if is_free(host, preferred) else usable_port(host, 0)

@@ -26,12 +26,12 @@ from server.cli.tables.elements import duration, figure, mark, not_started
 
 @dataclass
 class CampaignProgress:
-    """One campaign as its events tell of it.
+    """One campaign, updated by its events.
 
     Attributes:
-        ended: by number: whether the trial failed.
-        unfinished: by number: trials that have not ended, as they stand.
-        reported: reasons for waiting that `reason_for_waiting` has returned.
+        ended: trial number -> whether the trial failed.
+        unfinished: trial number -> trial that has not ended.
+        reported: reasons that `reason_for_waiting` has already returned.
         last_end: when the last trial ended.
     """
 
@@ -44,14 +44,14 @@ class CampaignProgress:
 
     @property
     def total(self) -> int:
-        """Trials of the search, as far as the budget tells; confirmations are counted apart."""
+        """Number of search trials in the budget, without confirmations."""
         if self.campaign.finished_at is not None:
             return self.searched
         return max(self.campaign.request.budget.max_trials, self.searched)
 
     @property
     def searched(self) -> int:
-        """Trials of the search that have ended."""
+        """Number of search trials that have ended."""
         return len(self.ended) - self.confirmed
 
     @property
@@ -60,8 +60,8 @@ class CampaignProgress:
 
     @property
     def remaining(self) -> str:
-        """Return how long it takes at most, at the pace so far: `at most 5 min left`; empty where
-        that is not known."""
+        """Return the maximum remaining time at the current pace, `at most 5 min left`; empty if
+        unknown."""
         start = self.campaign.started_at
         if start is None or self.last_end is None or self.campaign.finished_at is not None:
             return ""
@@ -72,8 +72,8 @@ class CampaignProgress:
 
     @property
     def figures(self) -> str:
-        """Return how many trials wait, were confirmations and failed, the best rate, and how long
-        it may take."""
+        """Return the number of waiting, confirmed and failed trials, the best rate, and the
+        remaining time."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         reached = self.campaign.best_objective
         best = f"best {figure(reached)} {unit}" if reached else "no result yet"
@@ -90,7 +90,7 @@ class CampaignProgress:
         return " · ".join(filter(None, told))
 
     def apply(self, event: Event) -> bool:
-        """Take the event in, and return whether a trial has ended with it."""
+        """Process an event; return whether a trial has ended."""
         self.campaign = event.campaign or self.campaign
         trial = event.trial
         if trial is None:
@@ -107,7 +107,7 @@ class CampaignProgress:
         return True
 
     def reason_for_waiting(self) -> str:
-        """Return why no trial runs, once for each reason; empty while one does."""
+        """Return why no trial runs, once per reason; empty if one does."""
         trials = self.unfinished.values()
         reasons = Counter(trial.phase_reason for trial in trials)
         fresh = set(reasons) - self.reported - {""}
@@ -118,7 +118,7 @@ class CampaignProgress:
 
 
 class ProgressBoard:
-    """Shows several campaigns at once, as their events come in."""
+    """Shows the progress of several campaigns at once."""
 
     def __init__(self, campaigns: list[Campaign]) -> None:
         self._console = err()
@@ -151,14 +151,14 @@ class ProgressBoard:
         self._bars.stop()
 
     def begin(self, unfinished: Iterable[Trial]) -> None:
-        """Take in all trials that have not ended: with them it is known what runs and waits."""
+        """Load all trials that have not ended, to show what runs and waits."""
         for trial in unfinished:
             self._campaigns[trial.campaign_id].unfinished[trial.number] = trial
         for progress in self._campaigns.values():
             self._report_waiting(progress)
 
     def update(self, event: Event) -> None:
-        """Show what an event of one of the campaigns changes."""
+        """Display the effect of an event of one of the campaigns."""
         progress = self._campaigns[event.campaign_id]
         trial_ended = progress.apply(event)
         self._report_waiting(progress)

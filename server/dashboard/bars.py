@@ -1,4 +1,4 @@
-"""Stacked bars of where time and memory go, as a page draws them without a script."""
+"""Stacked bars of time and memory, drawn without a script."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from server.wording import mark, probability, seconds, times
 ROLES = {"winner": "Best", "runner_up": "Runner-up", "baseline": "Baseline"}
 
 WORTH_A_COLOUR = 0.01
-"""Share of some bar from which on a part has a colour of its own; others are the rest."""
+"""A part has its own colour if it reaches this share of some bar; the others are combined."""
 
 REST = "rest"
 REST_WORDS = "the rest"
 ROOM_FOR_A_LABEL = 9.0
-"""Per cent of the width from which on a segment is labelled in itself."""
+"""Minimum width of a segment with a label, in per cent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class BarSegment:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyBar:
-    """One strategy's bar; `summary` says it to those who do not see it, `name` is the winner's
-    strategy, and of others by what they differ from it."""
+    """One strategy's bar. `summary` is for screen readers; `name` is the best's strategy, or how
+    another one differs from it."""
 
     role: str
     name: str
@@ -56,12 +56,12 @@ class StrategyBar:
 
 @dataclass(frozen=True, kw_only=True)
 class BarChart:
-    """Bars of one scale.
+    """Bars on one scale.
 
     Attributes:
-        legend: part -> its words, in the order of the bars.
-        limit: where the memory ends that can be used, in per cent of the width; None for time.
-        rows: the same as a table: the words of a part, and its figure of each strategy.
+        legend: part -> label, in the order of the bars.
+        limit: end of the usable memory, in per cent of the width; None for time.
+        rows: the same as a table: each part's label and its value for each strategy.
     """
 
     bars: tuple[StrategyBar, ...]
@@ -71,7 +71,7 @@ class BarChart:
 
 
 def time_chart(explanation: Explanation) -> BarChart:
-    """Return what a token takes with each strategy, against the slowest; figures are of a step."""
+    """Return the time per token of each strategy relative to the slowest; numbers are per step."""
     longest = max((each.relative_cost for each in explanation.strategies), default=1.0)
     return _chart(
         explanation.strategies,
@@ -84,7 +84,7 @@ def time_chart(explanation: Explanation) -> BarChart:
 
 
 def memory_chart(explanation: Explanation) -> BarChart:
-    """Return the memory of the fullest GPU with each strategy, against what a GPU has."""
+    """Return the memory of the fullest GPU of each strategy, relative to a GPU's memory."""
     most = max([explanation.gpu_memory_gib, *(each.memory_gib for each in explanation.strategies)])
     return _chart(
         explanation.strategies,
@@ -105,7 +105,7 @@ def _name(strategy: ExplainedStrategy, strategies: Sequence[ExplainedStrategy]) 
 
 
 def _time(each: ExplainedStrategy, *, simulated: bool) -> str:
-    """Return the time per token over that of the winner, and the time of a step."""
+    """Return the time per token over that of the best, and the time of a step."""
     step = f"{seconds(each.iteration_time_s)} a step"
     step += f", {_origin(each.time_origin, simulated=simulated)}"
     return step if each.role == "winner" else f"{times(each.relative_cost)} the time; {step}"

@@ -1,8 +1,8 @@
-"""The charts' script: Vega, Vega-Lite and Vega-Embed out of the installed vl-convert-python.
+"""The script for charts: Vega, Vega-Lite and Vega-Embed from the installed vl-convert-python.
 
-Nothing is downloaded and nothing of it is kept in the repository. Run as a program
-(`python -m server.dashboard.bundle TARGET`) it writes the bundle: building takes over a second and
-holds the interpreter's lock, so the service does it once, in a child process.
+Nothing is downloaded, and the repository has no copy. Run as a program (`python -m
+server.dashboard.bundle TARGET`) it writes the bundle. Building takes over a second and holds the
+interpreter's lock, so the service does it once, in a child process.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ BUILD_TIME_LIMIT_S = 120.0
 
 
 def bundle_name() -> str:
-    """Return a name that changes with the script, so that a browser may keep it for ever."""
+    """Return a name that changes with the script's version, so that browsers may cache it
+    forever."""
     return f"vega-{VEGA_LITE_VERSION}-vl-convert-{version('vl-convert-python')}.js"
 
 
 def bundle_path(cache: Path) -> Path:
-    """Return the gzipped script in `cache`, built where it is not there yet.
+    """Return the path of the gzipped script in `cache`, building it if it does not exist.
 
     Raises:
         OSError: the folder cannot be written.

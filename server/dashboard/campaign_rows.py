@@ -1,4 +1,4 @@
-"""The list of campaigns: what it shows, in which order, and how addresses ask for another."""
+"""The list of campaigns: its columns, its order, and the addresses of other orders."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from server.store.events import last_event_id
 from server.store.store import Store
 
 WIDTH, HEIGHT, MARGIN = 96.0, 24.0, 2.0
-"""Of a line of best figures, in units of its own."""
+"""Of a sparkline, in SVG units."""
 
 
 @dataclass(frozen=True)
 class ListColumn:
-    """A column of the list. `sort` is the API's word; the first click sorts falling where told."""
+    """A column of the list. `sort` is the API's name; a first click sorts descending if
+    `falling`."""
 
     label: str
     sort: str
@@ -42,13 +43,13 @@ LIST_COLUMNS = (
     ListColumn("Age", "created_at", falling=True, number=True),
 )
 OWNER = ListColumn("Owner", "owner")
-"""Of a service that a group shares, behind the campaign."""
+"""The column of owners, after the campaign, if the service has a group of users."""
 
 
 @dataclass(frozen=True)
 class ListHead:
-    """A column's heading as it stands: the address that a click leads to, and for `aria-sort` how
-    the list is sorted by it; empty where it is not."""
+    """A column's heading: the address to sort by it, and its current `aria-sort`, empty if the list
+    is not sorted by it."""
 
     column: ListColumn
     href: str
@@ -57,7 +58,7 @@ class ListHead:
 
 @dataclass(frozen=True, kw_only=True)
 class ListQuestion:
-    """Which campaigns are asked for, and in which order."""
+    """The filter and order of the list."""
 
     owner: str | None = None
     search: str = ""
@@ -66,7 +67,7 @@ class ListQuestion:
 
 
 def address(asked: ListQuestion) -> str:
-    """Return the address of a list; what it is without being told is left out."""
+    """Return the address of a list, without default values."""
     told = vars(asked) | {"sort": "" if asked.sort == NEWEST_FIRST else asked.sort}
     query = urlencode({name: value for name, value in told.items() if value})
     return f"/?{query}" if query else "/"
@@ -75,7 +76,7 @@ def address(asked: ListQuestion) -> str:
 def context(
     store: Store, campaigns: CampaignList, asked: ListQuestion, *, reader: str | None = None
 ) -> dict[str, Any]:
-    """Return what the list shows; a sentence in its place where it cannot be had so."""
+    """Return the data of the list, or a sentence if the query is invalid."""
     with store.session() as session:
         last_event = last_event_id(session)
     asked = replace(asked, search=asked.search.strip(), owner=asked.owner or None)
@@ -112,7 +113,7 @@ def _head(column: ListColumn, asked: ListQuestion) -> ListHead:
 
 
 def sparkline(course: Sequence[float]) -> str:
-    """Return the points of a line that rises from its first figure to its last."""
+    """Return the points of a line from its first figure to its last."""
     low, high = min(course), max(course)
     inner = HEIGHT - 2 * MARGIN
     step = WIDTH / max(len(course) - 1, 1)
@@ -123,7 +124,7 @@ def sparkline(course: Sequence[float]) -> str:
 
 
 def course_words(campaign: ListedCampaign) -> str:
-    """Return what the line of best figures shows."""
+    """Return a description of the sparkline."""
     first, last = campaign.best_so_far[0], campaign.best_so_far[-1]
     if last <= first:
         return "the first trial is still the best"

@@ -1,4 +1,4 @@
-"""The page of a campaign and its fragments."""
+"""Views of a campaign's page and its fragments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from server.store import NotFound, Store
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignViews:
-    """Each returns the answer to a request, or raises NotFound where there is no such campaign."""
+    """Each method returns a response, or raises NotFound if the campaign does not exist."""
 
     store: Store
     campaigns: CampaignCache
@@ -37,8 +37,8 @@ class CampaignViews:
     settings: Settings
 
     def page(self, request: Request, campaign_id: int) -> Response:
-        """The explanation is included if it is stored; otherwise a script of the page requests it.
-        Scripts answer the query string, too."""
+        """Return the page. It includes the explanation if one is stored; otherwise the page's
+        script requests it. The query string is also read by scripts."""
 
         caller = caller_of(request.scope)
 
@@ -131,8 +131,7 @@ class CampaignViews:
         return figure.caption
 
     def _changing(self, campaign_id: int, event: int) -> Hashable:
-        """Return what changes without an event: times that have passed, and whether there is a
-        log."""
+        """Return what changes without an event: elapsed times, and whether there is a log."""
         campaign = self.campaigns.campaign(campaign_id, event)
         logged = None
         if campaign.pending:

@@ -1,4 +1,4 @@
-"""The figures of single layouts: their series as JSON, and each as Vega-Lite with its rows."""
+"""Figures of single layouts: their series as JSON, and each as Vega-Lite with its data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def accumulations_json(
     campaigns: CampaignsOf,
     answers: AnswersOf,
 ) -> Response:
-    """Return the best layout's series; raises NotFound while there is none."""
+    """Return the best layout's series; raises NotFound if there is none."""
     return answers.of(
         request,
         campaign_id,

@@ -1,4 +1,4 @@
-"""The page that shows campaigns side by side."""
+"""The page that compares campaigns."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def page(
     caller: CallerOf,
     ids: Annotated[list[str] | None, Query(max_length=100)] = None,
 ) -> Response:
-    """Return the campaigns of `ids` side by side, given once with commas or once for each; without
-    two of them what there is to choose from."""
+    """Return a comparison of the campaigns in `ids`, which is comma-separated or repeated; with
+    fewer than two, a page to choose them."""
     words = [word.strip() for part in ids or [] for word in part.split(",") if word.strip()]
     with store.session() as session:
         last_event = last_event_id(session)
@@ -80,7 +80,7 @@ def _compared(
     if wrong:
         return None, f"{wrong[0]!r} is no number of a campaign."
     if len(set(map(int, words))) == 1:
-        return None, ""  # one to compare with: the page offers the others
+        return None, ""  # a single campaign: the page offers others to compare
     try:
         ids = distinct_ids(",".join(words))
         return comparison_of(campaigns, ids, caller=caller), ""

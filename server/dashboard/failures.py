@@ -1,4 +1,4 @@
-"""Failed trials of one cause, folded into one row of the table of trials."""
+"""Fold failed trials with the same cause into one row of the trial table."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from autotune.failures import cause_of
 from autotune.schemas import Trial, TrialState
 
 FEWEST = 3
-"""Trials that failed alike from which on they are folded."""
+"""Minimum number of equal failures to fold."""
 
 NO_FAILURE = frozenset({TrialState.OK, TrialState.PENDING, TrialState.CANCELLED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureFold:
-    """Trials that failed alike, newest first. `key` stands for their cause in addresses."""
+    """Trials that failed alike, newest first. `key` identifies their cause in addresses."""
 
     key: str
     trials: tuple[Trial, ...]
@@ -28,9 +28,9 @@ class FailureFold:
 
 
 def folds(trials: Sequence[Trial]) -> list[FailureFold]:
-    """Return the causes of which there are several, most frequent first.
+    """Return the causes with several trials, most frequent first.
 
-    Numbers make no difference between two messages.
+    Messages that differ only in numbers are equal.
     """
     causes: dict[str, list[Trial]] = {}
     for trial in reversed(trials):

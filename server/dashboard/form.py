@@ -1,4 +1,4 @@
-"""What the form of a new campaign offers: choices from the catalog, fields, two examples."""
+"""The form of a new campaign: choices from the catalog, fields, and two examples."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """One input. `name` is its place in `CampaignCreate`, by which refusals find it; one of experts
-    is hidden while the model has none."""
+    """One input. `name` is its path in `CampaignCreate`, which errors refer to; inputs about
+    experts are hidden while the model has none."""
 
     name: str
     label: str
@@ -49,28 +49,28 @@ class SelectOption:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOption(SelectOption):
-    """A ready model."""
+    """A built-in model."""
 
     has_experts: bool
 
 
 @dataclass(frozen=True)
 class ProfileOption(SelectOption):
-    """`machine` is the one of the catalog that it belongs to, if any."""
+    """A cluster profile; `machine` is its machine in the catalog, if any."""
 
     machine: str
 
 
 @dataclass(frozen=True)
 class AdapterOption(SelectOption):
-    """`dimensions` are those that a search may vary of it, with spaces between them."""
+    """An adapter; `dimensions` are those that a search may vary, separated by spaces."""
 
     dimensions: str
 
 
 @dataclass(frozen=True)
 class ProfileGroup:
-    """Profiles under a head of their own; the ready ones are not chosen unless a user does."""
+    """Profiles under one heading; built-in ones are only used if the user selects one."""
 
     label: str
     choices: list[ProfileOption]
@@ -112,7 +112,7 @@ LAYER_FIELDS = (
         "num_groups=8",
     ),
 )
-"""What the layers of a custom shape have beside those of GPT and Llama."""
+"""Additional fields of a custom shape's layers, which GPT and Llama do not have."""
 
 SEARCHES: dict[SearchMethod, str] = {
     "calibrated": "DeepHyper with the calibrated cost model",
@@ -127,11 +127,10 @@ SETTINGS = FormField(
     kind="text",
     hint="such as overlap=on,off bucket=50",
 )
-"""Values of the trainer's own dimensions."""
+"""Values of trainer-defined dimensions."""
 
 
 def dimension_fields() -> list[FormField]:
-    """Return one input for each dimension of a space."""
     fields = [
         FormField(name=d.name, label=d.label, kind="text", hint=d.hint, of_experts=d.of_experts)
         for d in TABLE
@@ -140,18 +139,18 @@ def dimension_fields() -> list[FormField]:
 
 
 KINDS: Mapping[type[Scalar], str] = {bool: "flag", int: "number", str: "text"}
-"""How the page reads an input, by the kind of its value."""
+"""How the page parses an input, by kind of value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyField(FormField):
-    """One dimension of one strategy; `choices` where it has few values."""
+    """One dimension of one strategy, with `choices` if it has few values."""
 
     choices: tuple[SelectOption, ...] = ()
 
 
 def strategy_fields() -> list[StrategyField]:
-    """Return one input for each dimension of a strategy, with a value that is often taken."""
+    """Return one input per dimension of a strategy, with a common default."""
     return [
         StrategyField(
             name=f"strategy.{dimension.name}",
@@ -169,7 +168,7 @@ def strategy_fields() -> list[StrategyField]:
 
 
 def model_choices() -> list[ModelOption]:
-    """Return the ready models by size, each with its shape."""
+    """Return the built-in models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
@@ -183,7 +182,7 @@ def model_choices() -> list[ModelOption]:
 
 
 def machine_choices() -> list[SelectOption]:
-    """Return the ready machines, the one that the service runs on first."""
+    """Return the built-in machines, the one that the service runs on first."""
     names = sorted(machine_names(), key=lambda name: (name != LOCAL, name))
     options = []
     for name, machine in ((name, load_machine(name)) for name in names):
@@ -197,7 +196,7 @@ def space_choices() -> list[SelectOption]:
 
 
 def profile_choices(folder: Path) -> list[ProfileGroup]:
-    """Return the cluster profiles, one's own first; the API refuses one that cannot be used."""
+    """Return the cluster profiles, the user's own first; the API rejects invalid ones."""
     profiles = sorted(profile_summaries(folder), key=lambda profile: bool(profile.problem))
     own = [_profile_option(profile) for profile in profiles if profile.source]
     ready = [_profile_option(profile) for profile in profiles if not profile.source]
@@ -213,7 +212,7 @@ def _profile_option(profile: ProfileSummary) -> ProfileOption:
 
 
 def adapter_choices(folder: Path) -> list[AdapterOption]:
-    """Return the trainers that a file describes, one's own first."""
+    """Return the trainers with an adapter, the user's own first."""
     return [_adapter_option(adapter) for adapter in usable_adapters(folder)]
 
 
@@ -224,7 +223,7 @@ def _adapter_option(adapter: AdapterSummary) -> AdapterOption:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Return campaigns to start from, as values of the form's inputs."""
+    """Return example campaigns, as values of the form's inputs."""
     return {
         "a tiny GPT, real trials on this machine": {
             "model": "tiny",
@@ -248,7 +247,7 @@ def examples() -> dict[str, dict[str, Any]]:
 
 
 def default_of(path: str) -> str:
-    """Return the default that the API gives a field, as text: `budget.max_trials`."""
+    """Return the API's default of a field such as `budget.max_trials`, as text."""
     value: Any = CampaignCreate(model="tiny", machine=LOCAL, evaluator="simulated")
     for part in path.split("."):
         value = getattr(value, part)

@@ -1,4 +1,4 @@
-"""What each page and fragment shows, read from the store."""
+"""The data that each page and fragment shows, read from the store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ROWS = 100
 MINUTE_S = 60
 
 MOST_PENDING = 6
-"""Pending trials that are listed while a campaign runs."""
+"""Maximum pending trials listed while a campaign runs."""
 
 TABS = {
     "answer": "Answer",
@@ -62,10 +62,10 @@ TABS = {
     "trials": "Trials",
     "launch": "Launch",
 }
-"""Parts of a campaign's page, by the fragment of their address."""
+"""Parts of a campaign's page, by fragment of their address."""
 
 STUDY_TABS = {"answer": "Answer", "trials": "Trials"}
-"""The same of a scaling study, which searches and recommends nothing."""
+"""The same of a scaling study, which has no search and no recommendation."""
 
 ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.QUEUED: ("pause", "extend", "cancel"),
@@ -81,7 +81,7 @@ Context = dict[str, Any]
 
 
 def progress_context(session: Session, source: FigureSource, *, logged: int | None) -> Context:
-    """Return the header, with the buttons that fit the state, and what runs and waits now.
+    """Return the header, with the buttons for the state, and the running and waiting trials.
 
     Args:
         logged: the trial whose log is shown.
@@ -107,7 +107,8 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
 
 
 def other_searches(campaign: Campaign) -> dict[SearchMethod, str]:
-    """Return the searches that a finished campaign can be repeated with, in words."""
+    """Return the other searches that a finished campaign can be repeated with, with their
+    labels."""
     if campaign.state is not CampaignState.DONE or campaign.request.study is not None:
         return {}
     order = sorted(SEARCHES, key=lambda search: search == "calibrated")
@@ -115,14 +116,14 @@ def other_searches(campaign: Campaign) -> dict[SearchMethod, str]:
 
 
 def logged_trial(source: FigureSource, settings: Settings) -> int | None:
-    """Return the first trial that runs and has a log."""
+    """Return the first running trial with a log."""
     running = [trial for trial in source.pending[:1] if trial.phase == "running"]
     return next((t.number for t in running if log_file(t, settings) is not None), None)
 
 
 def elapsed_s(campaign: Campaign) -> float:
-    """Return for how long a campaign ran; how long it runs already in steps, so that the page is
-    the same for all who look at it within one: of ten seconds at first, then of minutes."""
+    """Return the duration of a campaign. For a running one it is rounded down, to ten seconds at
+    first and later to minutes, so that all viewers share one cached page."""
     start = campaign.started_at or campaign.created_at
     passed = ((campaign.finished_at or datetime.now(UTC)) - start).total_seconds()
     step = MINUTE_S if passed >= MINUTE_S else MINUTE_S / 6
@@ -130,35 +131,35 @@ def elapsed_s(campaign: Campaign) -> float:
 
 
 def times_shown(campaign: Campaign) -> tuple[str, str] | None:
-    """Return what the header says of the time that has passed; None where it says nothing of it."""
+    """Return the times shown in the header; None if it shows none."""
     if campaign.finished_at and campaign.best_objective is not None:
         return None
     return duration(elapsed_s(campaign)), age(campaign.started_at or campaign.created_at)
 
 
 def searched(campaign: Campaign) -> int:
-    """Return how many trials of the search have finished.
+    """Return the number of search trials that have finished.
 
-    While the best are confirmed, those alone are pending.
+    During confirmation, only confirmations are pending.
     """
     confirming = campaign.state is CampaignState.CONFIRMING
     return campaign.trials - (0 if confirming else campaign.pending)
 
 
 def running(campaign: Campaign) -> int:
-    """Return how many trials have their nodes, or are about to be given them."""
+    """Return the number of trials that have their nodes, or are about to get them."""
     return campaign.pending - campaign.waiting
 
 
 def why_not_started(session: Session, campaign: Campaign) -> str:
-    """Return how many trials wait for nodes, and for what; empty where none does."""
+    """Return how many trials wait for nodes, and why; empty if none does."""
     if not campaign.waiting:
         return ""
     return not_started(reasons_to_wait(session, campaign.id))
 
 
 def progress_text(campaign: Campaign) -> str:
-    """Return where the campaign stands, in a sentence."""
+    """Return the campaign's progress as a sentence."""
     trials, pending = plural(campaign.trials, "trial"), f"{count(running(campaign))} running"
     pending += f", {count(campaign.waiting)} waiting for nodes" if campaign.waiting else ""
     so_far = f"{count(searched(campaign))} of {count(campaign.request.budget.max_trials)} trials"
@@ -187,10 +188,11 @@ def campaign_context(
     trajectory: str,
     logged: int | None,
 ) -> Context:
-    """Return the whole page of one campaign as it stands after an event.
+    """Return the whole page of one campaign as of an event.
 
-    What changes while the page is made is sent again: its stream goes on after that event.
-    Without an explanation the page asks for it. `trajectory` is that figure's sentence.
+    Changes made while the page is rendered are sent again, because its event stream resumes after
+    that event. Without an explanation the page requests one. `trajectory` is that figure's
+    sentence.
     """
     return (
         progress_context(session, source, logged=logged)
@@ -220,23 +222,23 @@ def rows_context(
     also: int = 0,
     unfolded: Collection[str] = (),
 ) -> Context:
-    """Return the first rows of the table of trials as they are filtered and sorted.
+    """Return the first rows of the trial table, filtered and sorted.
 
-    Equal failures are folded into a row for each cause, unless a state is asked for.
+    Equal failures are folded into one row per cause, unless a state is selected.
 
     Args:
-        also: number of a trial that stands before all others where it is not among them; any that
-            there is not is none.
-        unfolded: keys of the folds that are open.
+        also: number of a trial to show first if it is not among the rows; ignored if it does not
+            exist.
+        unfolded: keys of the expanded folds.
 
     Raises:
         NotFound: there is no such campaign.
-        InvalidInput: trials cannot be sorted so.
+        InvalidInput: trials cannot be sorted this way.
     """
     asked = [trial for trial in source.trials if purpose in (None, trial.purpose)]
     folded = folds(asked) if state is None else []
     within = {trial.number for fold in folded for trial in fold.trials}
-    if state is None and sort == NEWEST_FIRST:  # as they are known already
+    if state is None and sort == NEWEST_FIRST:  # already read
         newest = [trial for trial in reversed(asked) if trial.number not in within]
         page, more = newest[:shown], len(newest) > shown
     else:
@@ -260,7 +262,7 @@ def rows_context(
 
 
 def recommendation_context(source: FigureSource, recommendation: Recommendation | None) -> Context:
-    """Return the recommendation of a campaign, None where it has none yet."""
+    """Return the recommendation of a campaign; None if it has none yet."""
     if recommendation is None:
         baseline, _ = baseline_result(source.campaign, source.trials)
     else:
@@ -275,7 +277,7 @@ def recommendation_context(source: FigureSource, recommendation: Recommendation 
 
 
 def explanation_context(explanation: Explanation | None) -> Context:
-    """Return why the best won, with its bars; None where that is not worked out yet."""
+    """Return why the best is best, with its bars; None until that is computed."""
     if explanation is None:
         return {"explanation": None}
     return {
@@ -298,7 +300,7 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
 
 
 def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[Figure]:
-    """Return the figures that show more than one value."""
+    """Return the metrics with more than one value."""
     rates = accumulation_series(campaign, trial)
     memory = memory_series(trial, limit_gib=campaign.machine.memory_gib)
     figures = [accumulation_figure(rates)] if len(rates.points) > 1 else []

@@ -1,4 +1,4 @@
-"""What the page of plans, and the form's answer while one types, show: bars and words."""
+"""Data of the planning page, and of the form's preview while the user types."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from search_spaces.dimensions import DIMENSIONS
 from server.wording import percent, seconds
 
 WIDTH = 1000.0
-"""Of a bar, in units of its own; the page stretches it."""
+"""Width of a bar in SVG units; the page scales it."""
 
 LEAST_SHARE = 0.01
-"""Of all that is drawn, from which on a part has its place in the legend."""
+"""Minimum share of all bars for a part in the legend."""
 
 SEPARATOR = " · "
 PAST_THE_END = 1.04
@@ -28,7 +28,7 @@ PAST_THE_END = 1.04
 
 @dataclass(frozen=True, kw_only=True)
 class BarPart:
-    """One part of a stacked bar: where it begins and how wide it is, of WIDTH."""
+    """One part of a stacked bar: its start and width, out of WIDTH."""
 
     name: str
     start: float
@@ -38,7 +38,7 @@ class BarPart:
 
 @dataclass(frozen=True, kw_only=True)
 class StackedBar:
-    """Parts side by side, the interval of the whole, and a limit where there is one."""
+    """A stacked bar, with the interval of its total and an optional limit."""
 
     parts: Sequence[BarPart]
     low: float
@@ -49,7 +49,8 @@ class StackedBar:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow:
-    """A strategy of the table. `name` has what sets it apart, `filling` what fills in a form."""
+    """A strategy of the table. `name` has the dimensions that differ; `filling` are the values to
+    fill into a form."""
 
     planned: PlannedStrategy
     name: str
@@ -59,7 +60,7 @@ class PlanRow:
 
 
 def plan_context(plan: CampaignPlan) -> dict[str, Any]:
-    """Return what the fragments of a plan are made of."""
+    """Return the data of a plan's fragments."""
     baseline = [plan.baseline] if plan.baseline else []
     shown = [*plan.best, *baseline]
     common, names = names_of([each.strategy for each in shown])
@@ -99,7 +100,7 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
 
 
 def memory_context(answer: Prediction) -> dict[str, Any]:
-    """Return what the memory calculator shows of one strategy."""
+    """Return the data of the memory calculator for one strategy."""
     bar = None
     if answer.memory_gib is not None and answer.memory_limit_gib is not None:
         low, high = answer.memory_low_gib or 0.0, answer.memory_high_gib or 0.0
@@ -123,13 +124,13 @@ def memory_context(answer: Prediction) -> dict[str, Any]:
 
 
 def gain_words(share: float) -> str:
-    """Return `+24 %`; of hardly anything that it is less than what is worth a word."""
+    """Return a gain such as `+24 %`, or that it is negligible."""
     return f"< {100 * HARDLY:g} %" if share < HARDLY else f"{100 * share:+.0f} %"
 
 
 def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]:
-    """Return what all strategies have in common, and each one's other dimensions in a line; of a
-    single one nothing is common."""
+    """Return the dimensions that all strategies share, and each one's other dimensions as a line; a
+    single strategy shares none."""
     split = [strategy_of(each).short().split(SEPARATOR) for each in strategies]
     common = [word for word in split[0] if all(word in words for words in split)] if split else []
     if len(split) < 2 or any(set(words) <= set(common) for words in split):
@@ -138,12 +139,12 @@ def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]
 
 
 def filling(strategy: StrategyShape) -> str:
-    """Return the inputs of the calculator that make this strategy, name -> text, as JSON."""
+    """Return the calculator's inputs for this strategy, name -> text, as JSON."""
     return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
 
 
 def remedy_filling(remedy: PlanRemedy) -> str:
-    """Return the inputs of a question that a remedy changes, name -> text, as JSON."""
+    """Return the inputs that a remedy changes, name -> text, as JSON."""
     return json.dumps({name: _text(value) for name, value in remedy.fields.items()})
 
 
@@ -154,7 +155,7 @@ def _text(value: object) -> str:
 
 
 def time_bar(planned: PlannedStrategy, *, longest: float) -> StackedBar:
-    """Return the time for a token by part, against the `longest` of all that are drawn."""
+    """Return the time per token by part, relative to the `longest` bar."""
     whole = planned.iteration_time_s
     scale = WIDTH * _time_for_a_token(planned) / whole / longest
     words = ", ".join(
@@ -177,7 +178,7 @@ def memory_bar(
     limit: float,
     largest: float,
 ) -> StackedBar:
-    """Return the memory by part, against what can be used of a GPU's."""
+    """Return the memory by part, relative to the usable memory of a GPU."""
     scale = WIDTH / (PAST_THE_END * largest)
     whole = sum(parts_gib.values())
     words = ", ".join(
@@ -212,7 +213,7 @@ def _time_for_a_token(planned: PlannedStrategy, *, high: bool = False) -> float:
 def _legend(
     drawn: Sequence[Mapping[str, float]], words: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Return the name and the words of each part that is large enough to be seen."""
+    """Return the name and label of each part that is large enough to be visible."""
     return [
         (name, words[name])
         for name in words
@@ -221,7 +222,8 @@ def _legend(
 
 
 def _rests_on(plan: CampaignPlan) -> str:
-    """Return what the figures rest on where no trial of the machine is known; empty otherwise."""
+    """Return what predictions are based on if there are no trials of the machine; otherwise
+    empty."""
     if plan.started_from:
         return ""
     kind = "simulated" if plan.simulated else "measured"

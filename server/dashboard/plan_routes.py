@@ -1,4 +1,5 @@
-"""The page on which a question is answered before anything runs, and its answers as one types."""
+"""The planning page, which answers questions before anything runs, and its answers while the user
+types."""
 
 from __future__ import annotations
 
@@ -53,13 +54,13 @@ def answer(
 
 
 class StrategyInPlan(CampaignCreate):
-    """A strategy beside a question: its figures rest on the same trials as the plan's."""
+    """A strategy in addition to a question; its predictions use the same trials as the plan's."""
 
     strategy: StrategyShape
-    """The strategy that is asked about."""
+    """The strategy in question."""
 
     def query(self) -> dict[str, Any]:
-        """Return the fields that this has in common with the query of a prediction."""
+        """Return the fields in common with a prediction query."""
         return self.model_dump(include=PREDICTED, exclude_unset=True)
 
 

@@ -1,4 +1,4 @@
-"""The form filled in: a campaign's request as its inputs have it, for another to start from."""
+"""Fill in the form from a campaign's request, as the start of another one."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from server.dashboard.form import dimension_fields
 
 LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}
 CHANGEABLE = tuple(LABELS)
-"""Inputs that an address may fill in otherwise."""
+"""Inputs that the query may override."""
 
 OWN = ("name", "budget.deadline")
-"""Inputs that are a campaign's own: a copy has none of them."""
+"""Inputs that belong to one campaign and are not copied."""
 
 
 def address(campaign_id: int, change: SuggestedChange | None = None) -> str:
-    """Return the address of the form, filled in as a campaign with some fields changed."""
+    """Return the address of the form, filled in from a campaign with some fields changed."""
     changes = {name: _text(value) for name, value in (change.fields if change else {}).items()}
     return f"/campaigns/new?{urlencode({'like': campaign_id, **changes})}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilledForm:
-    """What stands in the form when it is opened.
+    """The initial state of the form.
 
     Attributes:
         values: input name -> text.
-        changed: words of the inputs that differ from the campaign's.
-        catalog_machine: whether the campaign gave its machine in full, for which the form has the
-            catalog's of its name.
+        changed: labels of the inputs that differ from the campaign's.
+        catalog_machine: whether the campaign specified its machine in full; the form selects the
+            catalog's machine of that name instead.
     """
 
     campaign: Campaign
@@ -52,7 +52,7 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
     """Return the form for a campaign like another.
 
     Args:
-        asked: what the address says; inputs that it may fill in otherwise are CHANGEABLE.
+        asked: the query; CHANGEABLE inputs in it take precedence.
     """
     standing = {"private": _text(campaign.private)}
     changed = {name: asked[name] for name in CHANGEABLE if name in asked}
@@ -65,8 +65,8 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
 
 
 def inputs(request: CampaignCreate) -> dict[str, str]:
-    """Return what of a request differs from the form's defaults, input name -> text; and the
-    evaluator, of which the form has a default of its own."""
+    """Return the request's values that differ from the form's defaults, input name -> text, and
+    always the evaluator, whose default varies."""
     told = request.model_dump(mode="json", exclude_defaults=True)
     told["evaluator"] = request.evaluator
     model, machine = request.model, request.machine
@@ -75,7 +75,7 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
     if isinstance(machine, MachineShape):
         told["machine"] = machine.name
     if isinstance(request.adapter, AdapterFile):
-        del told["adapter"]  # the form takes names alone
+        del told["adapter"]  # the form only accepts names
     if isinstance(told.get("baseline"), Mapping):
         said = dict(told["baseline"])
         said |= said.pop("settings", {})
@@ -90,7 +90,7 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
 
 
 def _labels(changed: Mapping[str, str]) -> list[str]:
-    """Return the words of inputs, each once: `Nodes`, `Micro-batch size`."""
+    """Return the distinct labels of inputs: `Nodes`, `Micro-batch size`."""
     return list(dict.fromkeys(LABELS[name] for name in changed))
 
 
@@ -106,7 +106,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def _text(value: Any) -> str:
-    """Return a value as it is written into an input."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

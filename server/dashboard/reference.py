@@ -1,4 +1,4 @@
-"""The reference of the API: Swagger UI, from this service's own files."""
+"""The API reference: Swagger UI, served from this service's own files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fastapi.staticfiles import StaticFiles
 from server.dashboard.rendering import render
 
 SWAGGER_UI = Path(str(files("fastapi_offline"))) / "static"
-"""The package serves its own application; its copy of Swagger UI is what is needed of it."""
+"""The package serves an application of its own; only its copy of Swagger UI is used."""
 POLICY = "Content-Security-Policy"
 ICONS = "; img-src 'self' data:"
-"""Swagger UI's stylesheet holds its icons."""
+"""Swagger UI's stylesheet embeds its icons."""
 
 router = APIRouter()
 
@@ -28,5 +28,4 @@ def page(request: Request) -> Response:
 
 
 def mount_reader(app: FastAPI) -> None:
-    """Add the files of Swagger UI to the service."""
     app.mount("/reference/reader", StaticFiles(directory=SWAGGER_UI), name="reader")

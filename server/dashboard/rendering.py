@@ -1,4 +1,4 @@
-"""Jinja2 templates with the words that pages use, and the headers that every page carries."""
+"""Jinja2 templates, their filters, and the headers of every page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from server.figures.kinds import DEFINITIONS
 
 HERE = Path(__file__).parent
 NUMBER = re.compile(r"[+-]?\d|–$")
-"""How a cell of numbers begins, in `figures.js`, too."""
+"""The start of a numeric cell, also in `figures.js`."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -52,13 +52,13 @@ HEADERS = {
 def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
-    """Render a page or fragment. Scripts and styles in it come from this service's files alone."""
+    """Render a page or fragment. Its scripts and styles come from this service only."""
     told = {"caller": request.scope.get(CALLER)} | context
     return TEMPLATES.TemplateResponse(request, template, told, status, HEADERS)
 
 
 def rendered(template: str, context: dict[str, Any], *, caller: Caller | None = None) -> bytes:
-    """Return the same, for who asks, as bytes, which are sent with these headers, too."""
+    """Return the same as bytes for the caller, for responses with these headers."""
     told = {"caller": caller} | context
     return TEMPLATES.env.get_template(template).render(told).encode()
 
@@ -76,7 +76,7 @@ def compared_outcome(compared: ComparedCampaign) -> str:
 
 
 def searched_by(compared: ComparedCampaign) -> str:
-    """Return what chose a campaign's trials, in the form's words."""
+    """Return the method that chose a campaign's trials, in the form's words."""
     words = SEARCHES[compared.search]
     return f"{words} ({compared.surrogate.replace('_', ' ')})" if compared.surrogate else words
 
@@ -86,7 +86,7 @@ def objective_title(campaign: Campaign) -> str:
 
 
 def rate_reached(compared: ComparedCampaign) -> str:
-    """Return the rate of a campaign's winner in what it optimises."""
+    """Return the rate of a campaign's best in its objective."""
     if compared.winner is None:
         return "–"
     reached = getattr(compared.winner.metrics, compared.objective)
@@ -98,7 +98,8 @@ def size(model: ModelShape) -> str:
 
 
 def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:
-    """Return each dimension's label and value, with the replicas behind those that divide them."""
+    """Return each dimension's label and value, followed by the replicas for those that divide
+    them."""
     said = {
         d: (d.label, setting_text(value))
         for d in TABLE
@@ -114,19 +115,20 @@ def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple
 
 
 def unbroken(strategy_line: str) -> str:
-    """Return a strategy's line that breaks between its dimensions alone, behind the dots."""
+    """Return a strategy's line with line breaks allowed only between its dimensions, after the
+    dots."""
     return strategy_line.replace(" ", "\N{NO-BREAK SPACE}").replace("·\N{NO-BREAK SPACE}", "· ")
 
 
 def peak_memory(trial: Trial) -> str:
-    """Return the fullest rank's peak, also where the trial failed."""
+    """Return the fullest rank's peak, also if the trial failed."""
     measured = trial.metrics.peak_memory_gib if trial.metrics else None
     peak = max(trial.peak_memory_gib_by_rank, default=measured)
     return "–" if peak is None else f"{figure(peak)} GiB"
 
 
 def remark(trial: Trial) -> str:
-    """Return what stands for missing figures: the error, why it waits, or where it runs."""
+    """Return the text in place of missing metrics: the error, why it waits, or where it runs."""
     if trial.error or trial.state is not TrialState.PENDING:
         return trial.error or ""
     if trial.phase is None:
@@ -139,7 +141,7 @@ def remark(trial: Trial) -> str:
 
 
 def of_best(trial: Trial, campaign: Campaign) -> str:
-    """Return a trial's figure over the campaign's best; a dash where they are of other nodes."""
+    """Return a trial's rate over the campaign's best; a dash if they ran on different nodes."""
     reached = getattr(trial.metrics, campaign.request.objective, None)
     if not reached or not campaign.best_objective or trial.stands_for_nodes is not None:
         return "–"
@@ -147,14 +149,14 @@ def of_best(trial: Trial, campaign: Campaign) -> str:
 
 
 def energy(trial: Trial) -> str:
-    """Return the energy as it was sampled, or why it was not."""
+    """Return the sampled energy, or why it was not sampled."""
     if trial.gpu_joules_per_token is None:
         return trial.energy_note
     return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
 def numeric_columns(table: FigureTable) -> list[bool]:
-    """Return for each column whether all its cells are numbers, which are aligned right."""
+    """Return, for each column, whether all its cells are numbers, which are right-aligned."""
     columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.columns)
     return [all(NUMBER.match(cell) for cell in column) for column in columns]
 

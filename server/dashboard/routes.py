@@ -1,4 +1,4 @@
-"""Pages and their fragments. A fragment is what a page's script puts in its part's place."""
+"""Routes of pages and their fragments, which a page's script inserts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ router.include_router(reference.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):
-    """Files that browsers check for newer ones: scripts of two versions do not go together."""
+    """Static files that browsers always revalidate, so that scripts of two versions are never
+    combined."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         response = super().file_response(*args, **options)
@@ -67,13 +68,13 @@ class StaticFilesKeptFresh(StaticFiles):
 
 
 def mount_files(app: FastAPI) -> None:
-    """Add the files of the pages to the service."""
     app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
 
 
 @router.get("/static/vega.js")
 def vega(settings: SettingsOf) -> FileResponse:
-    """Return the charts' script, built at the first request; its address has its version."""
+    """Return the script for charts, built at the first request; its address includes the
+    version."""
     path: Path = bundle_path(settings.data_dir / "cache")
     headers = {
         "Content-Encoding": "gzip",
@@ -118,14 +119,14 @@ def campaigns_fragment(
 def new_campaign(
     request: Request, settings: SettingsOf, store: StoreOf, caller: CallerOf, like: str = ""
 ) -> Response:
-    """Return the form, filled in as the campaign `like` is with what else the address says."""
+    """Return the form, filled in from the campaign `like` and the query."""
     filled = None
     with store.session() as session, suppress(NotFound):
         if like:
             number = _number(like)
             demand_seen(session, caller, number)
             found = get_campaign(session, number)
-            # The form asks for searches.
+            # The form is for searches.
             filled = None if found.request.study else prefill.filled(found, request.query_params)
     context = {
         "here": "new",
@@ -147,13 +148,13 @@ def new_campaign(
 
 
 def _number(text: str) -> int:
-    """Return the id of a campaign in an address's query; 0, which no campaign has, for others."""
+    """Return a campaign's id from a query; 0, which no campaign has, if it is not a number."""
     number = int(text) if text.isascii() and text.isdecimal() else 0
     return min(number, LARGEST_ID)
 
 
 class PageRoute(APIRoute):
-    """Answers with a page, not with a problem document, where there is no such campaign."""
+    """Responds with a page instead of a problem document if the campaign does not exist."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -168,7 +169,6 @@ class PageRoute(APIRoute):
 
 
 def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the page of one campaign."""
     return views.page(request, campaign_id)
 
 
@@ -177,20 +177,20 @@ router.add_api_route("/campaigns/{campaign_id:positive}", campaign, route_class_
 
 @router.get("/campaigns/{name}")
 def missing(request: Request, name: str) -> Response:
-    """Return a page that says that there is no such campaign."""
+    """Return the page for a campaign that does not exist."""
     context = {"here": "missing", "campaign_id": name}
     return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
 
 
 @router.get("/campaigns/{campaign_id:positive}/fragments/progress")
 def progress(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the header, and what runs and waits, each in an element of its own."""
+    """Return the header and the running and waiting trials, each as one element."""
     return views.progress(request, campaign_id)
 
 
 @router.get("/campaigns/{campaign_id:positive}/fragments/outcome")
 def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the answer, and how to launch it, each in an element of its own."""
+    """Return the recommendation and its launch files, each as one element."""
     return views.outcome(request, campaign_id)
 
 
@@ -211,7 +211,7 @@ def trials(
     also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
     unfolded: Annotated[list[str], Query(max_length=MOST_FOLDS)] = NONE_UNFOLDED,
 ) -> Response:
-    """Return rows of the table of trials, with its head; an empty filter is none."""
+    """Return rows of the trial table with their heading; an empty filter is ignored."""
     return views.rows(
         request,
         campaign_id,

@@ -33,7 +33,8 @@ def enter(
     key: Annotated[str, Query(max_length=200)] = "",
     to: Annotated[str, Query(max_length=2000)] = "/",
 ) -> Response:
-    """Start the session of a browser that has a key, and lead it to a page of this service."""
+    """Start a session for a browser with a one-time key, and redirect it to a page of this
+    service."""
     cookie = authenticator.redeem(key)
     if cookie is None:
         try:
@@ -45,7 +46,7 @@ def enter(
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, authenticator: AuthenticatorOf) -> Response:
-    """Start the session of a browser whose user enters a token."""
+    """Start a session for a browser whose user enters a token."""
     body = await request.body()
     form = parse_qs(body[:LONGEST_FORM].decode("utf-8", "replace"))
     token, to = form.get("token", [""])[0].strip(), _own(form.get("to", ["/"])[0])
@@ -61,7 +62,6 @@ async def sign_in(request: Request, authenticator: AuthenticatorOf) -> Response:
 
 @router.post("/leave")
 def sign_out(request: Request, authenticator: AuthenticatorOf) -> Response:
-    """End the browser's session."""
     authenticator.sign_out(session_of(request.headers))
     answer = sign_in_page(request, status=HTTPStatus.OK)
     answer.delete_cookie(cookie_name(request.headers.get("host", "")))
@@ -75,20 +75,21 @@ def sign_in_page(
     refusal: str = "",
     status: int = HTTPStatus.UNAUTHORIZED,
 ) -> Response:
-    """Return the sign-in page, which leads on to another one."""
+    """Return the sign-in page, which redirects to another one afterwards."""
     group = request.app.state.authenticator.is_group
     context = {"here": "locked", "group": group, "to": to, "refusal": refusal}
     return render(request, "locked.html", context, status=status)
 
 
 def _own(to: str) -> str:
-    """Return the page asked for where it is this service's, else the first page."""
+    """Return the requested page if it belongs to this service, else the home page."""
     own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
     return to if own else "/"
 
 
 def _let_in(request: Request, cookie: str | None, to: str) -> Response:
-    # No redirect: browsers send no SameSite=Strict cookie after following another site's link.
+    # A page instead of a redirect: browsers do not send SameSite=Strict cookies after a link from
+    # another site.
     answer = render(request, "entered.html", {"here": "entered", "to": _own(to)})
     if cookie is not None:
         name = cookie_name(request.headers.get("host", ""))

@@ -1,4 +1,4 @@
-"""What a scaling study has found so far, told from its trials alone."""
+"""The results of a scaling study so far, from its trials alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from server.wording import count, mark, plural
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTile:
-    """One layout, scaled in one way.
+    """One layout and kind of scaling.
 
     Attributes:
-        layout: empty where the study has one alone.
-        kept: rate for each GPU on the most nodes over that on the fewest, of those that were
-            timed; None while there are not two.
-        remark: what that is of.
+        layout: empty if the study has only one.
+        kept: rate per GPU on the most timed nodes over that on the fewest; None with fewer than
+            two.
+        remark: the numbers of nodes compared.
         omitted: where the layout cannot run, and why.
     """
 
@@ -33,7 +33,7 @@ class StudyTile:
 
 
 def study_tiles(source: FigureSource) -> list[StudyTile]:
-    """Return how each layout of a campaign's study scales; none for a search."""
+    """Return how each layout of a campaign's study scales; empty for a search."""
     study = source.campaign.request.study
     if study is None:
         return []
@@ -69,8 +69,8 @@ def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | Non
 def _rates(
     source: FigureSource, study: StudySpec, shape: StrategyShape, kind: ScalingKind
 ) -> tuple[dict[int, float], dict[int, str]]:
-    """Return the samples a second of each node by the numbers of nodes on which a step was timed;
-    and where the layout cannot run."""
+    """Return samples per second and node by number of nodes with a timed step, and where the layout
+    cannot run."""
     belief = source.belief
     steps, gpus = measured_steps(source.trials), belief.machine.gpus_per_node
     strategies, omitted = scaled_strategies(

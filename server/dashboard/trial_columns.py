@@ -1,4 +1,4 @@
-"""The columns of a campaign's table of trials: what all trials have in common is said once."""
+"""Columns of a campaign's trial table. What all trials have in common is shown once, above it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table of trials.
+    """A column of the trial table.
 
     Attributes:
-        sort: the API's word for sorting by it; the first click sorts `first`.
-        dimension: whether it is one, of which `sort` is the name.
+        sort: the API's name to sort by; a first click sorts in direction `first`.
+        dimension: whether it is a dimension, named `sort`.
     """
 
     label: str
@@ -54,12 +54,12 @@ MEASURED = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrialColumns:
-    """What the table of a campaign's trials has columns for.
+    """Columns of the table of a campaign's trials.
 
     Attributes:
-        dimensions: columns of those in which trials differ.
-        others: dimensions that the shared column tells of; without any there is no such column.
-        constant: what all trials have in common, in words; empty where there are too few to tell.
+        dimensions: columns of dimensions in which trials differ.
+        others: dimensions in the shared column; without any there is no such column.
+        constant: what all trials have in common, in words; empty if there are too few trials.
     """
 
     dimensions: tuple[Column, ...]
@@ -77,7 +77,8 @@ class TrialColumns:
         names = (*columns, *OTHERS, *own)
         differing = {n for n in names if len({t.strategy.value(n) for t in trials}) > 1}
         if any(trial.stands_for_nodes for trial in trials):
-            differing.add("num_nodes")  # its column says for how many others they stand
+            # their column has the number of nodes that they stand in for
+            differing.add("num_nodes")
         first, told = trials[0].strategy, [n for n in (*OTHERS, *own) if n in differing]
         common = [value_words(n, first.value(n)) for n in columns if n not in differing]
         common += other_parts(first, [name for name in (*OTHERS, *own) if name not in differing])
@@ -89,22 +90,21 @@ class TrialColumns:
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """All columns, from the left."""
+        """All columns, left to right."""
         return (*HEAD, *self.dimensions, *((OTHER,) if self.others else ()), *MEASURED)
 
     @property
     def measured(self) -> int:
-        """How many columns in the middle stand empty where a trial has no figures."""
+        """Number of columns that are empty for a trial without metrics."""
         return len(MEASURED) - 2
 
     def other(self, strategy: StrategyShape) -> str:
-        """Return what the shared column says of a strategy."""
+        """Return the shared column's text for a strategy."""
         return " · ".join(other_parts(strategy, self.others))
 
 
 def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
-    """Return what is to be said of these out of OTHERS and of the trainer's own, each as briefly as
-    possible."""
+    """Return short texts for these OTHERS and for trainer-defined dimensions."""
     words: Mapping[str, str] = {
         **{name: BY_NAME[name].brief(strategy.value(name)) for name in OTHERS},
         **{name: value_words(name, value) for name, value in strategy.settings},

@@ -1,1 +1,1 @@
-"""What `autotune doctor` looks at: this machine, Slurm, a cluster profile, a node."""
+"""Checks of `autotune doctor`: this machine, Slurm, a cluster profile, a node."""

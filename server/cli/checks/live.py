@@ -1,4 +1,4 @@
-"""What a short job on one node finds, for `autotune doctor --live`."""
+"""Check a node with a short job, for `autotune doctor --live`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def check_node(
     tell: Callable[[str], None],
     settle_s: float = SETTLE_S,
 ) -> list[CheckResult]:
-    """Submit the job, wait for it, and return what it found.
+    """Submit the job, wait for it, and return its findings.
 
     Args:
-        folder: that exists, in the file system where trials' files will be.
-        tell: is given a sentence whenever the job stands otherwise.
-        settle_s: until a job that Slurm knows no more, and that left no file, is given up.
+        folder: an existing folder in the file system for trials' files.
+        tell: called with a sentence whenever the job's state changes.
+        settle_s: seconds to wait for a job that Slurm no longer knows and that left no file.
     """
     try:
         report = probe(
@@ -53,7 +53,7 @@ def check_node(
 def node_results(
     report: ProbeReport, profile: ClusterProfile, *, gpus_per_node: int, folder: Path
 ) -> list[CheckResult]:
-    """Return what there is on the node, or what keeps trials from running there."""
+    """Return what is available on the node, or what prevents trials from running there."""
     if report.gave_up:
         advice = "try again later, or name another partition, QOS or account in the profile"
         return [CheckResult.fail(JOB, report.gave_up, advice=advice)]
@@ -86,7 +86,7 @@ def _data_folder(report: ProbeReport, folder: Path) -> CheckResult:
 
 
 def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckResult]:
-    """Yield which Python a task runs, and whether it has autotune, torch and DeepSpeed."""
+    """Yield which Python a task uses, and whether it has autotune, torch and DeepSpeed."""
     python = f"{rank.executable} ({rank.python})"
     if rank.trainer or profile.program != "trainer":
         yield CheckResult.ok("Python", python)
@@ -108,8 +108,8 @@ def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckRes
 
 
 def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:
-    """Return whether every task can import the profile's checkout, where trials train with it, and
-    compile what it compiles when it first trains."""
+    """Return whether every task can import the profile's checkout of Megatron-DeepSpeed, if trials
+    use it, and compile its extensions."""
     if profile.program != "megatron-deepspeed" or profile.megatron is None:
         return []
     errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
@@ -137,7 +137,7 @@ def _helpers(rank: TaskReport, checkout: str) -> CheckResult:
 
 
 def _gpus(report: ProbeReport) -> CheckResult:
-    """Return which GPUs tasks see; without any, trials run on the processor."""
+    """Return the GPUs that tasks see; without any, trials run on the CPU."""
     names_of_ranks = {rank.gpus for rank in report.ranks}
     if names_of_ranks == {()}:
         unseen = "torch sees none: trials run on the processor"

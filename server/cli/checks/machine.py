@@ -1,4 +1,4 @@
-"""Whether this machine has what the service and its trials need. Nothing is changed."""
+"""Check whether this machine has what the service and its trials need. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUICKLY_S = 5.0
 
 
 def check_machine(settings: Settings) -> list[CheckResult]:
-    """Return a result for each thing that this machine needs, or can do without."""
+    """Return one result per requirement of this machine, optional ones included."""
     checks: tuple[Callable[[Settings], CheckResult], ...] = (
         python,
         data_folder,
@@ -84,7 +84,7 @@ def free_disk(settings: Settings) -> CheckResult:
 
 
 def database(settings: Settings) -> CheckResult:
-    """Return whether the database can be used, and has today's tables."""
+    """Return whether the database can be opened, and has the current schema."""
     try:
         url = parse_url(settings.url)
         if url.get_dialect().name == "sqlite" and not Path(str(url.database)).exists():
@@ -116,7 +116,7 @@ def deepspeed(_: Settings) -> CheckResult:
 
 
 def _package(name: str) -> CheckResult:
-    """Return its version as its metadata have it: importing it takes seconds."""
+    """Return the version from the package's metadata; importing it would take seconds."""
     try:
         return CheckResult.ok(name, version(name))
     except PackageNotFoundError:
@@ -125,7 +125,7 @@ def _package(name: str) -> CheckResult:
 
 
 def gpus(_: Settings) -> CheckResult:
-    """Return how many GPUs there are; without any, trials run on the processor over gloo."""
+    """Return the number of GPUs; without any, trials run on the CPU over gloo."""
     machine = local_machine()
     if is_cpu(machine):
         return CheckResult.ok("GPUs", "none; local trials run on the processor")
@@ -153,5 +153,5 @@ def port(settings: Settings) -> CheckResult:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return the folder itself or the nearest of its parents that exists."""
+    """Return the folder, or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if path.exists())

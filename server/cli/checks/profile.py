@@ -1,4 +1,4 @@
-"""Whether trials could be submitted with a cluster profile, before any is."""
+"""Check whether trials can be submitted with a cluster profile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from server.cli.checks.result import CheckResult
 from server.cli.tables.elements import plural
 
 TIME_LIMIT_S = 1200.0
-"""Of a trial, where a campaign says nothing else."""
+"""Default time limit of a campaign's trials."""
 
 
 def check_profile(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[CheckResult]:
-    """Return a result for each thing that would keep trials from running; one where none would."""
+    """Return one result per problem that would prevent trials from running; a single one if there
+    is none."""
     name = f"profile {profile.name}"
     try:
         problems = check(profile, nodes=nodes, time_limit_s=TIME_LIMIT_S, machine=machine)

@@ -1,4 +1,4 @@
-"""What trials on a Ray cluster would find, or lack."""
+"""Check whether trials can run on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from server.cli.checks.result import CheckResult
 from server.cli.tables.elements import plural
 
 SHOWN = ("GPU", "CPU")
-"""Kinds of resources that are told of a node."""
+"""Kinds of resources shown of a node."""
 
 
 def check_ray(
     profile: ClusterProfile | None, address: str | None, *, machine: Machine | None, nodes: int
 ) -> list[CheckResult]:
-    """Return whether Ray is here, its cluster answers, and trials could run on it.
+    """Return whether Ray is installed, its cluster responds, and trials could run on it.
 
     Args:
-        machine: what its nodes are; None where nobody has said.
+        machine: of the nodes; None if unknown.
         nodes: of the widest trial.
     """
     profile = profile or ClusterProfile(name="ray")
@@ -53,7 +53,7 @@ def check_ray(
 
 
 def _described(facts: RayClusterFacts) -> str:
-    """Return its nodes by what they have, those that are alike together."""
+    """Return a description of its nodes, equal ones grouped."""
     kinds = Counter(
         ", ".join(f"{node[kind]:g} {kind}" for kind in SHOWN if node.get(kind)) or "no CPU"
         for node in facts.nodes

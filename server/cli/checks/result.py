@@ -1,4 +1,4 @@
-"""What came of one thing that `autotune doctor` looked at."""
+"""The result of one check of `autotune doctor`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal, Self
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What was found, and what to do about it.
+    """What a check found, and what to do about it.
 
     Attributes:
-        name: what was looked at.
-        status: `fail` keeps the service or the trials from working, `warn` does not.
-        found: how it is.
-        advice: what to do; empty where it is as it should be.
+        name: what was checked.
+        status: `fail` prevents the service or trials from working, `warn` does not.
+        found: the current state.
+        advice: what to do; empty if nothing.
     """
 
     name: str

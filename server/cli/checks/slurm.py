@@ -1,4 +1,4 @@
-"""What trials through Slurm would find on this machine, or lack."""
+"""Check whether trials can run through Slurm on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_PARTITIONS = 6
 
 
 def check_slurm(settings: Settings) -> list[CheckResult]:
-    """Return one result where there is no Slurm; where it does not answer, why."""
+    """Return the results; a single one if Slurm is not installed or does not respond."""
     commands = client()
     if not any(shutil.which(name) for name in CLIENT):
         return [commands]
@@ -48,7 +48,7 @@ def check_slurm(settings: Settings) -> list[CheckResult]:
 
 
 def client() -> CheckResult:
-    """Return whether Slurm's commands are there; a machine without any of them is fine."""
+    """Return whether Slurm's commands are installed; a machine without any of them passes."""
     present = [name for name in CLIENT if shutil.which(name)]
     if len(present) == len(CLIENT):
         return CheckResult.ok("Slurm", ", ".join(present))
@@ -61,7 +61,7 @@ def client() -> CheckResult:
 
 
 def silent(error: SlurmError) -> CheckResult:
-    """Return what to do about a controller that does not answer."""
+    """Return what to do about a controller that does not respond."""
     advice = "trials wait until it does; is this a login node, and SLURM_CONF the site's own?"
     if not isinstance(error, SlurmUnavailable):
         advice = "ask the site whether this user may use Slurm"
@@ -69,7 +69,7 @@ def silent(error: SlurmError) -> CheckResult:
 
 
 def munge() -> CheckResult:
-    """Return whether munge works; only of interest where Slurm does not answer."""
+    """Return whether munge works; only relevant if Slurm does not respond."""
     if shutil.which("munge") is None:
         return CheckResult.ok("munge", "no client; this site may not use it")
     words = ("munge", "--no-input", "--output=/dev/null")
@@ -102,9 +102,9 @@ def partitions(known: Mapping[str, Mapping[str, str]]) -> CheckResult:
 
 
 def accounting(slurm: Slurm) -> CheckResult:
-    """Return whether sacct answers.
+    """Return whether sacct responds.
 
-    Without it an ended job is known for MinJobAge, and then by its own files alone.
+    Without it an ended job is known for MinJobAge only, and then only from its own files.
     """
     try:
         slurm.sacct(["autotune"], since=time.time())
@@ -118,7 +118,7 @@ def accounting(slurm: Slurm) -> CheckResult:
 
 
 def trial_folder(slurm: Slurm, settings: Settings) -> CheckResult:
-    """Return whether nodes see the data folder, where a trial's job reads and writes."""
+    """Return whether nodes see the data folder, which trials' jobs read and write."""
     name, folder = "folder for nodes", settings.data_dir
     if is_shared(folder):
         return CheckResult.ok(name, f"{folder} is on a shared file system")
@@ -130,7 +130,7 @@ def trial_folder(slurm: Slurm, settings: Settings) -> CheckResult:
 
 
 def allocation() -> list[CheckResult]:
-    """Return the job that this process is inside of, if any."""
+    """Return the job that this process runs in, if any."""
     job = os.environ.get("SLURM_JOB_ID")
     if not job:
         return []
@@ -140,7 +140,7 @@ def allocation() -> list[CheckResult]:
 
 
 def _output_of(slurm: Slurm, *words: str) -> str:
-    """Return what a command printed; nothing where it failed or is missing."""
+    """Return the output of a command; empty if it failed or is missing."""
     if shutil.which(words[0]) is None:
         return ""
     _, output, _ = run_within(words, limit_s=LIMIT_S, environment=slurm.environment())

@@ -1,4 +1,4 @@
-"""Adapters of trainers: listed, shown and tried. Without a service."""
+"""Commands for adapters of trainers: list, show, new, check. They need no service."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _once_more(request: TrialRequest) -> TrialRequest:
 
 
 def _load(profile: str | None) -> str:
-    """Return how busy this machine is, where it is the one that runs the starts."""
+    """Return the load of this machine, if the trainers run on it."""
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0]
     if profile is not None or load <= processors:
@@ -249,8 +249,8 @@ def _backend(adapter: Adapter, profile: str | None) -> Backend:
 
 
 def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, TrialOutcome]:
-    """Return the outcome of each start; one after the other, or they would share the machine. The
-    first of the batches that fails is the last: the others would fail alike."""
+    """Return the outcome of each training run. Runs are sequential, as they would otherwise share
+    the machine, and stop at the first failure of a batch run, since the others would fail alike."""
     from autotune.schemas import TrialState
     from evaluators.program.check_starts import OF_BATCHES
     from evaluators.trial import TrialOutcome

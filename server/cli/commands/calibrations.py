@@ -1,4 +1,4 @@
-"""Calibrations that the service keeps: list, show, fit, export, import, delete."""
+"""Commands for calibrations of the service: list, show, fit, export, import, delete."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", help=f"Its name: {NAME_F
 
 
 def known_name(name: str, *, field: str = "name") -> str:
-    """Return the name, where a calibration can have it; raises InvalidInput."""
+    """Return the name if it is valid; raises InvalidInput."""
     from autotune.schemas.calibrations import NAME
 
     if not re.fullmatch(NAME, name):
@@ -45,7 +45,7 @@ def known_name(name: str, *, field: str = "name") -> str:
 
 
 def new_name(name: str) -> str:
-    """Return the name, where a calibration that is to be made can have it; raises InvalidInput."""
+    """Return the name if a new calibration may have it; raises InvalidInput."""
     from autotune.schemas import NO_CALIBRATION
 
     if name == NO_CALIBRATION:
@@ -55,7 +55,7 @@ def new_name(name: str) -> str:
 
 
 def read_document(path: Path) -> CalibrationDocument:
-    """Return an exported calibration; raises InvalidInput(s) for a file that is none."""
+    """Read an exported calibration; raises InvalidInput(s) for any other file."""
     from autotune.schemas import CalibrationDocument
     from autotune.validation import validated
 

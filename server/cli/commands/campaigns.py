@@ -1,4 +1,4 @@
-"""Campaigns in the service: list, show, steer and remove."""
+"""Commands for campaigns of the service: list, show, control and remove."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ def open_(
 def _opened(address: str) -> bool:
     """Return whether a browser was started at the address.
 
-    It is led there by a file of this user's alone: all users see the words of its command.
+    The browser opens a file that only this user can read, since all users can see its command line,
+    and the address has a key.
     """
     from autotune.client.service_record import known_folder
 
@@ -157,7 +158,7 @@ def _opened(address: str) -> bool:
 def _answer(
     answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
 ) -> Iterator[RenderableType]:
-    """Yield what the campaign has come to, as far as it has."""
+    """Yield the campaign's results so far."""
     from server.cli.tables import campaigns as campaigns_table
     from server.cli.tables import recommendations as recommendations_table
 
@@ -170,7 +171,7 @@ def _answer(
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
-    """Return the baseline, told against the best where there is one."""
+    """Return the baseline, compared with the best if there is one."""
     if answer is not None:
         return answer.recommendation.baseline
     from autotune.recommendation import baseline_result

@@ -1,4 +1,4 @@
-"""What has a name: models, machines, and profiles of clusters. Read without a service."""
+"""Commands for the catalog: models, machines, and cluster profiles. They need no service."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def profiles(
 
 
 def _list_profiles(folder: Path, *, json: bool) -> None:
-    """Print all; one that is broken is among them, with what is wrong with it."""
+    """Print all profiles; invalid ones with their error."""
     from server.cli.tables import elements as elements_table
     from server.profiles import profile_summaries
 

@@ -42,7 +42,7 @@ def compare(
     from server.figures.comparison import progress_table
 
     if to_file is not None:
-        figure_form(to_file, field="to_file")  # before anything is asked or drawn
+        figure_form(to_file, field="to_file")  # before any request or drawing
     with service.client() as client:
         comparison = client.compare(*campaigns)
         if to_file is not None:

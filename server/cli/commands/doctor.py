@@ -1,4 +1,4 @@
-"""Is this machine ready, and is a cluster?"""
+"""Check this machine, and optionally a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(OptionGroup):
-    """A profile, and what a campaign would ask of it."""
+    """A profile, and what a campaign would request of it."""
 
     PANEL: ClassVar[str] = "Is a cluster ready?"
 
@@ -67,10 +67,10 @@ class ClusterOptions(OptionGroup):
     ] = False
 
     def load_profile(self, folder: Path) -> ClusterProfile | None:
-        """Return the profile, None where none was named and none is needed.
+        """Return the profile; None if none was named and none is needed.
 
         Raises:
-            InvalidInput, InvalidInputs: it cannot be used, or is missing where one is needed.
+            InvalidInput, InvalidInputs: it is invalid, or missing although one is needed.
         """
         from evaluators.cluster import load_profile
 
@@ -89,7 +89,7 @@ class ClusterOptions(OptionGroup):
         return self.ray or self.ray_address is not None
 
     def load_machine(self, profile: ClusterProfile | None) -> Machine:
-        """Return what the profile's nodes are; raises InvalidInput(s) where that is not known."""
+        """Return the machine of the profile's nodes; raises InvalidInput(s) if it is unknown."""
         from autotune.client.files import machine_choice
         from autotune.resolution import machine_of
 
@@ -131,9 +131,9 @@ def _checks(
     profile: ClusterProfile | None,
     machine: Machine | None,
 ) -> Iterator[CheckResult]:
-    """Yield the result of one check after another.
+    """Yield the results of all checks.
 
-    The job is sent last, and only where nothing that is known already would keep it.
+    The job is submitted last, and only if no check so far has ruled it out.
     """
     from server.cli.checks.machine import check_machine, nearest_existing
     from server.cli.checks.slurm import check_slurm

@@ -1,4 +1,4 @@
-"""Figures of a campaign: in the terminal as a table, and as a picture or data in a file."""
+"""Figures of a campaign: as a table in the terminal, or as a picture or data in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureFlags(OptionGroup):
-    """What some kinds may be narrowed to."""
+    """Options that restrict some kinds."""
 
     PANEL: ClassVar[str] = "What it shows"
 
@@ -47,7 +47,7 @@ class FigureFlags(OptionGroup):
     ] = None
 
     def options(self) -> dict[str, Any]:
-        """Return what was given of it."""
+        """Return the options that were given."""
         return chosen(
             by=self.by,
             micro_batch_size=self.micro_batch_size,
@@ -115,7 +115,7 @@ def _written(
     scheme: FigureScheme,
     options: dict[str, Any],
 ) -> Path:
-    """Write a figure as the file's end says; raises InvalidInput for another end."""
+    """Write a figure in the format of the file's suffix; raises InvalidInput for an unknown one."""
     from autotune.client.files import figure_form
     from autotune.schemas import FigureTable
     from server.figures.figure import as_csv

@@ -1,4 +1,4 @@
-"""What the cost model answers without a trial: one strategy, or a space counted or ranked."""
+"""Predictions of the cost model: for one strategy, or a space counted or ranked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 COMMANDS = 3
-"""Rows of a sweep whose commands are printed."""
+"""Number of rows of a sweep whose commands are printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +59,10 @@ class CalibrationOptions(OptionGroup):
     ] = None
 
     def load(self, service: ServiceOptions) -> tuple[Calibration | None, CalibrationSummary | None]:
-        """Return the calibration and what it rests on; only for a name the service is asked.
+        """Return the calibration and its summary; the service is only asked for a name.
 
         Raises:
-            InvalidInput, InvalidInputs: it cannot be used.
+            InvalidInput, InvalidInputs: it is invalid.
         """
         from autotune.schemas import NO_CALIBRATION
 
@@ -85,7 +85,7 @@ def _read(content: CalibrationDocument, *, name: str) -> tuple[Calibration, Cali
 
 @contextmanager
 def _fields_within(option: str) -> Iterator[None]:
-    """Name the fields of a file as within the option, where the question has others."""
+    """Prefix the fields of a file with the option, as the question has fields of the same names."""
     try:
         yield
     except InvalidInput as problem:
@@ -228,7 +228,7 @@ def _space_query(
 
 
 def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
-    """Return the fields that say on which machine trials would run, and what runs them."""
+    """Return the request fields about the machine and the trainer."""
     name = machine.machine or _machine_of(program.profile)
     profile = None if program.on_ray else program.profile
     return {
@@ -241,7 +241,7 @@ def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str
 
 
 def _machine_of(profile: str | None) -> str:
-    """Return the machine where none was named: the profile's, and without one this machine."""
+    """Return the default machine: the profile's, or this machine without one."""
     if profile is None:
         return LOCAL
     from evaluators.cluster import load_profile

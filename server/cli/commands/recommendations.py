@@ -1,4 +1,4 @@
-"""What a campaign recommends: print it, and write the files that run it."""
+"""Print a campaign's recommendation, and write its launch files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 TRAINER_JOB = "launch.sbatch"
-"""What `--for` writes beside the script of a rank."""
+"""File name of the job that `--for` writes beside the script of a rank."""
 
 
 def best(
@@ -81,7 +81,7 @@ def _after_best(
     rank: int,
     trainer: TrainerName | None,
 ) -> str:
-    """Return what may be done next with a recommendation."""
+    """Return the possible next steps after a recommendation."""
     if folder is None:
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
@@ -99,7 +99,7 @@ def _after_best(
 
 
 def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
-    """Return the recommendation, None while there is none."""
+    """Return the recommendation; None if there is none."""
     try:
         return handle.best()
     except ApiError as error:

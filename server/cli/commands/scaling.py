@@ -1,4 +1,4 @@
-"""How one layout scales over nodes."""
+"""Scaling of one layout over nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NODES_FORMS = "numbers of nodes with commas, such as 16,32,64"
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(OptionGroup):
-    """How it is measured."""
+    """How a scaling study is measured."""
 
     PANEL: ClassVar[str] = "To measure it: a campaign that is a scaling study"
 
@@ -123,7 +123,7 @@ def scaling(
     else:
         asked = {"model": model.choice(), "strategy": strategy.shape(), "nodes": counts}
         query = validated(ScalingQuery, asked | subject_fields(machine, trials))
-        # Here, and not above: other commands need not wait for all that it imports.
+        # Imported late: other commands do not need everything that it imports.
         from autotune.prediction import scaling_study
 
         found = scaling_study(query, *calibration.load(service), program=program_for(query))
@@ -131,8 +131,8 @@ def scaling(
 
 
 def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[str, Any]:
-    """Return the subject of a campaign with its strategy of a rank; its trials run as the
-    campaign's did unless something else is said."""
+    """Return a campaign's subject with its strategy of a rank. Trials run like the campaign's
+    unless options say otherwise."""
     request = handle.campaign.request
     own = trials.evaluator is None and trials.profile is None
     name = request.machine if isinstance(request.machine, str) else request.machine.name
@@ -155,7 +155,7 @@ def _question(
     *,
     nodes: list[int],
 ) -> CampaignInput:
-    """Return the campaign to be made of a subject and its strategies."""
+    """Return the request for a campaign of a subject and its strategies."""
     kinds = {} if study.kind is None else {"kinds": [study.kind]}
     spec = {"nodes": nodes, "strategies": subject.pop("strategies"), **kinds}
     spec |= chosen(like=subject.pop("like", None))
@@ -186,7 +186,7 @@ def _measure(client: Client, question: CampaignInput, study: StudyOptions, *, js
 
 
 def node_counts(text: str | None) -> list[int]:
-    """Read `16,32,64`; raises InvalidInput for anything else."""
+    """Parse `16,32,64`; raises InvalidInput for anything else."""
     words = [word.strip() for word in text.split(",")] if text else []
     if not all(word.isascii() and word.isdigit() and int(word) for word in words):
         raise InvalidInput("nodes", text, "this is no list of numbers of nodes", valid=NODES_FORMS)

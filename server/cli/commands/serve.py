@@ -1,4 +1,4 @@
-"""Running the service, runners beside it, and the demonstration."""
+"""Run the service, additional runners, and the demonstration."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def serve(
         group=group,
     )
     with _listening(settings) as (actual, bound):
-        # These load the whole service: half a second that other commands need not wait.
+        # These load the whole service, half a second that other commands should not take.
         from server.service import run
 
         with _ended_by_signal(), refusing_databases():
@@ -210,7 +210,7 @@ def runner(
 
 
 def _runner_here(settings: Settings) -> str:
-    """Return what the runner of this host does; raises Failed where there is none."""
+    """Return the activity of this host's runner; raises Failed if there is none."""
     from server.store import Store
     from server.store.runners import known_runners
     from server.wording import plural
@@ -231,9 +231,9 @@ def _runner_here(settings: Settings) -> str:
 
 @contextmanager
 def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
-    """Yield a socket that listens where the settings say, and the settings with its port.
+    """Yield a listening socket for the settings, and the settings with its port.
 
-    A port that nobody asked for by its number is left to whoever has it.
+    If the port was not requested explicitly and is in use, the next free one is taken.
     """
     from server.auth.encryption import Encryption
     from server.auth.unix_socket import listening_unix_socket
@@ -253,11 +253,11 @@ def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
 
 @contextmanager
 def refusing_databases() -> Iterator[None]:
-    """Say why a database is refused, and what to do: another process has it, or its schema is of a
-    version that this one does not know.
+    """Raise Failed with advice if the database is in use by another process, or has the schema of
+    an unsupported version.
 
     Raises:
-        Failed: it is refused.
+        Failed: the database is refused.
     """
     from server.store import DatabaseReplaced, InUse, UnknownSchema
 
@@ -273,7 +273,7 @@ def refusing_databases() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_signal() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a service as they should: it cleans up, and its exit code is 0."""
+    """End the service on Ctrl-C and SIGTERM with cleanup and exit code 0."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
         raise typer.Exit(0)

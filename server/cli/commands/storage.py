@@ -1,4 +1,4 @@
-"""What is kept: backed up, restored, and pruned."""
+"""Back up, restore and prune the database."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def prune(
 
 
 def length_of_time(text: str, *, field: str = "older_than") -> timedelta:
-    """Return what `90d`, `12w` or `36h` says; raises InvalidInput."""
+    """Parse a duration: `90d`, `12w` or `36h`; raises InvalidInput."""
     found = re.fullmatch(r"(\d{1,6})\s*([hdw])", text.strip())
     if not found:
         valid = "days, weeks or hours, such as 90d, 12w or 36h"
@@ -131,10 +131,10 @@ def length_of_time(text: str, *, field: str = "older_than") -> timedelta:
 
 @contextmanager
 def existing(settings: Settings) -> Iterator[Store]:
-    """Open the database; one that is not there is not made.
+    """Open an existing database; it is never created.
 
     Raises:
-        Failed: there is none, or its tables are of another version.
+        Failed: there is none, or its schema is of another version.
     """
     from server.store import Store
     from server.store.engine import parse_url

@@ -1,4 +1,4 @@
-"""Submitting a campaign."""
+"""Submit campaigns."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TrialOptions(ProgramOptions):
         )
 
     def slurm(self) -> dict[str, Any] | None:
-        """Return the choice as the service takes it; None where nothing of it was given."""
+        """Return the Slurm options in the service's form; None if none was given."""
         choice = chosen(profile=None if self.on_ray else self.profile, mode=self.mode)
         if choice and self.profile is None:
             valid = "a name of `autotune profiles`"
@@ -339,7 +339,7 @@ def repeat(
 
 
 def submitted(client: Client, question: CampaignInput, *, watch: bool, json: bool) -> None:
-    """Make a campaign, and follow it or say how."""
+    """Create a campaign, and follow it or print how to."""
     from server.cli.tables import campaigns as campaigns_table
 
     handle = client.create(**question)
@@ -357,12 +357,12 @@ def submitted(client: Client, question: CampaignInput, *, watch: bool, json: boo
 
 
 def _counted(text: str | None) -> str | int | None:
-    """Return a number as one, and any other word as it is."""
+    """Return a number as an integer, and any other word unchanged."""
     return int(text) if text is not None and text.isdecimal() else text
 
 
 def _machine_of(profile: str | None, service: ServiceOptions) -> str:
-    """Return the machine where none was named: the profile's, and without one this machine."""
+    """Return the default machine: the profile's, or this machine without one."""
     if profile is None:
         return LOCAL
     with service.client() as client:

@@ -1,4 +1,4 @@
-"""What a service works on now, kept in view."""
+"""Live view of a service's activity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users of a service that a group shares: at its database, and as one of them."""
+"""Users of a shared service: managed at its database, or signed in as one of them."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def audit(
 def _limits(
     campaigns: str | None, trials: str | None, node_hours: str | None, email: str | None
 ) -> dict[str, Any]:
-    """Return the limits that were given, and the address; None for `none`."""
+    """Return the given limits and the address; None for `none`."""
     given = chosen(
         most_campaigns=campaigns,
         most_trials=trials,
@@ -292,7 +292,7 @@ def _tell(name: str, token: str, file: Path | None, *, json: bool) -> None:
 
 @contextmanager
 def _made(storage: StorageOptions) -> Iterator[Store]:
-    """Open the database, which is made where it is not there."""
+    """Open the database, creating it if necessary."""
     from server.data_folder import closed_folder
     from server.store import Store
 
@@ -305,7 +305,7 @@ def _made(storage: StorageOptions) -> Iterator[Store]:
 
 @contextmanager
 def _audited(store: Store, action: str) -> Iterator[Any]:
-    """Open a writing session, and write down what was done in it."""
+    """Open a write session, and audit what was done in it."""
     from server.store.audit import COMMAND, note_change
 
     with store.transaction() as session:

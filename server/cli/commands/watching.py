@@ -1,4 +1,4 @@
-"""A campaign in the service, followed until it is at rest."""
+"""Follow a campaign of the service until it ends or pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> 
 
 
 def follow(handle: CampaignHandle, *, json: bool) -> None:
-    """Show progress, then the result; raises Failed where the campaign ended without one."""
+    """Show progress, then the result; raises Failed if the campaign ended without one."""
     from server.cli.progress import ProgressBoard
 
     try:
@@ -44,7 +44,7 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
 
 
 def _after_search(handle: CampaignHandle, *, json: bool) -> None:
-    """Print what a campaign recommends; raises Failed where it ended without a result."""
+    """Print a campaign's recommendation; raises Failed if it ended without one."""
     from server.cli.tables import recommendations as recommendations_table
 
     campaign, answer = handle.campaign, recommendation_of(handle)
@@ -63,7 +63,7 @@ def _after_search(handle: CampaignHandle, *, json: bool) -> None:
 
 
 def _after_study(handle: CampaignHandle, *, json: bool) -> None:
-    """Print what a scaling study has measured; raises Failed where it ended without anything."""
+    """Print a scaling study's measurements; raises Failed if it ended without any."""
     from server.cli.tables import scaling as scaling_table
 
     campaign, found = handle.campaign, studied(handle)

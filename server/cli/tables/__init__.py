@@ -1,2 +1,2 @@
-"""What commands print of results. Commands import a module of it when they run: --help shows no
-table."""
+"""Tables that commands print. Commands import these modules when they run, so that --help does not
+load them."""

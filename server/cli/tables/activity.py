@@ -1,4 +1,4 @@
-"""What a service works on now, as text for people."""
+"""Current activity of a service as text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SILENT_AFTER_S = 60.0
 
 
 def activity(found: Activity, *, most_trials: int | None = None) -> Group:
-    """Return runners, trials and campaigns, a table each.
+    """Return a table each of runners, trials and campaigns.
 
     Args:
-        most_trials: further ones are counted, and not shown.
+        most_trials: maximum number of trials listed; the rest are counted.
     """
     shown = found.trials[:most_trials]
     parts: list[RenderableType] = [_runners(found), Text(), _campaigns(found)]

@@ -1,4 +1,4 @@
-"""Calibrations as text for people."""
+"""Calibrations as text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autotune.schemas import CalibrationDetail, CalibrationSummary, ConstantShap
 from server.cli.tables.elements import NO_VALUE, facts, headed, mark, moment, trials_of
 
 SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))
-"""Below so many seconds: the unit that reads best, and how many of it are a second."""
+"""Upper bound in seconds -> unit, and number of units per second."""
 
 
 def calibrations(items: Sequence[CalibrationSummary]) -> Table:
-    """Return a row for each calibration."""
+    """Return one row per calibration."""
     table = headed("name", "machine", ">trials", ">OOM", "models", "", "created", "software")
     for column in table.columns:
         column.no_wrap = column.header in {"name", "machine", "created"}
@@ -36,7 +36,7 @@ def calibrations(items: Sequence[CalibrationSummary]) -> Table:
 
 
 def calibration(item: CalibrationDetail) -> RenderableType:
-    """Return what it rests on, and its constants in the order in which they came."""
+    """Return its trials, and its constants in the given order."""
     return Group(
         facts(
             [
@@ -59,8 +59,8 @@ def calibration(item: CalibrationDetail) -> RenderableType:
 
 
 def _constants(items: Iterable[ConstantShape]) -> Table:
-    """Return a row for each constant, before and after."""
-    # Here, and not above: no other command waits for all that a calibration imports.
+    """Return one row per constant, before and after calibration."""
+    # Imported late: other commands do not need everything that a calibration imports.
     from autotune.calibration.calibration import Z
 
     table = headed("constant", "unit", ">generally known", ">±", ">calibrated", ">±")

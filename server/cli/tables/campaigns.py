@@ -1,4 +1,4 @@
-"""Campaigns as text for people."""
+"""Campaigns as text."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from server.wording import best_origin, best_projected_from, fastest_single
 
 
 def campaigns(items: Sequence[Campaign]) -> Group:
-    """Return a row for each campaign: what it asks, what it has come to, and what it recommends so
-    far; what all recommended layouts share is said once."""
+    """Return one row per campaign: its question, its state, and its recommendation so far;
+    dimensions shared by all recommended layouts are shown once."""
     columns = (
         *(">id", "name", "=outcome", "=model", "=machine", "=>nodes", ">trials", ">failed"),
         *("=winner", ">best", "=", ">MFU", "=figures", "…why"),
@@ -65,15 +65,14 @@ def _outcome(item: Campaign) -> str:
 
 
 def _listed_figure(item: Campaign) -> tuple[str, str]:
-    """Return the figure of what is recommended so far, with its unit; of a scaling study, what it
-    is."""
+    """Return the recommendation's metric with its unit; for a scaling study, its description."""
     if item.request.study is not None:
         return NO_VALUE, f"{' and '.join(item.request.study.kinds)} scaling"
     return figure(item.best_objective), OBJECTIVE_UNITS[item.request.objective]
 
 
 def campaign(item: Campaign) -> Table:
-    """Return what was asked of a campaign, and how far it is."""
+    """Return a campaign's request and progress."""
     slurm, ray = item.request.slurm, item.request.ray
     profile = f": profile {slurm.profile}, {slurm.mode}" if slurm else ""
     if ray:
@@ -103,13 +102,13 @@ def campaign(item: Campaign) -> Table:
 
 
 def _best(item: Campaign) -> str:
-    """Return the recommended layout's figure, and from what it is projected."""
+    """Return the recommended layout's metric, and what it was projected from."""
     reached = with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
     return ", ".join(filter(None, [reached, best_projected_from(item)]))
 
 
 def _leading(item: Campaign) -> list[tuple[str, str]]:
-    """Return what is recommended so far; of a scaling study, what it measures."""
+    """Return the current recommendation; for a scaling study, what it measures."""
     study = item.request.study
     if study is not None:
         kinds, nodes = " and ".join(study.kinds), ", ".join(map(str, study.nodes))
@@ -123,8 +122,8 @@ def _leading(item: Campaign) -> list[tuple[str, str]]:
 
 
 def _screening(item: Campaign) -> list[tuple[str, str]]:
-    """Return on how few nodes, or with how few layers, it searches, and what came of it; nothing
-    where it does not."""
+    """Return how many nodes or layers the search uses instead of all, and the result of that; empty
+    if it uses all."""
     screening = item.screening
     if screening is None or (screening.nodes is None and screening.layers is None):
         return []
@@ -133,7 +132,7 @@ def _screening(item: Campaign) -> list[tuple[str, str]]:
 
 
 def reasons(explanation: Explanation) -> Table:
-    """Return why the best won, or why nothing ran, a sentence in each row."""
+    """Return why the best is best, or why every trial failed, one sentence per row."""
     word = "why nothing ran" if explanation.failures else "why"
     marked = f"{word} ({mark(True)})" if explanation.simulated else word
     first, *others = explanation.sentences

@@ -1,4 +1,4 @@
-"""Campaigns side by side as text for people."""
+"""Comparisons of campaigns as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from server.cli.tables.elements import (
 
 
 def winners(comparison: CampaignComparison) -> RenderableType:
-    """Return a row for each campaign: what it found, and what that cost."""
+    """Return one row per campaign: its best, and what finding it cost."""
     table = headed(
         ">id", "name", "search", "outcome", "best", ">rate", ">MFU", ">failed", ">node-hours", ""
     )
@@ -39,7 +39,7 @@ def winners(comparison: CampaignComparison) -> RenderableType:
 
 
 def search_of(each: ComparedCampaign) -> str:
-    """Return what chose the trials: `calibrated`, `deephyper (forest)`."""
+    """Return the search method: `calibrated`, `deephyper (forest)`."""
     return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
 
 
@@ -55,7 +55,7 @@ def _found(each: ComparedCampaign) -> tuple[str, str, str]:
 
 
 def differences(comparison: CampaignComparison) -> RenderableType:
-    """Return a row for each field that was asked differently."""
+    """Return one row per field that differs between the requests."""
     if not comparison.differences:
         return "Nothing was asked differently."
     ids = (f"campaign {each.campaign_id}" for each in comparison.campaigns)

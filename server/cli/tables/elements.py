@@ -1,4 +1,4 @@
-"""What tables are made of: columns, facts, and figures in the words of the pages."""
+"""Building blocks of tables: columns, facts, and metrics worded as on the pages."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ NO_VALUE = "–"
 
 
 def headed(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table; a column whose name begins with > holds figures, which stand to the
-    right and are never cut off or broken, however narrow the terminal."""
+    """Return an empty table. A column whose name begins with > has numbers, which are right-aligned
+    and never truncated or wrapped, however narrow the terminal."""
     table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
     for column in columns:
         if column.startswith(">"):
@@ -71,8 +71,9 @@ def headed(*columns: str, title: str | None = None) -> Table:
 
 
 def said_once(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """Return a table as `headed` makes it. What says the same in each of several rows is said once
-    above it where its column's name begins with =; where it begins with … it may be cut off."""
+    """Return a table like `headed`. If all of several rows agree in a column whose name begins with
+    =, the value is shown once above the table; a column whose name begins with … may be truncated.
+    """
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     constant = {
         index
@@ -100,10 +101,10 @@ def said_once(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
 
 
 def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the parts that all strategies share, and of each strategy the others.
+    """Return the parts that all strategies share, and the remaining parts of each.
 
     Args:
-        lines: one or more, as `strategy_line` gives them.
+        lines: one or more, from `strategy_line`.
     """
     parts = [line.split(" · ") for line in lines]
     common = [part for part in parts[0] if all(part in each for each in parts)]
@@ -113,7 +114,7 @@ def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Table:
-    """Return two columns: what it is, and its value."""
+    """Return a table of two columns: label and value."""
     table = Table(title=title, box=None, pad_edge=False, show_header=False, title_justify="left")
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -141,7 +142,7 @@ def model_line(shape: ModelShape) -> str:
 
 
 def with_unit(value: float | None, unit: str) -> str:
-    """Return the figure and its unit; a dash alone for None."""
+    """Return the number with its unit; a dash for None."""
     return figure(value) if value is None else f"{figure(value)} {unit}"
 
 
@@ -151,7 +152,7 @@ def moment(value: datetime | None) -> str:
 
 
 def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
-    """Return what was calibrated on what; for None that nothing was."""
+    """Return what predictions are calibrated on; for None, that they are not."""
     if summary is None:
         return f"priors for its kind of machine ({machine.gpu}), not calibrated"
     failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
@@ -168,5 +169,5 @@ def trials_of(summary: CalibrationSummary) -> str:
 
 
 def below(whose: str, shared: str, table: RenderableType) -> Group:
-    """Return a table below what its strategies share."""
+    """Return a table below the dimensions that its strategies share."""
     return Group(*([Text(f"{whose}: {shared}", style="dim")] if shared else []), table)

@@ -1,4 +1,4 @@
-"""Figures of a campaign as text for people: the sentence and the table beside each picture."""
+"""Figures of a campaign as text: the sentence and the table of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.cli.tables.elements import headed
 
 
 def offers(offered: FigureOffers) -> Table:
-    """Return a row for each kind: what it shows, or why there is none."""
+    """Return one row per kind: what it shows, or why it is not available."""
     table = headed("kind", "shows", "of this campaign")
     for each in offered.figures:
         stands = Text(f"none: {each.missing}") if each.missing else Text("yes", style="green")

@@ -1,4 +1,4 @@
-"""The models that have a name, and what training one takes."""
+"""Built-in models, and the resources for training one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.cli.tables.elements import facts, figure, headed, model_line, parame
 
 
 def models(transformers: Sequence[Transformer]) -> Table:
-    """Return a row for each model."""
+    """Return one row per model."""
     figures = ("parameters", "active", "layers", "hidden", "heads", "query groups", "seq")
     table = headed("model", *(f">{name}" for name in figures))
     for item in transformers:

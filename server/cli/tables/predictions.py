@@ -1,4 +1,4 @@
-"""What is predicted and counted without a trial, as text for people."""
+"""Predictions and counts as text."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from server.cli.tables.elements import (
 
 ROWS_OF_PARTS = 8
 INVISIBLE = 0.0005
-"""A share that is shown as 0.0 %."""
+"""Shares below this would be shown as 0.0 %."""
 
 ALWAYS = tuple(d.name for d in TABLE if d.is_searched and not d.values and d.part != "nodes")
-"""Dimensions that have a column even where all rows agree."""
+"""Dimensions that have a column even if all rows agree."""
 
 LIKE_WITH_LIKE = (
     "note: the global batch size varies, which affects convergence: fix it with --global-batch "
@@ -48,7 +48,8 @@ LIKE_WITH_LIKE = (
 
 
 def prediction(answer: Prediction) -> RenderableType:
-    """Return whether it is legal and fits, and where time and memory go. All of it predicted."""
+    """Return whether a strategy is legal and fits, and the parts of its predicted time and
+    memory."""
     reasons = [
         Text(f"{'refused' if r.severity == 'refuse' else 'warning'}: {r.reason} ({r.rule})")
         for r in answer.reasons
@@ -77,7 +78,7 @@ def prediction(answer: Prediction) -> RenderableType:
 
 
 def _memory_changes(answer: Prediction) -> RenderableType:
-    """Return what would make it fit, each change with the options that say it."""
+    """Return the changes that would make it fit, each with its options."""
     table = headed("what would make it fit", "options")
     for change in answer.memory_changes:
         options = options_between(answer.strategy, change.strategy)
@@ -139,9 +140,9 @@ def _rates(answer: Prediction) -> str:
 
 
 def parts(values: dict[str, float], *, title: str) -> RenderableType:
-    """Return the largest parts of a sum, each with its share, and the rest together.
+    """Return the largest parts of a total with their shares, and the rest combined.
 
-    What would be shown as 0.0 % is left out.
+    Parts that would be shown as 0.0 % are left out.
     """
     table = Table(box=None, pad_edge=False, show_header=False)
     for justify in ("left", "right", "right"):
@@ -158,7 +159,7 @@ def parts(values: dict[str, float], *, title: str) -> RenderableType:
 
 
 def space(report: SpaceReport) -> RenderableType:
-    """Return the counts, what each rule removes, and the warnings."""
+    """Return the counts of a space, what each rule removes, and the warnings."""
     dimensions = []
     for name, values in report.dimensions.items():
         more = f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else ""
@@ -191,7 +192,7 @@ def space(report: SpaceReport) -> RenderableType:
 
 
 def dry_run(answer: DryRun) -> RenderableType:
-    """Return what a campaign may try, and what that would cost."""
+    """Return what a campaign may try, and its cost."""
     trials = f"{answer.trials_affordable:,} trials of about {figure(answer.node_hours_per_trial)}"
     costs = [
         ("budget buys", f"{trials} node-hours each"),
@@ -208,9 +209,9 @@ def dry_run(answer: DryRun) -> RenderableType:
 
 
 def sweep(answer: Sweep) -> RenderableType:
-    """Return counts, what the figures rest on, and the best strategies. All of it predicted.
+    """Return the counts, what predictions are based on, and the best predicted strategies.
 
-    The dimensions that differ are columns, and the others are said once.
+    Dimensions that differ are columns; the others are shown once.
     """
     rows = answer.rows
     batches_differ = len({row.global_batch_size for row in rows}) > 1

@@ -1,4 +1,4 @@
-"""Recommendations as text for people."""
+"""Recommendations as text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from server.wording import (
 
 
 def baseline(item: Baseline) -> Table:
-    """Return the layout that the result is told against, and how it stands."""
+    """Return the baseline layout, and how it compares."""
     return facts(_baseline(item))
 
 
@@ -58,7 +58,7 @@ def _baseline(item: Baseline | None) -> list[tuple[str, str]]:
 
 
 def recommendation(answer: Recommendation) -> RenderableType:
-    """Return the best strategy, what training with it would take, and those behind it."""
+    """Return the best strategy, the predicted training with it, and the runners-up."""
     status = "provisional" if answer.provisional else "confirmed by another run"
     if not answer.provisional and not answer.best.confirmed:
         status = "run once"
@@ -99,7 +99,7 @@ FRONTS: Mapping[ParetoCost, str] = {
 
 
 def fronts(answer: Recommendation) -> Iterator[Group]:
-    """Yield a table of each front of more than one layout."""
+    """Yield one table per Pareto front of more than one layout."""
     for front in answer.pareto:
         if len(front.points) > 1:
             yield _front(front)
@@ -128,7 +128,7 @@ def _front(front: ParetoFront) -> Group:
 
 
 def recommendation_in_brief(answer: Recommendation) -> Table:
-    """Return the figures that matter, without runners-up and caveats."""
+    """Return the key metrics, without runners-up and caveats."""
     metrics = answer.best.metrics
     utilisation = f" · MFU {percent(metrics.mfu)}" if metrics.mfu else ""
     return facts(
@@ -146,7 +146,8 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
 
 
 def outlook(answer: Recommendation) -> Table:
-    """Return how sure it is that there is nothing better, and what training with the best takes."""
+    """Return how certain it is that nothing better exists, and the predicted training with the
+    best."""
     return facts([*_standing(answer), *_training(answer.training)])
 
 
@@ -173,7 +174,7 @@ def _neighbours(found: SpaceStanding, *, simulated: bool) -> Table:
 
 
 def runner_up(answer: Recommendation, item: Ranked) -> Table:
-    """Return a strategy behind the best, and how it stands against that."""
+    """Return a strategy after the best, and how it compares with it."""
     return facts(
         [
             (f"rank {item.rank}", strategy_line(item.strategy)),

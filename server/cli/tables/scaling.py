@@ -1,4 +1,4 @@
-"""How a layout scales, as text for people."""
+"""Scaling of a layout as text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TITLES = {"strong": "strong: the same global batch", "weak": "weak: a batch for 
 
 
 def scaling(study: ScalingStudy) -> RenderableType:
-    """Return a table of each kind, with its sentence."""
+    """Return one table per kind of scaling, with its sentence."""
     basis = rests_on(study.calibration, study.machine)
     if study.campaign_id is not None:
         basis = f"the trials of campaign {study.campaign_id}"
@@ -45,7 +45,7 @@ def scaling(study: ScalingStudy) -> RenderableType:
 
 
 def planned(answer: DryRun) -> RenderableType:
-    """Return what a study would measure, and what that would cost."""
+    """Return what a study would measure, and its cost."""
     study = answer.study
     assert study is not None
     table = headed(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">GiB", "fits", ">node-hours")

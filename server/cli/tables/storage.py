@@ -1,4 +1,4 @@
-"""What was backed up, restored, or pruned."""
+"""Results of backup, restore and prune as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KB = 1000
 
 
 def size(size_bytes: float) -> str:
-    """Return the size of files: `0 B`, `1.4 kB`, `12.0 MB`."""
+    """Return a file size: `0 B`, `1.4 kB`, `12.0 MB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < KB:
             return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -25,13 +25,13 @@ def size(size_bytes: float) -> str:
 
 
 def copied(rows: CopiedRows) -> str:
-    """Return what a backup holds: `3 campaigns, 41 trials and 1 calibration`."""
+    """Return the content of a backup: `3 campaigns, 41 trials and 1 calibration`."""
     campaigns, trials = plural(rows.campaigns, "campaign"), plural(rows.trials, "trial")
     return f"{campaigns}, {trials} and {plural(rows.calibrations, 'calibration')}"
 
 
 def pruned(gone: Prunable) -> Table:
-    """Return a table of the campaigns that went, or would go."""
+    """Return a table of the deleted campaigns, or of those to be deleted."""
     table = headed(">campaign", "name", "state", "ended", ">trials", ">size")
     for campaign in gone.campaigns:
         table.add_row(
@@ -46,7 +46,7 @@ def pruned(gone: Prunable) -> Table:
 
 
 def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
-    """Return how much went, or would go."""
+    """Return how much was deleted, or would be."""
     count = len(gone.campaigns) + len(gone.folders) + gone.changes
     verb = "would go" if dry_run else ("is deleted" if count == 1 else "are deleted")
     if not count:
@@ -60,7 +60,7 @@ def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
 
 
 def pruned_document(gone: Prunable) -> dict[str, Any]:
-    """Return what went, or would go, as JSON has it."""
+    """Return what was deleted, or would be, as JSON."""
     return {
         "before": gone.before.isoformat(),
         "campaigns": [

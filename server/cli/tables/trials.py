@@ -1,4 +1,4 @@
-"""Trials and what they measured as text for people."""
+"""Trials and their measurements as text."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ BARS_SHOWN = 40
 
 
 def trials(items: Sequence[Trial]) -> Group:
-    """Return a row for each trial; jobs and energy have columns where there are any, and what all
-    strategies share is said once."""
+    """Return one row per trial. Jobs and energy have columns only if there are any, and what all
+    strategies share is shown once."""
     with_jobs = any(item.job_id for item in items)
     with_energy = any(item.gpu_joules_per_token is not None for item in items)
     columns = (
@@ -66,7 +66,7 @@ def trials(items: Sequence[Trial]) -> Group:
 
 
 def choices(items: Sequence[Trial]) -> Table:
-    """Return for each trial why it was chosen, those left out of which that is not known."""
+    """Return why each trial was chosen, without those for which this is unknown."""
     table = headed(">no", "why it was chosen")
     for item in items:
         if why := why_chosen(item):
@@ -82,7 +82,7 @@ def _stands_for(item: Trial) -> str:
 
 
 def trial(item: Trial) -> Table:
-    """Return all that is known of one trial."""
+    """Return everything known about one trial."""
     energy = item.energy_note or NO_VALUE
     if item.gpu_joules_per_token is not None:
         energy = f"{item.gpu_joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
@@ -110,7 +110,7 @@ def trial(item: Trial) -> Table:
 
 
 def power(series: TrialPower) -> Group:
-    """Return a line for each node that was sampled: its power over time, and in figures."""
+    """Return one line per sampled node: its power over time, as bars and in numbers."""
     table = headed("node", "power over time", ">min W", ">mean W", ">max W")
     highest = max(max(node.watts) for node in series.nodes)
     for node in series.nodes[:NODES_SHOWN]:
@@ -122,8 +122,8 @@ def power(series: TrialPower) -> Group:
 
 
 def _bars(node: NodePower, highest: float) -> str:
-    """Return the means of equal stretches of time as bars from 0 W up; a space where a stretch has
-    no point."""
+    """Return bars from 0 W up, of the means of equal intervals; a space for an interval without
+    points."""
     width_s = (node.at_s[-1] - node.at_s[0]) / BARS_SHOWN or 1.0
     watts: dict[int, list[float]] = {}
     for at_s, each in zip(node.at_s, node.watts, strict=True):
@@ -138,7 +138,7 @@ def _bars(node: NodePower, highest: float) -> str:
 
 
 def _parameters(metrics: TrialMetrics | None) -> list[tuple[str, str]]:
-    """Return the two counts of the model's parameters, where the trainer tells its own."""
+    """Return the two parameter counts of the model, if the trainer reports its own."""
     if metrics is None or metrics.trainer_parameters is None or metrics.model_parameters is None:
         return []
     told = f"{metrics.trainer_parameters:,} as the trainer counts them"
@@ -169,7 +169,7 @@ def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, 
 
 
 def _for_a_token(metrics: TrialMetrics) -> str:
-    """Return the inverse of the two rates that are of what a token costs."""
+    """Return the reciprocals of the two rates per cost of a token."""
     million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
     if metrics.tokens_per_joule is None:
         return million

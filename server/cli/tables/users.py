@@ -1,4 +1,4 @@
-"""Users, and the changes that were asked for."""
+"""Users and audit entries as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from server.cli.tables.elements import NO_VALUE, headed, moment, plural
 
 
 def users(found: Sequence[User]) -> Table:
-    """Return a table of users, their use beside its limit."""
+    """Return a table of users with their usage and limits."""
     table = headed(
         "user", "scope", ">campaigns", ">trials at most", ">node-hours this month", "last here", ""
     )
@@ -37,14 +37,14 @@ def unfinished(user: User) -> str:
 
 
 def who(me: WhoAmI) -> str:
-    """Return who asks: `alice, who may submit`."""
+    """Return the current user: `alice, who may submit`."""
     if me.name is None:
         return "the service's own user, who may do all"
     return f"{me.name}, with the scope {me.scope}"
 
 
 def changes(found: Sequence[AuditEntry]) -> Table:
-    """Return a table of changes."""
+    """Return a table of audit entries."""
     table = headed("when", "user", "from", "what", ">campaign", ">status")
     for entry in found:
         table.add_row(
