@@ -15,6 +15,7 @@ from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import ABSENT, REST, SHAPE, STRATEGY, Columns, distinct
 from autotune.cost_model.estimate import BLOCK
 from autotune.cost_model.strategies import Strategies
+from search_spaces.dimensions import TABLE, Dimension
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -167,6 +168,17 @@ def test_columns_of_a_strategy() -> None:
         assert np.broadcast_to(one[name], 1).tolist() == [value]
 
 
+@pytest.mark.parametrize("dimension", [d for d in TABLE if d.columns], ids=lambda d: d.name)
+def test_each_value_of_a_dimension_without_an_order(dimension: Dimension) -> None:
+    """In a lattice of all values, and of each alone."""
+    layouts = [strategy(**{dimension.name: value}) for value in dimension.values]
+    together = columns(*layouts)
+    for column, values in dimension.columns.items():
+        expected = [float(value in values) for value in dimension.values]
+        assert together[column].tolist() == expected
+        assert [columns(layout)[column].max() for layout in layouts] == expected
+
+
 def test_stacking_keeps_rows_and_taking_chooses_them() -> None:
     first = columns(strategy(), strategy(tensor_parallel=4))
     second = columns(strategy(tensor_parallel=8), transformer=LLAMA)
@@ -181,7 +193,9 @@ def test_stacking_keeps_rows_and_taking_chooses_them() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 2000), st.booleans()), min_size=1, max_size=30
+        st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 2000, 2_000_000]), st.booleans()),
+        min_size=1,
+        max_size=30,
     )
 )
 def test_distinct_rows(rows: list[tuple[int, int, bool]]) -> None:
