@@ -1,7 +1,8 @@
 """A layout from the arguments of Megatron-LM's or Megatron-DeepSpeed's `pretrain_gpt.py`.
 
 Missing options take these programs' defaults: no tensor or pipeline parallelism, no recomputation,
-no sharded optimizer. Options that do not affect the layout are ignored.
+no sharded optimizer, experts split as all other weights. Options that do not affect the layout are
+ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from autotune.baseline.statement import (
 )
 from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.errors import InvalidInput
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 
 OPTIONS: Mapping[str, tuple[str, Scalar | None]] = {
     "--global-batch-size": (BATCH, None),
@@ -50,6 +51,16 @@ DEFAULTS: Mapping[str, Scalar] = {
     for dimension in TABLE
     if (value := dimension.megatron.get("")) is not None
 }
+MODULES, ATTENTION_SCORES = "--recompute-modules", "core_attn"
+FP8_RECIPES: Mapping[str, str] = {
+    "": "fp8",
+    "delayed": "fp8",
+    "tensorwise": "fp8_current",
+    "blockwise": "fp8_blockwise",
+    "mxfp8": "mxfp8",
+}
+"""Value of `--fp8-recipe` -> precision, where `--fp8-format` is given; "": without the option."""
+
 OF_DEEPSPEED = "--deepspeed"
 """With it and no `--zero-stage` the stage stands in a file that only the user has."""
 
@@ -61,7 +72,7 @@ ALIKE = 0.75
 BESIDE = frozenset(
     {
         "--recompute-method",
-        "--recompute-modules",
+        MODULES,
         "--recompute-num-layers",
         "--no-pipeline-parallel",
         "--encoder-tensor-model-parallel-size",
@@ -100,14 +111,19 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
         raise InvalidInput(FIELD, text, reason, valid=FORMS)
     sharded = {} if any(flag == OF_DEEPSPEED for flag, _ in given) else {"zero_stage": 0}
     whole = {**DEFAULTS, **sharded, **said}
+    whole |= _narrow_precision(dict(given), text=text)
+    if whole["activation_checkpointing"] == "selective":
+        whole["activation_checkpointing"] = _recomputed(dict(given).get(MODULES, ""), text=text)
+    if transformer.experts:
+        whole.setdefault("expert_tensor_parallel", whole["tensor_parallel"])
     if per_stage is not None:
         whole["virtual_stages"] = _virtual_stages(per_stage, whole, transformer, text=text)
     return statement(whole)
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each option with its value, "" if it has none; words before the first option are
-    skipped."""
+    """Yield each option with its value, "" if it has none; only MODULES keeps several. Words before
+    the first option are skipped."""
     flag: str | None = None
     value = ""
     for word in words:
@@ -116,10 +132,39 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield flag, value
             name, _, value = word.partition("=")
             flag = name.replace("_", "-")
+        elif flag == MODULES and value:
+            value = f"{value} {word}"
         elif flag is not None and not value:
             value = word
     if flag is not None:
         yield flag, value
+
+
+def _narrow_precision(given: Mapping[str, str], *, text: str) -> dict[str, Scalar]:
+    """Return the precision of products below 16 bits, which stands beside `--bf16`; empty if there
+    is none."""
+    if "--fp4-format" in given:
+        return {"precision": "nvfp4"}
+    if "--fp8-format" not in given:
+        return {}
+    recipe = given.get("--fp8-recipe", "")
+    if recipe not in FP8_RECIPES:
+        reason = f"--fp8-recipe {recipe}: no precision has this recipe"
+        raise InvalidInput(FIELD, text, reason, valid=", ".join(filter(None, FP8_RECIPES)))
+    return {"precision": FP8_RECIPES[recipe]}
+
+
+def _recomputed(modules: str, *, text: str) -> Scalar:
+    """Return the value of activation_checkpointing for the modules of selective recomputation."""
+    named = set(modules.split()) or {ATTENTION_SCORES}
+    if named == {ATTENTION_SCORES}:
+        return "selective"
+    for each in RECOMPUTED_SETS:
+        if set(each.split("+")) == named:
+            return each
+    valid = ", ".join((ATTENTION_SCORES, *(each.replace("+", " ") for each in RECOMPUTED_SETS)))
+    reason = f"{MODULES} {modules}: activation_checkpointing has no such set"
+    raise InvalidInput(FIELD, text, reason, valid=valid)
 
 
 def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,8 +168,45 @@ def test_the_arguments_that_are_downloaded_are_read_back(
 
 
 @pytest.mark.parametrize(
+    ("precision", "checkpointing"),
+    [
+        *((each, "none") for each in ("fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4")),
+        *(("bf16", each) for each in ("selective", "moe", "layernorm+moe_act")),
+    ],
+)
+def test_precisions_and_parts_that_are_recomputed_are_read_back(
+    precision: Any, checkpointing: Any
+) -> None:
+    strategy = Strategy(
+        tensor_parallel=2,
+        pipeline_parallel=1,
+        micro_batch_size=2,
+        gradient_accumulation_steps=8,
+        zero_stage=1,
+        num_nodes=8,
+        sequence_parallel=True,
+        expert_parallel=16,
+        expert_tensor_parallel=1,
+        precision=precision,
+        activation_checkpointing=checkpointing,
+    )
+    model, machine = load_model("qwen3-30b-a3b"), load_machine("dgx-b200")
+    text = megatron_lm_arguments(model, machine, strategy)
+    there: dict[str, Any] = {"model": model.name, "machine": machine.name, "nodes": 8}
+    assert found(text, **there) == strategy
+    as_all_layers = text.replace("--expert-tensor-parallel-size 1", "")
+    assert found(as_all_layers, **there) == replace(strategy, expert_tensor_parallel=2)
+
+
+@pytest.mark.parametrize(
     ("baseline", "reason", "valid"),
     [
+        (f"{LINE} --fp8-format hybrid --fp8-recipe own", "no precision has this recipe", "delayed"),
+        (
+            f"{LINE} --recompute-modules core_attn shared_experts --bf16",
+            "--recompute-modules core_attn shared_experts: activation_checkpointing has no such",
+            "layernorm moe_act",
+        ),
         ("tp=8,ppp=4", "'ppp' is no dimension of a layout; did you mean pp?", "tp, pp, mbs"),
         ("tp=8,pp", "'pp' is no key=value", "tp=8,pp=4"),
         ("tp=8,tp=4", "tp is given twice", "once"),
