@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
-from autotune.recommendation import recommend
 from autotune.schemas import FewNodes, StrategyShape, TrialMetrics, TrialPurpose, TrialState
 from search_spaces.dimensions import TABLE
 from server.campaign.trials import NewTrial
@@ -16,7 +14,7 @@ from server.store import Store
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.tables import TrialRow
-from server.store.trials import all_trials, finish_trial, insert_trials, list_trials
+from server.store.trials import finish_trial, insert_trials, list_trials
 from tests.server.asking import EXPECTED, STRATEGY, created, ended
 from tests.server.store.test_trials import METRICS
 
@@ -114,24 +112,3 @@ def test_a_dimension_that_is_younger_than_a_trial_makes_no_difference(store: Sto
         assert page.next is not None
         again = list_trials(session, number, sort="-virtual_stages", cursor=page.next, limit=2)
     assert [trial.number for trial in (*page.items, *again.items)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("headroom_gib", [0.0, 20.0])
-def test_it_is_so_whatever_the_trials(store: Store, seed: int, headroom_gib: float) -> None:
-    chance = random.Random(seed)
-    trials: list[Told] = [
-        (batch, "search", chance.choice([None, *[chance.uniform(1, 9) for _ in range(5)]]))
-        for batch in range(1, 8)
-    ]
-    trials += [
-        (chance.randint(1, 7), "confirmation", chance.choice([None, chance.uniform(1, 9)]))
-        for _ in range(chance.randint(0, 4))
-    ]
-    number = told(store, trials, min_headroom_gib=headroom_gib)
-    with store.session() as session:
-        campaign = get_campaign(session, number)
-        found = recommend(campaign, all_trials(session, number))
-    assert found is not None
-    assert campaign.best_objective == pytest.approx(found.best.metrics.tokens_per_s)
-    assert campaign.best_trial == found.best.trial_numbers[0]
