@@ -1,1 +1,2 @@
-"""What a campaign does next, what it keeps of a trial, and what is best. Pure: no SQL, no I/O."""
+"""The rules of a campaign: what to start next, what to store of a trial, and which layout is best.
+Pure: no SQL, no I/O."""

@@ -1,4 +1,4 @@
-"""Which layout of a campaign is best, and how its trials rose to it."""
+"""The best layout of a campaign, and the best so far after each trial."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autotune.search import CampaignBelief
 
 @dataclass(frozen=True, kw_only=True)
 class BestLayout:
-    """The recommended layout: the first trial of it, and its metrics.
+    """The recommended layout: its first trial, and its metrics.
 
     Attributes:
-        objective: what the campaign optimises.
+        objective: the value of the campaign's objective.
         mfu: None if the machine's peak is unknown.
-        from_nodes: nodes that its metrics are projected from; None if it ran on its own.
-        from_layers: layers that they are projected from; None if it ran with all.
+        from_nodes: number of nodes that its metrics are projected from; None if it ran on its own.
+        from_layers: number of layers that they are projected from; None if it ran with all.
     """
 
     trial: int
@@ -31,12 +31,13 @@ class BestLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class BestSoFar:
-    """What the ended trials of a campaign come to.
+    """The best of a campaign's ended trials.
 
     Attributes:
-        layout: None until a trial succeeds, and for a scaling study: on more nodes all is faster.
-        improvements: number and objective of each full trial above all with lower numbers; the last
-            one is the fastest single trial.
+        layout: None until a trial succeeds, and for a scaling study, where more nodes are always
+            faster.
+        improvements: number and objective of each full trial that is better than all before it; the
+            last one is the fastest single trial.
     """
 
     layout: BestLayout | None = None
@@ -46,10 +47,10 @@ class BestSoFar:
     def of(
         cls, campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
     ) -> BestSoFar:
-        """Return what these trials, in the order of their numbers, come to.
+        """Return the best of these trials, which are in the order of their numbers.
 
         Args:
-            belief: the campaign's; needed if trials stand for more nodes or layers.
+            belief: the campaign's; required if trials stand in for more nodes or layers.
         """
         full = [trial for trial in trials if trial.stands_for_nodes is None]
         steps = tuple((trial.number, value) for trial, value in improvements(campaign, full))
@@ -70,7 +71,7 @@ class BestSoFar:
         return cls(layout=layout, improvements=steps)
 
     def course(self, ended: int) -> list[float]:
-        """Return the best objective after each of so many trials, from the first success on."""
+        """Return the best objective after each trial, from the first success on."""
         starts = [number for number, _ in self.improvements]
         ends = [*starts[1:], max(ended, *starts) + 1] if starts else []
         steps = zip(self.improvements, ends, strict=True)
@@ -78,10 +79,11 @@ class BestSoFar:
 
 
 def ended_trials(campaign: Campaign) -> int:
-    """Return how many trials have ended, by the campaign's counts."""
+    """Return the number of ended trials, from the campaign's counts."""
     return campaign.trials + campaign.confirmations - campaign.pending
 
 
 def has_stand_ins(screening: FewNodes | None) -> bool:
-    """Return whether trials run on fewer nodes, or with fewer layers, than what they stand for."""
+    """Return whether trials run on fewer nodes, or with fewer layers, than the strategies that they
+    stand in for."""
     return screening is not None and (screening.nodes or screening.layers) is not None

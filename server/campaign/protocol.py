@@ -1,4 +1,4 @@
-"""What a trial of a campaign measures, and when it is given up."""
+"""The measurement protocol of a campaign's trials, and when they are given up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from search_spaces.strategy import Strategy
 from server.campaign.results import Workload
 
 UPPER_END = (1.0 + COVERAGE) / 2
-"""Quantile at which the interval of COVERAGE ends."""
+"""Upper quantile of the interval with COVERAGE."""
 
 DRAWS = 1000
 
@@ -35,15 +35,15 @@ def protocol_of(
 ) -> TrialProtocol:
     """Return what a trial measures, when it is given up, and its time limit.
 
-    A trial of the search, and so the baseline, measures at its probes, a confirmation or a trial of
-    a study at its strategy's own GAS. The time limit is for the search's trials: one that runs more
-    micro-batches than these gets as many times longer.
+    Trials of the search, including the baseline, measure at their probes; confirmations and trials
+    of a study at their strategy's own GAS. The time limit is that of search trials, extended in
+    proportion for trials with more micro-batches.
 
     Args:
-        trials: of the campaign; those that had ended when this one was created say what is far
-            below the best.
-        calibration: returns what is believed of the machine after these; only asked for where
-            something is to be predicted. General knowledge without one.
+        trials: of the campaign; those that had ended when this one was created determine which
+            rates are too slow.
+        calibration: returns the calibration after these trials; called only if a prediction is
+            needed. The machine's priors by default.
     """
     strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
     probes = probe_accumulations(strategy)
@@ -63,7 +63,7 @@ def protocol_of(
 
 
 def _pipeline_wait(campaign: Campaign, strategy: Strategy) -> float:
-    """Return the micro-batches that filling and draining the pipeline are predicted to take."""
+    """Return the predicted number of micro-batches that filling and draining the pipeline take."""
     ramp = float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp)
     return ramp * (strategy.pipeline_parallel - 1) / strategy.virtual_stages
 
@@ -76,14 +76,14 @@ def _limits(
     trials: Sequence[Trial],
     calibration: Callable[[], Calibration] | None,
 ) -> tuple[float, ...]:
-    """Return the seconds of an iteration at each GAS at which a trial of the search is given up.
+    """Return, by GAS, the seconds per iteration above which a search trial is given up.
 
-    At its own GAS the strategy would then have `give_up_below` of the best rate. An iteration at
-    another one takes the share of it that is believed, at the upper end of its interval, and longer
-    by as much as it did in the best trial: by its own rule the best is never given up. Empty where
-    there is no best. A trial on few nodes is held against others on as many that stand for as many;
-    one with fewer layers against none: a deep pipeline waits for less of the time there than in
-    full.
+    They correspond to a rate of `give_up_below` times the best at the strategy's own GAS. At
+    another GAS they are scaled by the predicted ratio of iteration times, at the upper end of its
+    interval, and by the best trial's deviation from it, so that the best trial itself would never
+    be given up. Empty if there is no best. Trials on fewer nodes are only compared with others on
+    as many that stand in for as many; trials with fewer layers are not compared, since deep
+    pipelines wait for a smaller share of the time than at full size.
     """
     request = campaign.request
     if trial.purpose != "search" or not request.protocol.give_up_below or trial.num_layers:
@@ -111,8 +111,8 @@ def _limits(
 
 
 def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
-    """Return the objective if an iteration took a second; energy by the power figures alone, so
-    that two strategies differ by their own draw and not by what a sensor of one adds."""
+    """Return the objective at one second per iteration. Energy is from the power figures alone, so
+    that strategies do not differ by the errors of one trial's sensors."""
     own = AccumulationMeasurement(
         gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)
     )
@@ -121,7 +121,7 @@ def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
 
 
 def _comparable(one: Trial, other: Trial) -> bool:
-    """Return whether both ran in full, or on as few nodes for as many."""
+    """Return whether both ran at full size, or on equally few nodes in place of equally many."""
     if one.stands_for_nodes is None and other.stands_for_nodes is None:
         return True
     widths = [(trial.strategy.num_nodes, trial.stands_for_nodes) for trial in (one, other)]
@@ -130,14 +130,13 @@ def _comparable(one: Trial, other: Trial) -> bool:
 
 @dataclass(frozen=True)
 class _BelievedShares:
-    """The time of an iteration at a GAS as a share of that at the strategy's own: the upper end of
-    the calibration's interval of that share; without a calibration what the cost model says."""
+    """The ratio of iteration times at a GAS and at the strategy's own: the upper end of the
+    calibration's interval, or the cost model's value without a calibration."""
 
     workload: Workload
     calibration: Calibration | None
 
     def __call__(self, strategy: Strategy, accumulations: Sequence[int]) -> list[float]:
-        """Return one for each GAS."""
         own = strategy.gradient_accumulation_steps
         twins = [strategy.with_accumulation(gas) for gas in (*accumulations, own)]
         lattice = Lattice.of(twins, gpus_per_node=self.workload.machine.gpus_per_node)
@@ -154,8 +153,8 @@ class _BelievedShares:
 
 
 def _surprise(shares_of: _BelievedShares, trial: Trial) -> float:
-    """Return by how much an iteration at a small GAS took longer, against one at the strategy's
-    own, than is believed; 1 where it took less long."""
+    """Return the factor by which an iteration at a small GAS, relative to one at the strategy's
+    own, took longer than predicted; at least 1."""
     measured = [point for point in trial.accumulations if point.measured]
     if not measured or trial.metrics is None:
         return 1.0

@@ -1,4 +1,4 @@
-"""What a trial reported, turned into what the store keeps of it."""
+"""Convert what a trial reported into what the store keeps of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from server.campaign.trials import FinishedTrial
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a campaign's trials train, on which machine, and what is to be as high as possible."""
+    """What a campaign's trials train, on which machine, and the objective."""
 
     transformer: Transformer
     machine: Machine
@@ -42,7 +42,7 @@ class Workload:
         )
 
     def of_trial(self, trial: Trial) -> Workload:
-        """Return what one trial of the campaign trains, which may have fewer layers."""
+        """Return the workload of one trial, which may have fewer layers."""
         return replace(self, transformer=self.transformer.with_layers(trial.num_layers))
 
 
@@ -54,11 +54,11 @@ def finished_trial(
     now: datetime,
     power_factor: float = 1.0,
 ) -> FinishedTrial:
-    """Return what the store keeps of a trial that ended so.
+    """Return what the store keeps of an ended trial.
 
     Args:
-        power_factor: what GPUs draw against the machine's power figures, where the trial did not
-            sample it.
+        power_factor: ratio of GPU power to the machine's power figures, used if the trial did not
+            sample power.
     """
     figures, outcome = _figures(workload, strategy, outcome, power_factor=power_factor)
     points = accumulations(workload.transformer, workload.machine, strategy, outcome.measurements)
@@ -93,7 +93,7 @@ def _power(sampled: SampledPower) -> TrialPower:
 
 
 def _sampled(outcome: TrialOutcome) -> float | None:
-    """Return what the GPUs drew for a token; None where what was read cannot be that."""
+    """Return the measured GPU energy per token; None if it is implausible."""
     energy = outcome.gpu_joules_per_token
     return energy if energy and math.isfinite(energy) and energy > 0 else None
 
@@ -101,8 +101,8 @@ def _sampled(outcome: TrialOutcome) -> float | None:
 def _figures(
     workload: Workload, strategy: Strategy, outcome: TrialOutcome, *, power_factor: float
 ) -> tuple[TrialMetrics | None, TrialOutcome]:
-    """Return an ok trial's figures; one that says ok but measured too little, or times that are
-    impossible, has crashed."""
+    """Return the metrics of a trial with status ok. One with too few measurements, or with
+    impossible times, counts as crashed."""
     if outcome.status is not TrialState.OK:
         return None, replace(outcome, measurements=())
     measured = workload.transformer, workload.machine, strategy, outcome.measurements

@@ -1,6 +1,6 @@
-"""What a campaign starts next, when a phase of it ends, and when it pauses.
+"""What a campaign starts next, when a phase ends, and when it pauses.
 
-It follows from the campaign's rows and the time.
+Everything follows from the campaign's rows and the current time.
 """
 
 from __future__ import annotations
@@ -52,19 +52,21 @@ FAILURE_WORDS = {
     TrialState.CANCELLED: "were cancelled from outside",
 }
 OWN_FAULTS = frozenset({TrialState.CRASHED, TrialState.TIMEOUT})
-"""What a strategy may have brought about: alike by chance, once others have gone otherwise."""
+"""Failures that a strategy may have caused. A series of them is a coincidence once other trials
+have ended differently."""
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
-    """Return how many nodes of the campaign's pool no trial holds or waits for."""
+    """Return how many nodes of the campaign's pool are not held or awaited by a trial."""
     return nodes_at_hand(campaign) - sum(int(trial.strategy.num_nodes) for trial in pending)
 
 
 class NodeHours:
-    """Node-hours of a campaign: spent, and expected of what runs, waits, or is about to start.
+    """Node-hours of a campaign: spent, and expected of trials that run, wait, or are about to
+    start.
 
-    A trial is expected to hold its nodes as long as the ended ones did on average; before any has
-    ended, until its time limit. Waiting in a queue costs nothing.
+    A trial is expected to take as long as the ended ones on average, or its time limit before any
+    has ended. Queueing costs nothing.
     """
 
     def __init__(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
@@ -83,11 +85,11 @@ class NodeHours:
 def reason_to_end_search(
     campaign: Campaign, trials: Sequence[Trial], *, now: datetime
 ) -> str | None:
-    """Return why no further trial of the search may start; None while one may.
+    """Return why no further search trial may start; None if one may.
 
-    A cancelled trial counts for its node-hours alone: somebody else has ended it, and another one
-    takes its place. The confirmations' node-hours are kept back from the budget, each at the cost
-    of an average trial on the most nodes.
+    A cancelled trial counts for its node-hours only: someone else ended it, and another takes its
+    place. The node-hours of the confirmations are reserved, each at the cost of an average trial on
+    the most nodes.
     """
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
@@ -105,19 +107,18 @@ def reason_to_end_search(
 
 
 def is_late(campaign: Campaign, *, now: datetime) -> bool:
-    """Return whether the campaign has a deadline that has passed."""
     only_deadline = Budget(deadline=campaign.request.budget.deadline)
     return reason_to_stop(only_deadline, trials=0, node_hours=0.0, now=now) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextTrials:
-    """What to start now, if anything; or why this phase ends as soon as nothing runs.
+    """What to start now, if anything, or why this phase ends once nothing runs.
 
     Attributes:
-        proposals: of the search.
-        strategies: of another purpose.
-        screening: the campaign's, where more is known of it.
+        proposals: search trials.
+        strategies: trials with another purpose.
+        screening: the campaign's screening, if it was updated.
     """
 
     proposals: tuple[Proposal, ...] = ()
@@ -128,10 +129,10 @@ class NextTrials:
 
 
 def wants_baseline(trials: Sequence[Trial]) -> bool:
-    """Return whether the baseline is still to be measured: nothing else has been started yet.
+    """Return whether the baseline is still to be measured; nothing else has started before it.
 
-    Where its trial ended in a way that says nothing of the layout (its nodes were lost, it was
-    withdrawn from a queue), it is measured again, up to ATTEMPTS times in all.
+    If its trial ended in a way that says nothing about the layout (its nodes were lost, or it was
+    withdrawn from a queue), it is measured again, up to ATTEMPTS times in total.
     """
     own = [trial for trial in trials if trial.purpose == "baseline"]
     if not own:
@@ -142,9 +143,9 @@ def wants_baseline(trials: Sequence[Trial]) -> bool:
 def next_search(
     campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
 ) -> NextTrials:
-    """Return a strategy of the search for the free nodes, if the budget has room for it.
+    """Return a search trial for the free nodes, if the budget allows one.
 
-    One at a time: it starts while the next is computed, and so do those of other campaigns.
+    One at a time: it starts while the next one is computed, as do those of other campaigns.
     """
     end = reason_to_end_search(campaign, trials, now=now)
     if end is not None:
@@ -174,7 +175,7 @@ def next_search(
 
 
 def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:
-    """Return a campaign's screening with what a layout that was measured both ways says of it."""
+    """Return a campaign's screening, updated by layouts that were measured both ways."""
     if campaign.screening is None or not projections.count:
         return None
     took = f"{abs(projections.ratio - 1):.1%} {'more' if projections.ratio > 1 else 'less'}"
@@ -187,10 +188,10 @@ def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:
 def next_confirmations(
     campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
 ) -> NextTrials:
-    """Return the best few that are still to be measured once more, as far as nodes are free, and
-    of the runners-up those that are worth it.
+    """Return the best layouts that are not yet confirmed, as far as nodes are free, and the
+    runners-up that are worth confirming.
 
-    Node-hours and the deadline end the confirmations, the number of trials never does.
+    Node-hours and the deadline limit confirmations; the number of trials does not.
     """
     node_hours = NodeHours(campaign, trials).committed
     end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
@@ -214,7 +215,7 @@ def next_confirmations(
 
 
 def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
-    """Return why the confirmations end, with what is left unmeasured for want of nodes."""
+    """Return why the confirmations end, and which layouts lack the nodes to be measured."""
     if not beyond:
         return while_confirming(campaign.reason, "")
     nodes = min(strategy.num_nodes for strategy in beyond)
@@ -229,7 +230,7 @@ def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
 def new_trials(
     following: NextTrials, trials: Sequence[Trial], proposer: Proposer
 ) -> list[NewTrial]:
-    """Return what is to be started, with what is expected of each after the campaign's trials."""
+    """Return the trials to start, each with its prediction after the campaign's trials."""
     expected = proposer.expect(
         following.strategies,
         search_trials(trials),
@@ -260,15 +261,15 @@ def new_trials(
 def same_failure(
     trials: Sequence[Trial], *, fresh: Collection[int], times: int, withdrawn: Collection[str] = ()
 ) -> str | None:
-    """Return why to pause where the last trials, `times` or more, failed in one way; else None.
+    """Return why to pause if the last `times` or more trials failed in the same way; else None.
 
-    A budget is not spent on failures that are all alike. Crashes and time limits count while no
-    trial has ended otherwise, the other failures always. The campaign pauses once for each `times`
-    trials, so that one that was resumed is not paused at its very next trial.
+    This protects the budget from systematic failures. Crashes and timeouts count only while no
+    trial has ended otherwise; other failures always. The campaign pauses once per `times` failures,
+    so that a resumed campaign does not pause at its next trial.
 
     Args:
-        fresh: numbers of the trials that have ended since this was last asked.
-        withdrawn: tokens of the trials that were cancelled for this campaign's own sake.
+        fresh: numbers of the trials that have ended since the last call.
+        withdrawn: tokens of trials that the campaign itself cancelled.
     """
     never = datetime.min.replace(tzinfo=UTC)
     ended = [t for t in trials if t.state is not TrialState.PENDING and t.token not in withdrawn]

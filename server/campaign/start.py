@@ -1,4 +1,5 @@
-"""What a campaign's search starts from: earlier trials of its machine and program."""
+"""The starting point of a campaign's search: earlier trials on the same machine with the same
+program."""
 
 from __future__ import annotations
 
@@ -39,10 +40,11 @@ def space_of_campaign(
     *,
     profile: Mapping[str, Any] | None,
 ) -> SearchSpace:
-    """Return what a campaign searches, or measures for a study; raises InvalidInputs.
+    """Return the space of a campaign's search, or the strategies of its study; raises
+    InvalidInputs.
 
     Args:
-        profile: of its cluster, as the campaign keeps it.
+        profile: of its cluster, as stored with the campaign.
     """
     program = program_of_campaign(request, profile=profile)
     if request.study is not None:
@@ -53,38 +55,39 @@ def space_of_campaign(
 def program_of_campaign(
     request: CampaignCreate, *, profile: Mapping[str, Any] | None
 ) -> ProgramCapabilities:
-    """Return what can be done by the program that runs a campaign's trials."""
+    """Return the capabilities of the program that runs a campaign's trials."""
     kept = profile_from_dict(profile, source="campaign") if profile else None
     return capabilities_of(request.evaluator, kept)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchStart:
-    """What a campaign has started from, as its rows keep it.
+    """The starting point of a campaign, as stored in its rows.
 
     Attributes:
-        alone: what the campaign believes without the earlier trials.
-        kept: what those had shown when it began.
+        alone: the campaign's belief without earlier trials.
+        kept: observations of the earlier trials at the campaign's start.
     """
 
     alone: CampaignBelief
     kept: Sequence[EarlierObservation]
 
     def belief(self, versions: Mapping[str, str]) -> CampaignBelief:
-        """Return what the campaign believes, its own trials having run with these versions."""
+        """Return the campaign's belief, given the software versions of its own trials."""
         return replace(self.alone, earlier=self.observations(versions)) if self.kept else self.alone
 
     @cached_property
     def first_belief(self) -> CampaignBelief:
-        """What it believes before its first trial, when its versions are not known yet."""
+        """The belief before the first trial, when its versions are not yet known."""
         return self.belief(self.versions([]))
 
     def versions(self, trials: Sequence[Trial]) -> Mapping[str, str]:
-        """Return the versions that the campaign's trials run with."""
+        """Return the software versions of the campaign's trials."""
         return versions_of(trials, kept=self.kept)
 
     def observations(self, versions: Mapping[str, str]) -> tuple[Observation, ...]:
-        """Return what was kept, each with what it counts beside trials of these versions."""
+        """Return the earlier observations, weighted by how close their software versions are to
+        these."""
         return tuple(
             replace(
                 observation_of(shape),
@@ -94,7 +97,8 @@ class SearchStart:
         )
 
     def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
-        """Return what it has been worth; None where it was nothing, or no trial has been timed."""
+        """Return how much the earlier trials improved predictions; None if there were none, or no
+        trial has been timed."""
         measured = observations_of(self.alone.transformer, trials, machine=self.alone.machine)
         if not self.kept:
             return None
@@ -107,11 +111,11 @@ class SearchStart:
         )
 
     def power_factor(self, trials: Sequence[Trial]) -> float:
-        """Return what GPUs draw against the machine's power figures, by the trials that sampled it,
-        these of the campaign and the earlier ones; 1 where none did.
+        """Return the ratio of GPU power to the machine's power figures, from the campaign's and the
+        earlier trials that sampled it; 1 if none did.
 
-        Constants that are generally known cut their steps into parts: a factor on all of the power
-        hardly depends on them.
+        Steps are split into parts by default constants, on which a factor common to all parts
+        hardly depends.
         """
         earlier = self.observations(self.versions(trials))
         transformer, machine = self.alone.transformer, self.alone.machine
@@ -122,8 +126,8 @@ class SearchStart:
 def versions_of(
     trials: Sequence[Trial], *, kept: Sequence[EarlierObservation]
 ) -> Mapping[str, str]:
-    """Return the versions of a campaign's first trial that told them, until then of the newest
-    earlier one."""
+    """Return the versions of the campaign's first trial that reported them; before that, of the
+    newest earlier trial."""
     own = (trial.versions for trial in trials if trial.state is TrialState.OK)
     newest = sorted(kept, key=lambda observation: observation.age_days)
     known = (*own, *(observation.versions for observation in newest))
@@ -137,18 +141,18 @@ def belief_of_campaign(
     profile: Mapping[str, Any] | None,
     kept: Sequence[EarlierObservation],
 ) -> CampaignBelief:
-    """Return what a campaign believes of its machine.
+    """Return a campaign's belief about its machine.
 
     Args:
-        versions: that its trials run with.
-        profile: of its cluster, as the campaign keeps it.
-        kept: what earlier trials had shown when it began.
+        versions: software versions of its trials.
+        profile: of its cluster, as stored with the campaign.
+        kept: observations of earlier trials at its start.
     """
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
     try:
         space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
         alone = CampaignBelief.over(space)
-    except (InvalidInput, InvalidInputs):  # of an earlier version, which allowed more
+    except (InvalidInput, InvalidInputs):  # stored by an earlier version, which allowed more
         program = program_of_campaign(campaign.request, profile=profile)
         alone = CampaignBelief(
             machine=machine,

@@ -16,10 +16,10 @@ from server.campaign.scheduling import NextTrials, NodeHours, free_nodes
 def next_of_study(
     campaign: Campaign, trials: Sequence[Trial], strategies: Sequence[Strategy], *, now: datetime
 ) -> NextTrials:
-    """Return the first strategy that is still to be measured, once enough nodes are free.
+    """Return the first strategy that is not yet measured, once enough nodes are free.
 
-    Trials that ended in a way that says nothing of the strategy do not count against the budget of
-    trials; their strategy is measured again, up to ATTEMPTS times in all.
+    Trials that ended in a way that says nothing about the strategy do not count towards the budget
+    of trials; their strategy is measured again, up to ATTEMPTS times in total.
 
     Args:
         strategies: of the study, in the order in which they are measured.

@@ -1,4 +1,4 @@
-"""Trials as they are stored: about to start, and ended."""
+"""Trials as they are stored: before they start, and after they end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.schemas import (
 
 @dataclass(frozen=True, kw_only=True)
 class NewTrial:
-    """A trial that is about to start, with what is expected of it."""
+    """A trial that is about to start, with its prediction."""
 
     strategy: StrategyShape
     purpose: TrialPurpose
@@ -32,11 +32,11 @@ class NewTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedTrial:
-    """How a trial that ran has ended.
+    """The end of a trial that ran.
 
     Attributes:
-        node_hours: what it cost, in hours of one node.
-        accumulations: the measured points alone.
+        node_hours: its cost.
+        accumulations: the measured points only.
     """
 
     state: TrialState
@@ -59,7 +59,7 @@ class FinishedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class UnrunTrial:
-    """How a trial has ended that never ran, or left no trace of having run. It cost nothing."""
+    """The end of a trial that never ran, or left no trace. It has no cost."""
 
     state: TrialState
     finished_at: datetime

@@ -1,4 +1,4 @@
-"""What a trial costs a campaign, and whether it is worth that."""
+"""The cost of a trial, and whether its expected gain is worth it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ KWH_PER_MWH = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingAccount:
-    """The training that a layout is for, and what a trial costs beside it, in what trials save.
+    """The training that a layout is for, and the cost of a trial in the same unit.
 
-    That is node-hours; and energy where the campaign is to lower it. The nodes of a trial are taken
-    to draw what those of the best layout so far draw.
+    The unit is node-hours, or energy if that is the campaign's objective. A trial's nodes are
+    assumed to have the power of the best layout so far.
 
     Attributes:
         training: cost of the whole training with the best layout so far.
@@ -48,8 +48,8 @@ class TrainingAccount:
     def of(
         cls, campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
     ) -> TrainingAccount | None:
-        """Return that of a campaign; None where it has no best, or no training to be held
-        against."""
+        """Return the account of a campaign; None if it has no best yet, or no training to compare
+        with."""
         training = training_cost(campaign, trials, belief=belief)
         if training is None or campaign.request.budget.train_tokens is None:
             return None
@@ -60,21 +60,20 @@ class TrainingAccount:
         return cls(training=kwh, of_node_hour=kwh / training.node_hours, unit="kWh")
 
     def cost(self, node_hours: float) -> float:
-        """Return what a trial of so many node-hours costs."""
+        """Return the cost of a trial with this many node-hours."""
         return node_hours * self.of_node_hour
 
 
 def may_stop_early(campaign: Campaign) -> bool:
-    """Return whether the campaign may end before its budget: it is to, and its search follows the
-    calibration, which says when another trial is not worth it."""
+    """Return whether the campaign may end before its budget: it is allowed to, and its search uses
+    the calibration, which can tell when another trial is not worth its cost."""
     return campaign.request.budget.stop_early and campaign.request.search == "calibrated"
 
 
 def reason_to_spare_trial(
     campaign: Campaign, trials: Sequence[Trial], proposal: Proposal, *, belief: CampaignBelief
 ) -> str | None:
-    """Return why a trial is not worth what it costs; None without a training to hold it
-    against."""
+    """Return why another trial is not worth its cost; None without a training to compare with."""
     budget = campaign.request.budget
     early = may_stop_early(campaign)
     account = TrainingAccount.of(campaign, trials, belief=belief) if early else None
@@ -97,13 +96,13 @@ def worth_confirming(
     *,
     known: Sequence[SearchTrial],
 ) -> list[Strategy]:
-    """Return the best itself, where it is wanted, and those that may still turn out better.
+    """Return the best layout itself, if requested, and those that may still be better.
 
-    A layout whose confirmation runs is ranked as a confirmed one: after an upgrade another may lead
-    by its projection, and is then a runner-up.
+    A layout whose confirmation is running is ranked as confirmed: after an upgrade another one may
+    lead by its projection, and is then a runner-up.
 
     Args:
-        known: the trials as the proposer reads them.
+        known: the trials in the proposer's form.
     """
     pending = (trial for trial in trials if trial.state is TrialState.PENDING)
     again = {
@@ -149,11 +148,11 @@ def proposer_of(
     belief: CampaignBelief,
     cost: TrialCost,
 ) -> Proposer:
-    """Return what proposes a campaign's trials, and judges what they come to.
+    """Return the proposer of a campaign's trials, which also evaluates them.
 
     Args:
-        space: that the campaign searches.
-        belief: what the campaign believes of its machine.
+        space: of the campaign.
+        belief: the campaign's belief about its machine.
         cost: of its trials.
     """
     request = campaign.request
@@ -172,7 +171,8 @@ def proposer_of(
 
 
 def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
-    """Return how long a trial of this campaign is expected to hold its nodes, after `trials`."""
+    """Return the expected seconds for which a trial of this campaign holds its nodes, after
+    `trials`."""
     request, protocol = campaign.request, campaign.request.protocol
     on_cluster_s = float(cluster_start_up_s(request.nodes))
     return TrialCost(
@@ -185,11 +185,10 @@ def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
 
 
 def timed_iterations(campaign: Campaign, trials: Sequence[Trial]) -> int:
-    """Return how many iterations a trial is expected to time at each GAS.
+    """Return the expected number of timed iterations per GAS.
 
-    How noisy they are decides it, which the campaign's own trials have shown: as many as these took
-    on average, those left out that were given up. The least number while none has ended: quiet
-    iterations need no more, and how quiet they are nothing else tells.
+    It depends on their noise: the average of the campaign's trials so far, without those that were
+    given up, or the minimum before any has ended.
     """
     least = campaign.request.protocol.measured_iterations
     counts = [

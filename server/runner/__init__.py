@@ -1,4 +1,4 @@
-"""The runner: claims campaigns and brings each one forward, trial by trial."""
+"""The runner: claims campaigns and advances each, trial by trial."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ def run(settings: Settings) -> None:
     """Work on the campaigns of this database until SIGTERM or SIGINT.
 
     Raises:
-        InvalidInput: the database's URL is not one.
+        InvalidInput: the database's URL is invalid.
         InUse: another runner works on this SQLite file.
-        UnknownSchema: a later version wrote the database, or one too old to be upgraded.
+        UnknownSchema: the database was written by a later version, or by one too old to be
+            upgraded.
         DatabaseReplaced: the database was deleted or replaced meanwhile.
     """
-    # Late: whoever only starts a runner's process needs no surrogate model.
+    # Imported late: starting a runner's process does not need the surrogate model.
     from server.runner.runner import run_until_stopped
 
     run_until_stopped(settings)

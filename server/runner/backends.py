@@ -1,4 +1,4 @@
-"""The evaluators of one runner."""
+"""The backends of one runner."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ CHECKS_AT_ONCE = 4
 
 
 class EvaluatorBackends:
-    """One object for each evaluator, made when a campaign first asks for it.
+    """One backend object per kind, created on first use.
 
     Attributes:
-        logs: shortens what their trials print.
+        logs: shortens the logs of trials.
     """
 
     def __init__(self, *, cluster_retry_s: float) -> None:
-        """Ask a cluster that did not answer again after `cluster_retry_s` seconds."""
         self._cluster_retry_s = cluster_retry_s
         self.logs = LogThread()
         self._made: dict[Hashable, Backend] = {}
@@ -43,7 +42,7 @@ class EvaluatorBackends:
     def cluster_check(
         self, request: CampaignCreate, space: SearchSpace, *, profile: Mapping[str, Any] | None
     ) -> ClusterCheck | None:
-        """Return the check of the cluster that the trials need; None where they need none."""
+        """Return the check of the cluster that the trials need; None if they need none."""
         if request.evaluator not in {"slurm", "ray"}:
             return None
         return ClusterCheck(
@@ -55,11 +54,11 @@ class EvaluatorBackends:
     def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
         """Return the backend of a campaign's trials, which it may share with other campaigns.
 
-        There is a simulator for each time scale, a backend of Slurm for each profile and mode, one
-        of Ray for each profile, and one of this machine for each adapter.
+        There is one simulator per time scale, one Slurm backend per profile and mode, one Ray
+        backend per profile, and one local backend per adapter.
 
         Args:
-            profile: of the cluster, or of the adapter, as it was kept with the campaign.
+            profile: of the cluster, or of the adapter, as stored with the campaign.
         """
         if request.evaluator == "local":
             if profile is None:
@@ -81,13 +80,13 @@ class EvaluatorBackends:
         return self._once((mode, repr(cluster)), make)
 
     def leave_allocations(self) -> None:
-        """Give back what pilot mode holds, where nothing waits for it or runs in it."""
+        """Release idle allocations of pilot mode."""
         for backend in self._made.values():
             if isinstance(backend, PilotBackend):
                 backend.leave()
 
     def close(self) -> None:
-        """End every trial that runs here; jobs of a scheduler go on."""
+        """End all local trials; a scheduler's jobs continue."""
         for backend in self._made.values():
             backend.close()
         for tracker in self._trackers.values():
@@ -102,9 +101,10 @@ class EvaluatorBackends:
         return self._made[key]
 
     def _tracker(self, profile: ClusterProfile) -> JobTracker:
-        """Return the one thread that speaks with Slurm, which profiles share.
+        """Return the thread that talks to Slurm, shared by profiles.
 
-        Those that poll at other intervals, or leave other defaults to the user, have one more.
+        Profiles with another polling interval, or that leave other options to the user's defaults,
+        have their own.
         """
         slurm = profile.slurm
         named = (slurm.account, slurm.partition, slurm.qos, slurm.reservation, slurm.constraint)

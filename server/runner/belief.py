@@ -1,4 +1,4 @@
-"""What a campaign believes of its layouts: what it started from, and who proposes its trials."""
+"""A campaign's belief about its layouts: its starting point, and the proposer of its trials."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from server.store.history import earlier_observations
 
 
 class SearchBelief:
-    """All of it follows from the campaign's rows, and can be worked out again.
+    """Derived from the campaign's rows, and can be recomputed from them.
 
     Args:
-        snapshot: returns the campaign as it stands.
+        snapshot: returns the campaign's current rows.
     """
 
     def __init__(self, store: Store, snapshot: Callable[[], CampaignSnapshot]) -> None:
@@ -48,13 +48,13 @@ class SearchBelief:
 
     @property
     def power_factor(self) -> float:
-        """Return what GPUs draw against the machine's power figures, by the trials that sampled it;
-        1 where none did."""
+        """Return the ratio of GPU power to the machine's power figures, from the trials that
+        sampled it; 1 if none did."""
         return self._search_start.power_factor(self._snapshot().trials)
 
     def proposer(self) -> Proposer:
-        """Return one that knows of the earlier trials; they count by the versions that the
-        campaign's own turn out to run with, and trials cost what its own turn out to measure."""
+        """Return the proposer, which includes the earlier trials. Their weights follow from the
+        versions of the campaign's own trials, and the cost of a trial from their measurements."""
         campaign, trials = self._snapshot().campaign, self._snapshot().trials
         belief, cost = self._belief(trials), trial_cost(campaign, trials)
         if self._made is None or self._made[1].belief is not belief or self._made[0] != cost:
@@ -68,16 +68,16 @@ class SearchBelief:
         return self._believed[1]
 
     def calibration_before(self, trial: Trial) -> Calibration:
-        """Return the belief after the trials that had ended when this one was created."""
+        """Return the calibration after the trials that had ended when this one was created."""
         trials = self._snapshot().trials
         ended = [t for t in trials if t.finished_at and t.finished_at <= trial.created_at]
         return self.proposer().calibration(search_trials(ended))
 
     def worth_of_start(self, *, more_than: float = 0) -> StartWorth | None:
-        """Return what it has been worth to start from earlier trials; None where it was nothing.
+        """Return how much the earlier trials improved predictions; None if there were none.
 
         Args:
-            more_than: fewer timed trials than this are not worth another look.
+            more_than: return None with at most this many timed trials.
         """
         if not self._snapshot().campaign.started_from:
             return None
@@ -86,7 +86,7 @@ class SearchBelief:
 
     @cached_property
     def _search_start(self) -> SearchStart:
-        """What the campaign started from; first asked for once it has."""
+        """The campaign's starting point; must not be used before it has started."""
         with self._store.session() as session:
             kept = earlier_observations(session, self._snapshot().campaign.id)
         return SearchStart(alone=CampaignBelief.over(self.space), kept=kept)

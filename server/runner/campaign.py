@@ -1,4 +1,4 @@
-"""One claimed campaign, brought forward a step at a time."""
+"""One claimed campaign, advanced step by step."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ from server.store.owner_limits import room_of
 from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
 
 WORTH_GROWTH = 1.2
-"""What a start was worth is worked out again when so many times as many trials have been timed."""
+"""Growth of the number of timed trials after which the worth of the start is computed again."""
 WAITS_FOR_MACHINE = "waits for this machine, where real trials run one at a time"
 log = structlog.get_logger(__name__)
 
 
 class ClaimedCampaign:
-    """A campaign that this runner holds the lease of.
+    """A campaign whose lease this runner holds.
 
-    All that it keeps between steps can be read from the rows again.
+    Everything kept between steps can be read from the rows again.
 
     Attributes:
-        at_rest: nothing is left to do and none of its trials runs; the lease is given back.
+        at_rest: nothing is left to do and no trial runs; the lease is released.
     """
 
     def __init__(
@@ -96,16 +96,16 @@ class ClaimedCampaign:
         self._belief = SearchBelief(store, lambda: self._snapshot)
 
     def advance(self, newest: int) -> bool:
-        """Take one step: store what has ended, or start what can be.
+        """Take one step: store ended trials, or start new ones.
 
         Return whether anything changed.
 
         Args:
-            newest: the campaign's last event. Its rows are read again when that has grown.
+            newest: the campaign's last event. Its rows are read again if it has changed.
 
         Raises:
-            LeaseLost: another runner works on it now; nothing of this step was stored.
-            NotFound: it was deleted.
+            LeaseLost: another runner has the campaign; nothing of this step was stored.
+            NotFound: the campaign was deleted.
         """
         if self._read is None or self._read.newest != newest:
             self._read = CampaignSnapshot.read(
@@ -131,7 +131,7 @@ class ClaimedCampaign:
         return False
 
     def fail(self, reason: str) -> None:
-        """Let the campaign fail; one that had ended already loses the trials that keep it open."""
+        """Let the campaign fail; if it had already ended, drop the trials that keep it open."""
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             had_ended = row.state in {CampaignState.CANCELLED, CampaignState.FAILED}
@@ -147,7 +147,7 @@ class ClaimedCampaign:
             self.at_rest = True
 
     def wait(self, reason: str) -> None:
-        """Note in which file system's failure the next step has to wait; empty: in none."""
+        """Record that the next step waits for a failing file system; empty if it does not."""
         if reason == self._waits_for:
             return
         with self._store.transaction() as session:
@@ -159,27 +159,29 @@ class ClaimedCampaign:
         self._waits_for = reason
 
     def pause(self, reason: str) -> None:
-        """Pause the campaign, unless it rests already."""
+        """Pause the campaign, unless it is already at rest."""
         with self._store.transaction() as session:
             row = renew(session, self.lease)
             if row.state in WORKED_ON:
                 change_state(session, row, CampaignState.PAUSED, reason=reason)
 
     def abandon(self) -> None:
-        """End what runs on this machine and write nothing: another runner has the campaign."""
+        """End the processes on this machine without storing anything: another runner has the
+        campaign."""
         self._machine_queue.leave(self.lease.campaign_id)
         if self._started and self._shares_machine:
             self._polling.cancel(self._started)
 
     def release(self) -> None:
-        """Give the lease back, so that another runner need not wait for its end."""
+        """Release the lease, so that another runner need not wait for it to expire."""
         self._machine_queue.leave(self.lease.campaign_id)
         with self._store.transaction() as session:
             release(session, self.lease)
 
     @property
     def may_move(self) -> bool:
-        """Return whether another runner can go on with its trials, which do not need this one."""
+        """Return whether another runner can continue its trials, which then do not need this
+        one."""
         if self._read is None:
             return True
         request = self._snapshot.campaign.request
@@ -228,7 +230,7 @@ class ClaimedCampaign:
             self._machine_queue.leave(self.lease.campaign_id)
 
     def _note_progress(self, polled: PolledTrials) -> None:
-        """Write how trials stand where that has changed, all in one transaction."""
+        """Store the progress of trials that has changed, in one transaction."""
         progress: list[tuple[Trial, TrialProgress | None]] = [
             *polled.in_progress,
             *((trial, polled.without_room.get(trial.token)) for trial in polled.unknown),
@@ -241,7 +243,7 @@ class ClaimedCampaign:
                     note_progress(session, trial, now)
 
     def _end_trials(self, polled: PolledTrials) -> bool:
-        """End what runs; what does not run is cancelled as it stands."""
+        """End running trials; cancel the others directly."""
         self._polling.cancel(polled.started)
         if polled.unknown:
             cancelled = _unrun(TrialState.CANCELLED, "cancelled before it ran to its end")
@@ -260,7 +262,7 @@ class ClaimedCampaign:
         return False
 
     def _keep_outcome(self, *, at_once: bool = False) -> None:
-        """Write down what follows from the trials' ends, where trials have ended since."""
+        """Store what follows from the ended trials, if any have ended since."""
         campaign = self._snapshot.campaign
         ended = ended_trials(campaign)
         if campaign.request.study is not None or ended == self._told:
@@ -269,11 +271,12 @@ class ClaimedCampaign:
             self._told = ended
 
     def _may_start(self) -> bool:
-        """Return whether the machine is free: elsewhere the number of nodes is the limit."""
+        """Return whether the machine is free; on other backends, the number of nodes is the
+        limit."""
         return not self._shares_machine or self._machine_queue.enter(self.lease.campaign_id)
 
     def _may_add(self, campaign: Campaign) -> bool:
-        """Return whether a new trial may start; where none may, say why."""
+        """Return whether a new trial may start; if not, record why."""
         reason = self._owner_limits.reason_to_wait(campaign.owner, simulated=campaign.simulated)
         if reason and not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
@@ -288,7 +291,8 @@ class ClaimedCampaign:
         return False
 
     def _submit(self, trials: Sequence[Trial]) -> bool:
-        """Start pending trials, if the machine is this campaign's now; return whether any was."""
+        """Start pending trials if the machine is this campaign's; return whether any was
+        started."""
         return self._may_start() and self._polling.submit(trials)
 
     def _go_on(self, campaign: Campaign, polled: PolledTrials) -> bool:
@@ -313,14 +317,15 @@ class ClaimedCampaign:
         if not self._started:
             self._machine_queue.leave(self.lease.campaign_id)
         if self._snapshot.pending:
-            self._idle_at = known  # until a trial ends or the budget grows, the answer is the same
+            # the answer stays the same until a trial ends or the budget grows
+            self._idle_at = known
             return False
         searching = campaign.state is CampaignState.RUNNING and campaign.request.study is None
         ended = CampaignState.CONFIRMING if searching else CampaignState.DONE
         return self._change(campaign, ended, reason=following.phase_ends or "")
 
     def _begin(self, campaign: Campaign) -> bool:
-        """Start the search, unless the cluster stands in the way."""
+        """Start the search, unless the cluster cannot run its trials."""
         check = self._cluster_check
         status = check.status() if check else ClusterStatus()
         if status is None:
@@ -336,7 +341,7 @@ class ClaimedCampaign:
         return False
 
     def _begin_search(self, campaign: Campaign) -> bool:
-        """Start from what earlier trials have shown, which is kept with the campaign."""
+        """Select the earlier trials to start from, and store them with the campaign."""
         earlier: list[EarlierObservation] = []
         if not campaign.request.fresh:
             now = datetime.now(UTC)
@@ -353,8 +358,8 @@ class ClaimedCampaign:
         return True
 
     def _next_trials(self, campaign: Campaign) -> NextTrials | None:
-        """Return what to start; None while another campaign uses this machine, or the owner may
-        have no more trials."""
+        """Return the trials to start; None while another campaign uses this machine, or the owner's
+        limit is reached."""
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             following = next_confirmations(campaign, trials, self._belief.proposer(), now=now)
@@ -373,7 +378,7 @@ class ClaimedCampaign:
         return next_search(campaign, trials, self._belief.proposer(), now=now)
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
-        """Insert the rows first, and only then start the trials: what has no row never runs."""
+        """Insert the rows before starting the trials: a trial without a row never runs."""
         trials = self._snapshot.trials
         new = new_trials(following, trials, self._belief.proposer())
         counted = campaign.start_worth.trials if campaign.start_worth else 0
@@ -385,7 +390,8 @@ class ClaimedCampaign:
             if row.state != campaign.state or room.reason:
                 return row.state != campaign.state
             confirming = row.state == CampaignState.CONFIRMING
-            row.reason = while_confirming(row.reason, "") if confirming else ""  # why it waited
+            # the previous reason to wait
+            row.reason = while_confirming(row.reason, "") if confirming else ""
             note_worth(row, worth)
             if following.screening is not None:
                 row.screening = following.screening.model_dump(mode="json")
@@ -393,7 +399,7 @@ class ClaimedCampaign:
         return self._submit(started)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
-        """Change the state, unless a user has changed it in the meantime."""
+        """Change the state, unless a user has changed it meanwhile."""
         worth = self._belief.worth_of_start()
         if state is CampaignState.DONE:
             self._keep_outcome(at_once=True)

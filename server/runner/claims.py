@@ -1,4 +1,4 @@
-"""Which campaigns a runner works on: its part of those that it takes."""
+"""Which campaigns a runner works on: its share of those that are free."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ class Claimed:
 
 
 class Claims:
-    """Says that a runner works, and claims campaigns for it.
+    """Records a runner's heartbeat, and claims campaigns for it.
 
-    Campaigns are shared with the other runners that take them too: each has as many as the others,
-    but for those that can have no more.
+    Campaigns are shared evenly among the runners that may work on them.
     """
 
     def __init__(self, settings: Settings, store: Store) -> None:
@@ -51,7 +50,7 @@ class Claims:
         self._noted_full: bool | None = None
 
     def note(self, *, held: int) -> None:
-        """Say that this runner works, on so many campaigns."""
+        """Record that this runner is alive, and its number of campaigns."""
         self._noted_full = self._is_full(held)
         with self._store.transaction() as session:
             note_runner(
@@ -65,12 +64,12 @@ class Claims:
             )
 
     def forget(self) -> None:
-        """Say that this runner works no more."""
+        """Record that this runner has stopped."""
         with self._store.transaction() as session:
             forget_runner(session, self.owner)
 
     def take(self, *, held: int) -> Claimed:
-        """Claim what is free and this runner's part, which has so many campaigns already."""
+        """Claim free campaigns up to this runner's share, of which it already has this many."""
         if self._is_full(held) != self._noted_full:
             self.note(held=held)
         leases: list[Lease] = []
@@ -83,7 +82,8 @@ class Claims:
             runners = living_runners(session, silent_s=self._settings.lease_s)
             parts = portions(open_campaigns(session), runners, me=self.owner)
             wanted = [(part.more, part.condition()) for part in parts if part.more > 0]
-            # What rests while trials of it still have to end is nobody's part, and little work.
+            # A resting campaign whose trials still have to end belongs to no share, and is little
+            # work.
             wanted.append((self._settings.most_campaigns, self._offer.resting()))
             for most, among in wanted:
                 room = self._settings.most_campaigns - held - len(leases)
@@ -101,7 +101,7 @@ class Claims:
         return Claimed(leases=leases, newest=newest)
 
     def beyond(self) -> list[tuple[int, list[int]]]:
-        """Return how many campaigns this runner has beyond its part, and of which."""
+        """Return how many campaigns this runner has above its share, and among which to choose."""
         with self._store.session() as session:
             runners = living_runners(session, silent_s=self._settings.lease_s)
             if len(runners) < 2:

@@ -1,4 +1,4 @@
-"""The check of a cluster before a campaign's first trial, while other campaigns go on."""
+"""Check a cluster before a campaign's first trial, without blocking other campaigns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from search_spaces.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterStatus:
-    """What a check has shown.
+    """The result of a check.
 
     Attributes:
-        obstacle: what keeps every trial from running, in sentences for the user.
-        delay: why it cannot be said yet.
+        obstacle: why no trial can run, as sentences for the user.
+        delay: why this is not known yet.
     """
 
     obstacle: str = ""
@@ -27,7 +27,7 @@ class ClusterStatus:
 
     @classmethod
     def of(cls, obstacles: Sequence[InvalidInput]) -> ClusterStatus:
-        """Return what these amount to; nodes of Ray that are not there now are waited for."""
+        """Return the status for these obstacles; missing Ray nodes are waited for."""
         if obstacles and all(isinstance(each, NodesLacking) for each in obstacles):
             lacking = obstacles[0]
             return cls(
@@ -41,11 +41,12 @@ class ClusterStatus:
 
 
 class ClusterCheck:
-    """Asks a cluster what stands in a campaign's way, in a thread, until it has answered.
+    """Asks a cluster for obstacles in a thread, until it has answered.
 
     Args:
-        obstacles: may take as long as the cluster does; raises SlurmUnavailable, RayUnavailable.
-        retry_s: pause before retrying a cluster that did not answer.
+        obstacles: may block for as long as the cluster does; raises SlurmUnavailable,
+            RayUnavailable.
+        retry_s: pause before a retry.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ClusterCheck:
         self._next_check = 0.0
 
     def status(self) -> ClusterStatus | None:
-        """Return the newest status; None before there is one."""
+        """Return the latest status; None before the first."""
         if self._answer is not None and self._answer.done():
             try:
                 self._status = ClusterStatus.of(self._answer.result())

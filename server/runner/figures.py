@@ -1,7 +1,7 @@
-"""What a runner counts from its start on, for the service's page of metrics.
+"""Metrics of a runner, for the service's metrics endpoint.
 
-A runner is another process than the service, and often on another machine: it writes its figures
-into its row with each sign of life, and the service tells them.
+A runner is a separate process, often on another machine. It stores its metrics in its row with
+every heartbeat, and the service exposes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotune.schemas import Trial
 from evaluators.slurm.commands import CALL_FAILURES, CALL_SECONDS
 from server.campaign.trials import FinishedTrial
 
-# When each figure was first counted: a third of all lines.
+# When each metric was created: a third of all lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 PROPOSAL_SECONDS = Histogram(
@@ -77,7 +77,7 @@ def count_end(trial: Trial, result: FinishedTrial, *, evaluator: str) -> None:
 
 
 def counted() -> list[dict[str, Any]]:
-    """Return all figures of this process as they are kept: plain values."""
+    """Return all metrics of this process as plain values."""
     return [
         {
             "name": metric.name,
@@ -90,9 +90,9 @@ def counted() -> list[dict[str, Any]]:
 
 
 def told_by(runners: Iterable[tuple[str, Iterable[dict[str, Any]]]]) -> list[Metric]:
-    """Return the figures of several runners, each by its name and what it `counted`.
+    """Return the metrics of several runners, by runner and what it `counted`.
 
-    What is no figure of this version is told as it was kept: a runner may be of another one.
+    Unknown metrics are passed on unchanged, since a runner may have another version.
     """
     metrics: dict[str, Metric] = {}
     for runner, figures in runners:

@@ -1,4 +1,4 @@
-"""The leases of one runner, renewed in time however long its steps take."""
+"""Renew the leases of a runner in time, however long its steps take."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from server.store.leases import Lease, renew_all
 
 RENEWALS_PER_LEASE = 3
 RETRY_S = 1.0
-"""Until a database that did not answer is asked again, where that is sooner."""
+"""Seconds until a database that did not respond is retried, if that is sooner."""
 STUCK_AFTER_S = 900.0
-"""A runner whose round takes so long hangs, and others are to have its campaigns."""
+"""Duration of a round after which a runner counts as stuck and gives up its campaigns."""
 
 
 class LeaseRenewal:
-    """Renews leases and says that the runner works: in its rounds, and from `start` to `stop` in
-    a thread, too, for a step may take longer than a lease. On a busy machine each runner would
-    otherwise lose a campaign while it works out the next trial, and the next one begin anew.
+    """Renews leases and the runner's heartbeat: in its rounds, and from `start` to `stop` also in a
+    thread, as a step may take longer than a lease. Without the thread, busy machines would lose
+    campaigns while computing the next trial.
 
     Args:
-        held: returns the leases that the runner has; called from both threads.
-        stuck_after_s: without a round for so long, the thread renews nothing.
+        held: returns the runner's leases; called from both threads.
+        stuck_after_s: the thread renews nothing after this long without a round.
     """
 
     def __init__(
@@ -52,22 +52,22 @@ class LeaseRenewal:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Let the thread renew, too; call it once."""
+        """Start the thread; call it once."""
         self._thread = threading.Thread(target=self._keep_up, name="lease-renewal", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the thread end; a renewal that has begun is waited for."""
+        """Stop the thread; wait for a renewal in progress."""
         self._stopping.set()
         if self._thread:
             self._thread.join()
 
     def in_round(self) -> list[Lease]:
-        """Renew what is due; return the leases that others have taken since this was last asked.
+        """Renew what is due; return the leases that other runners have taken since the last call.
 
         Raises:
-            DBAPIError: the database does not answer; it is asked again at the next opportunity.
-            DatabaseReplaced: it is another one.
+            DBAPIError: the database does not respond; it is retried at the next opportunity.
+            DatabaseReplaced: the database is a different one.
         """
         self._round_at = time.monotonic()
         self._renew_due()
@@ -83,7 +83,7 @@ class LeaseRenewal:
             try:
                 self._renew_due()
             except (DBAPIError, DatabaseReplaced):
-                continue  # the next round meets it as well, and says so
+                continue  # the next round fails alike, and reports it
 
     def _renew_due(self) -> None:
         with self._lock:

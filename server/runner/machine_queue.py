@@ -1,12 +1,12 @@
-"""Campaigns in line for the service's own machine."""
+"""The queue of campaigns for the service's own machine."""
 
 from __future__ import annotations
 
 
 class MachineQueue:
-    """Campaigns that run on the service's own machine: one at a time, first come, first served.
+    """Campaigns on the service's own machine: one at a time, first come, first served.
 
-    A campaign that has had the machine queues up behind the others.
+    After its turn a campaign queues behind the others.
     """
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class MachineQueue:
         self._waiting: list[int] = []
 
     def enter(self, campaign_id: int) -> bool:
-        """Return whether this campaign may use the machine now; otherwise it waits in line."""
+        """Return whether this campaign may use the machine now; otherwise enqueue it."""
         if self._user == campaign_id:
             return True
         if campaign_id not in self._waiting:
@@ -24,7 +24,7 @@ class MachineQueue:
         return self._user == campaign_id
 
     def leave(self, campaign_id: int) -> None:
-        """Free the machine, or the place in line, of a campaign that runs nothing now."""
+        """Release the machine, or leave the queue."""
         if self._user == campaign_id:
             self._user = None
         if campaign_id in self._waiting:

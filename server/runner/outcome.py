@@ -1,4 +1,5 @@
-"""Stores the outcome of a campaign's trials as they end, so that no reader fits the cost model."""
+"""Store the outcome of a campaign's trials as they end, so that no reader needs to fit the cost
+model."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from server.store.announcements import announce
 from server.store.outcomes import BEST, EXPLANATION, RECOMMENDATION
 
 SHARE = 0.05
-"""Share of a runner's time for outcomes while trials run: if they take milliseconds, some ends are
-skipped."""
+"""Share of a runner's time for outcomes while trials run; if trials take milliseconds, some ends
+are skipped."""
 
 LONGEST_S = 1.0
-"""Assumed duration of the first outcome: a campaign that ends within LONGEST_S / SHARE has one at
-its own end alone."""
+"""Assumed duration of the first outcome: a campaign that ends within LONGEST_S / SHARE gets one
+only at its end."""
 
 log = structlog.get_logger(__name__)
 
 
 class OutcomeNotes:
-    """Writes the outcomes of a runner's campaigns."""
+    """Stores the outcomes of a runner's campaigns."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -39,10 +40,10 @@ class OutcomeNotes:
     def keep(
         self, snapshot: CampaignSnapshot, belief: SearchBelief, *, at_once: bool = False
     ) -> bool:
-        """Write the outcome of a campaign's ended trials; return False if it was skipped.
+        """Store the outcome of a campaign's ended trials; return False if it was skipped.
 
         Args:
-            at_once: never skip it: the campaign ends.
+            at_once: never skip it, because the campaign ends.
         """
         began = time.monotonic()
         if began < self._not_before and not at_once:

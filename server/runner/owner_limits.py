@@ -1,4 +1,5 @@
-"""Whether a campaign's owner may have another trial, asked once for all of an owner's campaigns."""
+"""Check whether a campaign's owner may start another trial, once for all of an owner's
+campaigns."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ KNOWN_FOR_S = 1.0
 
 
 class OwnerLimits:
-    """What was found of an owner is held to be so for a second: it is looked at exactly when a
-    trial is about to be inserted (`server.store.owner_limits`)."""
+    """Caches the answer per owner for a second; inserting a trial checks exactly
+    (`server.store.owner_limits`)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, bool], tuple[float, str]] = {}
 
     def reason_to_wait(self, owner: str | None, *, simulated: bool) -> str:
-        """Return why no trial of an owner's may start now; empty where one may."""
+        """Return why none of an owner's trials may start now; empty if one may."""
         if owner is None:
             return ""
         until, reason = self._known.get((owner, simulated), (0.0, ""))

@@ -32,20 +32,21 @@ from server.store.sharing import any_in_allocation
 from server.store.tables import UserRow
 
 REST = 4.0
-"""A round in which nothing changed is followed by a pause of as many times its own length: so
-however many campaigns wait, looking at them takes at most a fifth of a core."""
+"""Pause after a round without changes, as a multiple of its duration: however many campaigns wait,
+polling them takes at most a fifth of a core."""
 SHARINGS_PER_LEASE = 3
-"""So often it is looked whether others are to have campaigns of this runner."""
+"""How often per lease the runner checks whether to hand over campaigns."""
 DATABASE_PATIENCE_S = 1.0
 CLOSING_PATIENCE_S = 3.0
 CLOSING_PAUSE_S = 0.2
-"""So long, and so often, a database that does not answer is told that this runner ends."""
+"""Number of attempts, and pause between them, to tell a database that does not respond that this
+runner stops."""
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
 log = structlog.get_logger(__name__)
 
 
 def run_until_stopped(settings: Settings) -> None:
-    """Return after SIGTERM or SIGINT, when its trials have been ended; see `server.runner.run`."""
+    """Return after SIGTERM or SIGINT, once its trials have been ended; see `server.runner.run`."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
@@ -70,7 +71,7 @@ def run_until_stopped(settings: Settings) -> None:
 
 
 def _check_user(store: Store, name: str) -> None:
-    """Raise InvalidInput where there is no such user, whose campaigns nobody would ever create."""
+    """Raise InvalidInput if there is no such user, for whom no campaign could ever be created."""
     with store.session() as session:
         user = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
     if user is None or user.revoked_at is not None:
@@ -79,7 +80,7 @@ def _check_user(store: Store, name: str) -> None:
 
 
 class Runner:
-    """All the campaigns that one process works on. Nothing in one of them can end another."""
+    """All campaigns of one process. A failure in one of them does not affect the others."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings = settings
@@ -102,10 +103,10 @@ class Runner:
         self._next_sharing = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Make rounds until `stop` is set, with a pause after each in which nothing changed.
+        """Run rounds until `stop` is set, with a pause after each round without changes.
 
         Raises:
-            DatabaseReplaced: what the campaigns are kept in is gone; waiting mends nothing.
+            DatabaseReplaced: the campaigns' database is gone, and waiting does not help.
         """
         self._renewal.start()
         while not stop.is_set():
@@ -122,14 +123,14 @@ class Runner:
                 stop.wait(max(self._settings.poll_interval_s, REST * took_s))
 
     def round(self) -> bool:
-        """Claim what is free, then take one step of each campaign in which something happens.
+        """Claim free campaigns, then advance those in which something happened by one step.
 
-        Once in every interval all have a step, for only their evaluators know how trials stand; in
-        between those do that changed in the last round, or by somebody else since. Return whether
+        Once per interval all campaigns are advanced, since only polling reveals how trials stand;
+        in between only those that changed in the last round or by someone else. Return whether
         anything changed.
 
         Raises:
-            DBAPIError: the database does not answer; a later round may do better.
+            DBAPIError: the database does not respond; a later round may succeed.
         """
         self._keep_leases()
         self._claim()
@@ -145,7 +146,7 @@ class Runner:
         return bool(self._moving)
 
     def close(self) -> None:
-        """End all trials and give the campaigns back; the trials are run again later."""
+        """End all trials and release the campaigns; the trials run again later."""
         self._leave_allocations()
         self._backends.close()
         self._renewal.stop()
@@ -154,8 +155,8 @@ class Runner:
             time.sleep(CLOSING_PAUSE_S)
 
     def _let_go(self, *, last: bool) -> bool:
-        """Give the campaigns back, and say that this runner works no more; return whether that is
-        done with: the database may be restarting, too. `last`: it is not tried again."""
+        """Release the campaigns and record that this runner has stopped; return whether it
+        succeeded, as the database may be restarting, too. `last`: it will not be retried."""
         try:
             for campaign_id, campaign in list(self._campaigns.items()):
                 campaign.release()
@@ -169,7 +170,7 @@ class Runner:
         return True
 
     def _leave_allocations(self) -> None:
-        """Give back allocations that no campaign has use for, be it another runner's."""
+        """Release allocations that no campaign of any runner needs."""
         try:
             with self._store.session() as session:
                 in_use = any_in_allocation(session)
@@ -180,7 +181,7 @@ class Runner:
             self._backends.leave_allocations()
 
     def _news(self) -> set[int]:
-        """Return which of the campaigns have changed since this was last asked, by whomever."""
+        """Return the campaigns that anyone has changed since the last call."""
         with self._store.session() as session:
             newest = newest_since(session, self._last_event)
         self._last_event = max([self._last_event, *newest.values()])
@@ -212,7 +213,7 @@ class Runner:
         return [campaign.lease for campaign in list(self._campaigns.values())]
 
     def _keep_leases(self) -> None:
-        """Leave alone what another runner has taken over, and to others what they are to have."""
+        """Drop campaigns whose lease another runner holds; hand surplus campaigns over."""
         for lease in self._renewal.in_round():
             campaign = self._campaigns.get(lease.campaign_id)
             if campaign and campaign.lease == lease:
@@ -245,15 +246,15 @@ class Runner:
             return changed
 
     def _step(self, campaign: ClaimedCampaign) -> bool:
-        """Take a step; wait for a file system or a database that fails, pause where the database's
-        disk is full, and fail for anything else.
+        """Advance a campaign by one step. Wait if a file system or the database fails, pause it if
+        the database's disk is full, and let it fail for any other error.
 
         Return whether anything changed.
 
         Raises:
-            LeaseLost, NotFound: the campaign is no longer this runner's.
-            DBAPIError: the database does not answer; the next round meets the same error.
-            DatabaseReplaced: it is another one.
+            LeaseLost, NotFound: the campaign no longer belongs to this runner.
+            DBAPIError: the database does not respond; the next round will see the same error.
+            DatabaseReplaced: the database is a different one.
         """
         try:
             changed = campaign.advance(self._newest[campaign.lease.campaign_id])
@@ -277,6 +278,6 @@ class Runner:
 
 
 def sentence(error: Exception) -> str:
-    """Return the first line of what went wrong, for a user; the log has all of it."""
+    """Return the first line of an error, for the user; the log has all of it."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,4 +1,4 @@
-"""A campaign as a runner works on it: its rows, read again when something has happened."""
+"""A campaign's rows as a runner sees them, reread when something has happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.store.trials import all_trials, pending_trials
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSnapshot:
-    """A campaign and its trials as their rows stood at event `newest`, or a little later.
+    """A campaign and its trials at event `newest`, or slightly later.
 
     Attributes:
         known: its trials at an earlier event, as far as they have been read.
@@ -49,7 +49,7 @@ class CampaignSnapshot:
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """Return all trials, read when they are first needed."""
+        """Return all trials, read on first use."""
         with self.store.session() as session:
             return all_trials(session, self.campaign.id, known=self.known)
 

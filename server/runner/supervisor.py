@@ -1,4 +1,4 @@
-"""The runner as a child of `autotune serve`, started again when it dies."""
+"""The runner as a child process of `autotune serve`, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEALTHY_AFTER_S = 30.0
 WATCH_INTERVAL_S = 0.1
 STOP_TIMEOUT_S = 15.0
 EXIT_REPLACED = 76
-"""Of a runner whose database was deleted or replaced."""
+"""Exit code of a runner whose database was deleted or replaced."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 class RunnerSupervisor:
     """Keeps one runner alive from `start` to `stop`; its log is `runner.log` in the data folder.
 
-    The thread that forks the runner also watches it: the kernel ends a child with the thread that
-    forked it, so that thread has to live as long as the runner is to.
+    The thread that forks the runner also watches it: the kernel ends a child together with the
+    thread that forked it, so the thread must live as long as the runner.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class RunnerSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the runner that runs now."""
+        """Return the process id of the current runner."""
         return self._child.pid if self._child else None
 
     @property
@@ -56,7 +56,7 @@ class RunnerSupervisor:
         self._started.wait()
 
     def stop(self) -> None:
-        """End the runner and all its trials; they are run again when a runner comes back."""
+        """Stop the runner and all its trials, which run again with the next runner."""
         self._stopping.set()
         self._thread.join()
 
@@ -67,7 +67,7 @@ class RunnerSupervisor:
             code = self._run_once()
             if self._stopping.is_set():
                 return
-            if code == EXIT_REPLACED:  # another would begin anew, in an empty database
+            if code == EXIT_REPLACED:  # a new one would start over in an empty database
                 log.error("database_replaced", runner="not started again")
                 return
             if time.monotonic() - began > HEALTHY_AFTER_S:
@@ -79,7 +79,7 @@ class RunnerSupervisor:
     def _run_once(self) -> int:
         """Run one runner until it ends or is stopped; return its exit code.
 
-        What it writes before it has opened its log goes there as well.
+        Its output before it has opened its log goes to the log as well.
         """
         try:
             with closed_file(self.log_path) as output:
@@ -101,7 +101,7 @@ class RunnerSupervisor:
 def spawn(settings: Settings, output: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a runner that dies with the calling thread.
 
-    It has a session of its own, which keeps Ctrl-C from it.
+    It has its own session, so that it does not receive Ctrl-C.
     """
     return subprocess.Popen(
         [sys.executable, "-m", "server.runner", "--parent", str(os.getpid())],

@@ -1,4 +1,4 @@
-"""Ends of trials, stored as their evaluator reports them."""
+"""Store the ends of trials that their backend reports."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def store_ends(
     known: Sequence[Trial],
     withdrawn: Collection[str],
 ) -> None:
-    """Store ends, and the best after them, in the transaction that renews the lease: who lost it
-    stores nothing. A campaign pauses when its trials fail alike one after the other.
+    """Store ends, and the best after them, in the transaction that renews the lease, so that
+    nothing is stored if it was lost. A campaign pauses when consecutive trials fail alike.
 
     Args:
-        campaign: as it stood before.
-        known: the campaign's trials as far as they have been read.
-        withdrawn: tokens of the trials that the campaign itself cancelled.
+        campaign: its state before.
+        known: the campaign's trials, as far as they have been read.
+        withdrawn: tokens of trials that the campaign itself cancelled.
 
     Raises:
-        LeaseLost: another runner works on the campaign.
+        LeaseLost: another runner has the campaign.
     """
     now, workload, power_factor = datetime.now(UTC), belief.workload, belief.power_factor
     fresh = {trial.number for trial, _ in ended}
@@ -63,7 +63,7 @@ def store_ends(
             if finish_trial(session, trial, result):
                 results.append((trial, result))
         trials = all_trials(session, row.id, known=known)
-        if not has_stand_ins(campaign.screening):  # elsewhere a model is to be fitted first
+        if not has_stand_ins(campaign.screening):  # otherwise a model must be fitted first
             _store_best(session, campaign, trials)
         if row.state == CampaignState.RUNNING:
             reason = same_failure(trials, fresh=fresh, times=FAILURES_TO_PAUSE, withdrawn=withdrawn)
@@ -75,8 +75,8 @@ def store_ends(
 
 
 def _store_best(session: Session, campaign: Campaign, trials: Sequence[Trial]) -> None:
-    """Store the best; a new one is announced before the trials' ends, so that a reader who is told
-    of these knows it."""
+    """Store the best. A new best is announced before the trials' ends, so that readers notified of
+    these see it."""
     best = BestSoFar.of(campaign, trials)
     BEST.write(session, campaign.id, best, ended=len(ended_of(trials)))
     layout = best.layout

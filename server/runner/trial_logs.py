@@ -1,4 +1,4 @@
-"""The logs of trials, kept from filling the disk."""
+"""Limit the size of trials' logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 
 class LogThread:
-    """Shortens logs of all campaigns of a runner, beside its rounds: a long one takes seconds."""
+    """Shortens the logs of all campaigns of a runner, in a thread, since a long one takes
+    seconds."""
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[tuple[LogLimit, Sequence[Path], bool]] = SimpleQueue()
@@ -33,7 +34,8 @@ class LogThread:
         self._hopeless = False
 
     def want(self, limit: LogLimit, folders: Sequence[Path], *, ended: bool) -> None:
-        """Have the logs in trials' folders shortened soon; those that have `ended` for good."""
+        """Request shortening of the logs in trials' folders; those that have `ended` for the last
+        time."""
         if self._hopeless or not folders:
             return
         if not self._thread.is_alive():
@@ -42,7 +44,7 @@ class LogThread:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether it has not come to the logs yet that were wanted last."""
+        """Return whether the last request is still in progress."""
         return not self._wanted.empty()
 
     def _work(self) -> None:
@@ -68,10 +70,10 @@ class LogThread:
 
 
 class TrialLogs:
-    """The logs of one campaign, whatever machine its trials run on: this one sees their folders.
+    """The logs of one campaign, wherever its trials run: their folders are visible here.
 
     Args:
-        profile: as it was kept with the campaign; its adapter says which lines tell a figure.
+        profile: as stored with the campaign; its adapter determines which lines are informative.
     """
 
     def __init__(
@@ -87,13 +89,13 @@ class TrialLogs:
         self._next_look = 0.0
 
     def limit(self, tokens: Iterable[str]) -> None:
-        """Shorten the logs of trials that run, if it is time to."""
+        """Shorten the logs of running trials, if it is time to."""
         if time.monotonic() >= self._next_look and not self._thread.is_behind:
             self._next_look = time.monotonic() + EVERY_S
             self._thread.want(self._limit, self._folders(tokens), ended=False)
 
     def finish(self, tokens: Iterable[str]) -> None:
-        """Shorten the logs of trials that have ended."""
+        """Shorten the logs of ended trials."""
         self._thread.want(self._limit, self._folders(tokens), ended=True)
 
     def _folders(self, tokens: Iterable[str]) -> Sequence[Path]:

@@ -1,9 +1,9 @@
-"""A campaign's trials at the evaluator that runs them.
+"""Submit, poll and cancel a campaign's trials at their backend.
 
-Trials on this machine are the runner's own processes, and a runner that was taken for dead may
-live: it and its successor then run one trial twice. Each writes into a folder of its own, numbered
-by the lease that it was started under, and the highest number counts, whatever the others still
-write. A scheduler runs a trial on for every runner alike, in the trial's folder.
+Local trials are child processes of the runner. A runner presumed dead may still be alive, so that
+it and its successor run a trial twice. Each writes into its own folder, numbered by the lease under
+which it started the trial, and the highest number counts. With a scheduler, all runners see the
+same trial, in the trial's folder.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PolledTrials:
-    """Unfinished trials after a poll: ended, in progress, or unknown to the evaluator.
+    """Unfinished trials after a poll: ended, in progress, or unknown to the backend.
 
     Attributes:
-        without_room: by token, how those stand of the unknown that the disk had no room for.
+        without_room: token -> state of the unknown trials that could not start because the disk is
+            full.
     """
 
     ended: Sequence[tuple[Trial, TrialOutcome]]
@@ -53,12 +54,12 @@ class PolledTrials:
 
 
 class TrialPolling:
-    """The trials of one campaign at the backend that runs them: submitted, polled, cancelled.
+    """The trials of one campaign at their backend: submitted, polled, cancelled.
 
     Args:
         epoch: of the lease under which trials are started.
-        trials: returns all trials of the campaign, as far as they are known.
-        calibration: returns what was believed of the machine when a trial was created.
+        trials: returns all known trials of the campaign.
+        calibration: returns the calibration at the time when a trial was created.
 
     Attributes:
         withdrawn: tokens of the trials that it cancelled.
@@ -88,7 +89,7 @@ class TrialPolling:
         self._without_room: dict[str, TrialProgress] = {}
 
     def poll(self, pending: Sequence[Trial]) -> PolledTrials:
-        """Return how each of the pending trials stands or has ended."""
+        """Return the state or the outcome of each pending trial."""
         self._requests = {trial.token: self._request(trial) for trial in pending}
         reports = self._backend.poll(list(self._requests.values()))
         ended: list[tuple[Trial, TrialOutcome]] = []
@@ -110,9 +111,9 @@ class TrialPolling:
         )
 
     def submit(self, trials: Iterable[Trial]) -> bool:
-        """Start trials; a backend runs a token that it knows only once.
+        """Start trials; a backend runs each token only once.
 
-        Return whether any was started: one that the disk has no room for stays unknown.
+        Return whether any was started: a trial for which the disk is full stays unknown.
         """
         before, self._without_room = self._without_room, {}
         started = False
@@ -137,7 +138,7 @@ class TrialPolling:
         return started
 
     def cancel(self, trials: Iterable[Trial]) -> None:
-        """End trials; each is cancelled once."""
+        """Cancel trials, each once."""
         for trial in trials:
             if trial.token not in self.withdrawn:
                 self._backend.cancel(trial.token)
@@ -145,12 +146,12 @@ class TrialPolling:
 
     @property
     def _is_ours(self) -> bool:
-        """Return whether trials are processes of this runner, which ends them with itself."""
+        """Return whether trials are child processes of this runner, which end with it."""
         return self._campaign.request.evaluator == "local"
 
     def _was_abandoned(self, trial: Trial, report: TrialOutcome | TrialProgress) -> bool:
-        """Return whether a runner that lost the campaign has ended this trial, and not a user:
-        a campaign that users cancel does not ask how its trials ended."""
+        """Return whether this trial was ended by a runner that lost the campaign, not by a user: a
+        campaign cancelled by its user is not polled for outcomes."""
         return (
             self._is_ours
             and isinstance(report, TrialOutcome)
@@ -162,7 +163,8 @@ class TrialPolling:
         return attempt_folder(self._settings.trial_dir(trial.token), self._epoch)
 
     def _directory(self, trial: Trial) -> Path:
-        """Return the folder whose result counts; the trial's own before any attempt."""
+        """Return the folder whose result counts: that of the latest attempt, or the trial's own
+        before any."""
         directory = self._settings.trial_dir(trial.token)
         attempts = attempt_folders(directory) if self._is_ours else []
         return attempts[-1] if attempts else directory
@@ -170,7 +172,7 @@ class TrialPolling:
     def _request(self, trial: Trial) -> TrialRequest:
         known = self._requests.get(trial.token)
         if known is not None:
-            return known  # nothing of a request changes while its trial is pending
+            return known  # a pending trial's request never changes
         return TrialRequest(
             token=trial.token,
             transformer=self.workload.of_trial(trial).transformer,
