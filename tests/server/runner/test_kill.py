@@ -224,11 +224,11 @@ def kill_at_random(
             assert time.monotonic() < ends, f"still {state} after {kills} kills"
             finished.check()
             # Most kills wait until the runner is at work again; some meet it as it starts.
-            if kills < len(targets) and (finished.events() > events or rng.random() < 0.002):
+            if kills < len(targets) and (finished.events() > events or rng.random() < 0.01):
                 time.sleep(rng.uniform(0.0, 0.5))
                 service.kill(targets[kills])
                 kills, events = kills + 1, finished.events()
-            time.sleep(0.02)
+            time.sleep(0.1)
         assert state == "done"
         trials = finished.check()
         service.stop()

@@ -119,7 +119,7 @@ def test_runners_share_campaigns_and_any_may_be_killed(
                 victim.kill()
                 victim.start()
                 kills, events = kills + 1, watched.events()
-            time.sleep(0.1)
+            time.sleep(0.3)  # a look takes a tenth of a second of a core
     finally:
         for runner in runners:
             runner.stop()

@@ -53,8 +53,8 @@ def test_a_configuration_becomes_arguments(
             "expert_parallel": [8, 16],
             "global_batch_size": 2048,
         },
-        "budget": {"max_trials": 6},
-        "protocol": {"confirmations": 1},
+        "budget": {"max_trials": 2},
+        "protocol": {"confirmations": 0},
     }
     campaign = running_on_sqlite.until_state(created(running_on_sqlite.store, **asked), "done")
     found = recommend(campaign, running_on_sqlite.trials(campaign))
