@@ -286,7 +286,7 @@ def test_a_search_out_of_time_cancels_what_runs(tmp_path: Path) -> None:
     )
     started = time.monotonic()
     results = search.search(evaluator, timeout=1)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert set(results["objective"]) == {"F_cancelled"}
     for token in backend.submitted:
         assert '"cancelled"' in (tmp_path / token / "result.json").read_text()

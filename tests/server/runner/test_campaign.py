@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import select
 
 from autotune.recommendation import all_contenders, recommend
-from autotune.schemas import BudgetExtension, Campaign, CampaignState, TrialState
+from autotune.schemas import BudgetExtension, Campaign, CampaignState, Trial, TrialState
 from evaluators.trial import TrialOutcome
 from server.runner.runner import Runner
 from server.store.best import BEST_PART
@@ -60,14 +61,11 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     with running.store.session() as session:
         stored = session.get_one(OutcomeRow, (campaign.id, BEST_PART))
     assert stored.ended == len(trials)
+    check_search(trials)
 
 
-def test_trials_of_the_search_differ_and_have_what_a_trial_must_have(
-    running_on_sqlite: Running,
-) -> None:
-    campaign = created(running_on_sqlite.store)
-    running_on_sqlite.until_state(campaign, "done")
-    trials = running_on_sqlite.trials(campaign)
+def check_search(trials: Sequence[Trial]) -> None:
+    """They differ, and have what a trial must have."""
     searched = [trial.strategy for trial in trials if trial.purpose != "confirmation"]
     layouts = {s.model_copy(update={"gradient_accumulation_steps": 1}) for s in searched}
     assert len({layout.model_dump_json() for layout in layouts}) == len(searched)
@@ -404,8 +402,8 @@ def test_a_runner_that_was_taken_over_stores_nothing(running: Running) -> None:
 
 def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> None:
     """As after a crash: rows and directories are all that there is."""
-    campaign = created(running.store, time_scale=0.002)
-    running.until(lambda: running.campaign(campaign).trials >= 3)
+    campaign = created(running.store, **SHORT, time_scale=0.002)
+    running.until(lambda: running.campaign(campaign).trials >= 2)
     before = {t.number: t for t in running.trials(campaign) if t.state is not TrialState.PENDING}
     with running.store.transaction() as session:
         session.get_one(CampaignRow, campaign.id).lease_until = 0.0
