@@ -455,8 +455,7 @@ def test_pending_rows_that_never_started_are_started(running_on_sqlite: Running)
     with running_on_sqlite.store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE campaigns SET state = 'running'")
         connection.exec_driver_sql(
-            "UPDATE trials SET state = 'pending', metrics = NULL, objective = NULL, token = 'new' "
-            "WHERE number = 2"
+            "UPDATE trials SET state = 'pending', metrics = NULL, token = 'new' WHERE number = 2"
         )
     running_on_sqlite.until_state(campaign, "done")
     trial = running_on_sqlite.trials(campaign)[1]
