@@ -31,6 +31,7 @@ ASKING = frozenset(
         "/fragments/memory",
         "/fragments/plan",
         "/fragments/scaling",
+        "/fragments/shape",
         "/leave",
     }
 )

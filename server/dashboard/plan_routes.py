@@ -9,12 +9,15 @@ from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
 
 from autotune.prediction import predict, scaling_study
+from autotune.resolution import model_shape
 from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery, StrategyShape
+from search_spaces.catalog import model_from_hugging_face
 from server.api.dependencies import PlansOf, SettingsOf
 from server.auth.permissions import CallerOf
 from server.dashboard import form
 from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
+from server.dashboard.prefill import shape_inputs
 from server.dashboard.rendering import render
 from server.figures.scaling import scaling_figure
 from server.programs import chosen_program, refusals_of
@@ -38,6 +41,12 @@ def page(request: Request, settings: SettingsOf) -> Response:
         "default": form.default_of,
     }
     return render(request, "plan.html", context)
+
+
+@router.post("/fragments/shape")
+def shape(config: Annotated[dict[str, Any], Body()]) -> dict[str, str]:
+    """Return the form's inputs for the model that a Hugging Face `config.json` describes."""
+    return shape_inputs(model_shape(model_from_hugging_face(config, name="custom")))
 
 
 @router.post("/fragments/plan")

@@ -15,7 +15,7 @@ from autotune.schemas import (
     ModelShape,
     SuggestedChange,
 )
-from server.dashboard.form import dimension_fields
+from server.dashboard.form import LAYER_FIELDS, SHAPE_FIELDS, dimension_fields
 
 LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}
 CHANGEABLE = tuple(LABELS)
@@ -87,6 +87,15 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
     if isinstance(batch, int):
         told["space"]["global_batch_size"] = {"minimum": batch, "maximum": batch}
     return {name: text for name, text in _flat(told) if name not in OWN}
+
+
+def shape_inputs(shape: ModelShape) -> dict[str, str]:
+    """Return every input of a custom shape but its name, input name -> text; empty where the form's
+    default applies."""
+    told = shape.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    switches = {"gated_mlp": shape.gated_mlp, "tied_embeddings": shape.tied_embeddings}
+    blank = {field.name: "" for field in (*SHAPE_FIELDS, *LAYER_FIELDS)}
+    return blank | dict(_flat({"model": told | switches}))
 
 
 def _labels(changed: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,9 @@ export function showErrors(form, problem) {
       left.push(`${error.field}: ${text}`);
       continue;
     }
-    mark(input, text);
+    const part = error.field.split(".").at(-1);
+    const inTable = input.dataset.kind === "table" && !input.name.endsWith(part);
+    mark(input, inTable ? `${part}: ${text}` : text);
     first ??= input;
   }
   const box = form.querySelector("[data-errors]");
@@ -27,6 +29,13 @@ export function showErrors(form, problem) {
   box.textContent = left.join(" ");
   box.hidden = left.length === 0;
   reveal(first ?? box);
+}
+
+// All of a problem at one input, such as the file that was refused.
+export function showErrorsAt(input, problem) {
+  const told = problem.errors.map((error) => `${error.field}: ${sentence(error)}`);
+  mark(input, told.join(" ") || problem.message);
+  reveal(input);
 }
 
 const sentence = ({ reason, valid }) => (valid ? `${reason} (valid: ${valid})` : reason);
@@ -49,7 +58,7 @@ function inputOf(form, field) {
 function mark(input, text) {
   const message = document.createElement("p");
   message.className = "field-error";
-  message.id = `error-${input.name.replaceAll(".", "-")}`;
+  message.id = `error-${(input.name || input.id).replaceAll(".", "-")}`;
   message.textContent = text;
   document.getElementById(message.id)?.remove();
   input.setAttribute("aria-invalid", "true");
@@ -63,9 +72,10 @@ function reveal(element) {
   element.focus?.({ preventScroll: true });
 }
 
-// Fields of the dimensions that only a model with experts has.
-export function showExperts(model) {
+// Fields of the dimensions that only a model with experts has: one of the catalog, or a shape with
+// some.
+export function showExperts(model, experts = "") {
   const chosen = document.querySelector(`#models option[value="${CSS.escape(model)}"]`);
-  const has = chosen?.hasAttribute("data-experts") ?? false;
+  const has = experts !== "" || (chosen?.hasAttribute("data-experts") ?? false);
   for (const field of document.querySelectorAll(".of-experts")) field.hidden = !has;
 }

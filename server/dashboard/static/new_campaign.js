@@ -1,8 +1,8 @@
 // The form of a new campaign: its values go to the API as JSON, refusals come back to their fields.
 
 import { answers } from "./answers.js";
-import { clearErrors, showErrors, showExperts } from "./fields.js";
-import { create, send } from "./requests.js";
+import { clearErrors, showErrors, showErrorsAt, showExperts } from "./fields.js";
+import { Problem, create, send } from "./requests.js";
 import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
 
 const form = document.getElementById("campaign");
@@ -84,6 +84,28 @@ async function attempt(work) {
   }
   for (const button of buttons) button.disabled = false;
 }
+
+// --- a shape from a file --------------------------------------------------------------------------
+
+async function loadShape({ target }) {
+  clearErrors(form);
+  try {
+    fillIn(form, await send("POST", "/fragments/shape", await jsonOf(target.files[0])));
+    asked();
+  } catch (problem) {
+    showErrorsAt(target, problem);
+  }
+}
+
+async function jsonOf(file) {
+  try {
+    return JSON.parse(await file.text());
+  } catch (error) {
+    throw new Problem(0, { detail: `${file.name} is not JSON: ${error.message}` });
+  }
+}
+
+// --- what a campaign is made of -------------------------------------------------------------------
 
 async function start(body) {
   const campaign = await create("/api/v1/campaigns", body);
@@ -169,7 +191,8 @@ const foreseen = answers({
 
 function asked() {
   const shape = form.elements["model-given"].value === "shape";
-  showExperts(shape ? "" : form.elements.model.value);
+  if (shape) showExperts("", form.elements["model.experts"].value.trim());
+  else showExperts(form.elements.model.value);
   more.hidden = shape; // the page of plans takes a model by its name
   more.href = `/plan?${inAddress(form)}`;
   foreseen.soon();
@@ -188,6 +211,10 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(start);
 });
+const config = document.getElementById("config");
+config.addEventListener("change", loadShape);
+// So that a corrected file of the same name is read again.
+config.addEventListener("click", () => (config.value = ""));
 document.getElementById("check").addEventListener("click", () => attempt(check));
 for (const button of document.querySelectorAll("[data-example]")) {
   button.addEventListener("click", () => startFrom(JSON.parse(button.dataset.example)));

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from playwright.sync_api import expect
 
@@ -13,6 +15,8 @@ from tests.server.dashboard.perception import UNNAMED
 
 # The form asks what a plan would find at each pause, and a slow typist pauses at half a shape.
 HALF_TYPED = "422"
+
+CONFIGS = Path(__file__).parents[2] / "search_spaces" / "recorded" / "hugging-face-configs.json"
 
 
 def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
@@ -94,6 +98,47 @@ def test_form_takes_an_own_shape_and_dimensions(
     assert request.space.flash_attention is True
     assert request.budget.train_tokens == 1.4e12
     assert request.space.micro_batch_size == 4
+
+
+def test_form_takes_a_mixture_from_its_configuration(
+    service: Service, visit: Open, faults: list[Faults], tmp_path: Path
+) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect(HALF_TYPED)
+    page.get_by_label("Custom shape").check()
+    experts = page.get_by_label("Expert parallel", exact=True)
+    file = page.get_by_label("Hugging Face config.json")
+    told = page.locator("#error-config")
+    configs = json.loads(CONFIGS.read_text())
+    # A browser tells of another file by its name alone.
+    for name, text, words in (
+        ("broken", "{", "broken.json is not JSON"),
+        ("bert", '{"model_type": "bert"}', "model.model_type: this family of configurations"),
+    ):
+        (tmp_path / f"{name}.json").write_text(text)
+        file.set_input_files(tmp_path / f"{name}.json")
+        expect(told).to_contain_text(words)
+    for name in ("deepseek-v3", "qwen3-30b-a3b"):  # what only the first one has is taken away again
+        (tmp_path / f"{name}.json").write_text(json.dumps(configs[name]))
+        file.set_input_files(tmp_path / f"{name}.json")
+        latent = page.get_by_label("Latent attention", exact=True)
+        expect(latent).to_have_value(re.compile("kv_rank=512") if name == "deepseek-v3" else "")
+    expect(told).to_have_count(0)
+    expect(page.get_by_label("Experts", exact=True)).to_have_value(
+        "num_experts=128 top_k=8 ffn_hidden_size=768"
+    )
+    page.get_by_label("Experts", exact=True).fill("num_experts=128 top_k=129 ffn_hidden_size=768")
+    page.get_by_label("Machine").select_option("dgx-h100")
+    page.get_by_label("Evaluator").select_option("simulated")
+    page.get_by_label("Nodes", exact=True).first.fill("2")
+    page.get_by_text("Dimensions", exact=True).click()
+    expect(experts).to_be_visible()
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-model-experts")).to_contain_text("top_k: there are 128 experts")
+    page.get_by_label("Experts", exact=True).fill("num_experts=128 top_k=8 ffn_hidden_size=768")
+    experts.fill("8")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#report")).to_contain_text("48 layers, hidden 2048")
 
 
 def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
