@@ -1,4 +1,4 @@
-"""Figures, durations and ages in the words of a page."""
+"""Numbers, durations and ages in words, as shown on the pages."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def not_started(reasons: Mapping[str, int]) -> str:
 
 
 def nothing_ran(campaign: Campaign) -> bool:
-    """Return whether every trial that has ended has failed."""
+    """Return whether every ended trial has failed."""
     ended = campaign.trials + campaign.confirmations - campaign.pending
     return 0 < ended <= campaign.failures
 
 
 def started_from(campaign: Campaign) -> str:
-    """Return which earlier trials a search began with and what that was worth; empty before it
-    begins, and where nothing is known of that."""
+    """Return which earlier trials a search started from, and how much they improved predictions;
+    empty before it starts, and if unknown."""
     starts = campaign.started_from
     if starts is None:
         return ""
@@ -88,7 +88,7 @@ def started_from(campaign: Campaign) -> str:
 
 
 def _start_worth(worth: StartWorth | None) -> list[str]:
-    """Return in a sentence, if anything is known of it, how earlier trials changed predictions."""
+    """Return how earlier trials changed predictions, as a sentence; empty if unknown."""
     if worth is None:
         return []
     without, given = (
@@ -102,7 +102,7 @@ def _start_worth(worth: StartWorth | None) -> list[str]:
 
 
 def fastest_single(campaign: Campaign) -> str:
-    """Return which single trial was faster than what is recommended; empty where none was."""
+    """Return which single trial was faster than the recommendation; empty if none was."""
     fastest, best = campaign.fastest_objective, campaign.best_objective
     if fastest is None or best is None or figure(fastest) == figure(best):
         return ""
@@ -110,19 +110,19 @@ def fastest_single(campaign: Campaign) -> str:
 
 
 def projected_from(item: Ranked) -> str:
-    """Return from what a strategy's figures are projected; empty where they are its own."""
+    """Return what a strategy's metrics are projected from; empty if they were measured."""
     return _projected(item.projected_from_nodes, item.projected_from_layers)
 
 
 def best_origin(campaign: Campaign) -> str:
-    """Return how the figures of a campaign's best came about: measured, simulated or projected."""
+    """Return the origin of the best's metrics: measured, simulated or projected."""
     if not campaign.best_projected_from_nodes:
         return mark(campaign.simulated)
     return f"projected, {mark(campaign.simulated)}"
 
 
 def best_projected_from(campaign: Campaign) -> str:
-    """Return from what the figures of a campaign's best are projected; empty where measured."""
+    """Return what the best's metrics are projected from; empty if they were measured."""
     return _projected(campaign.best_projected_from_nodes, campaign.best_projected_from_layers)
 
 
@@ -149,8 +149,7 @@ def standing_of(item: Ranked) -> str:
 
 
 def why_chosen(trial: Trial) -> str:
-    """Return in a sentence or two why a trial was run and what was expected of it before; empty
-    where that is not known."""
+    """Return why a trial was run and what was predicted, in a sentence or two; empty if unknown."""
     if trial.expected is None:
         return ""
     expected = trial.expected
@@ -171,8 +170,8 @@ def why_chosen(trial: Trial) -> str:
 
 
 def _rate_expected(trial: Trial, expected: Expectation) -> str:
-    """Return the predicted rate against the best so far, or the time where no best is sought or
-    there was none."""
+    """Return the predicted rate relative to the best so far, or the predicted time if there was no
+    best."""
     if expected.best_so_far is None or trial.purpose == "study":
         return f"Predicted {iteration_expected(trial)} an iteration"
     ratio = expected.objective / expected.best_so_far
@@ -189,7 +188,7 @@ def _rate_expected(trial: Trial, expected: Expectation) -> str:
 
 
 def iteration_expected(trial: Trial) -> str:
-    """Return `10.2 s (80 %: 8.70 s to 11.9 s)`; the time alone where the interval is not known."""
+    """Return `10.2 s (80 %: 8.70 s to 11.9 s)`; only the time if the interval is unknown."""
     time_s, expected = seconds(trial.predicted_iteration_time_s), trial.expected
     if expected is None:
         return time_s
@@ -250,8 +249,7 @@ def parameters(number: float) -> str:
 
 
 def model_size(model: Transformer) -> str:
-    """Return `70.6B parameters`, or `671B parameters, 37.6B active` where a token passes only some
-    of the experts."""
+    """Return `70.6B parameters`, or `671B parameters, 37.6B active` for a mixture of experts."""
     whole = f"{parameters(model.parameters)} parameters"
     if model.experts is None:
         return whole
@@ -276,7 +274,7 @@ def probability(share: float | None) -> str:
 
 
 def mark(simulated: bool) -> str:
-    """Return how figures came about: simulated ones say so wherever they are shown."""
+    """Return the origin of metrics; simulated ones are marked wherever they are shown."""
     return "simulated" if simulated else "measured"
 
 
@@ -286,7 +284,7 @@ def times(ratio: float) -> str:
 
 
 def gain(share: float) -> str:
-    """Return the expected improvement that is left, as a share of the rate."""
+    """Return the expected remaining gain, as a share of the rate."""
     if share >= 1.0:
         return f"a rate {times(1.0 + share)} as high may be left to find"
     if share < 0.0005:
@@ -295,7 +293,7 @@ def gain(share: float) -> str:
 
 
 def confirmed(best: Ranked) -> str:
-    """Return how well the figures of the best are known."""
+    """Return how reliable the best's metrics are."""
     known = "confirmed" if best.confirmed else "not confirmed"
     return projected_from(best) or known
 
@@ -305,7 +303,8 @@ def energy_origin(*, sampled: bool) -> str:
 
 
 def power_summary(power: TrialPower) -> str:
-    """Return whose power was sampled, how much it was, and what of it the energy rests on."""
+    """Return which nodes' power was sampled, how high it was, and which part the energy is based
+    on."""
     means = [node.mean_watts for node in power.nodes]
     low = min(min(node.watts) for node in power.nodes)
     high = max(max(node.watts) for node in power.nodes)
@@ -346,7 +345,7 @@ def training_energy(training: TrainingCost) -> str:
 
 
 def saved(saving: TrainingSaving) -> str:
-    """Return what a training saves and what it takes more: `saves 41 d 3 h and 58 MWh`."""
+    """Return what a training saves and what it costs in addition: `saves 41 d 3 h and 58 MWh`."""
     amounts = [
         (saving.days, duration(abs(saving.days) * DAY)),
         (saving.node_hours, f"{figure(abs(saving.node_hours))} node-hours"),
@@ -366,21 +365,21 @@ def listed(words: Sequence[str]) -> str:
 
 
 def neighbour_state(item: Neighbour, *, simulated: bool) -> str:
-    """Return where the figures of a neighbour come from, or how its trial failed."""
+    """Return the origin of a neighbour's metrics, or how its trial failed."""
     if item.state is None:
         return "predicted"
     return {"ok": mark(simulated), "oom": "out of memory", "failed": "failed"}[item.state]
 
 
 def fits(item: Neighbour) -> str:
-    """Return whether a neighbour fits in memory, or how likely that is where it is not known."""
+    """Return whether a neighbour fits in memory, or its probability of fitting."""
     if item.state in {"ok", "oom"}:
         return "yes" if item.fit_probability else "no"
     return probability(item.fit_probability)
 
 
 def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
-    """Return what a layout means, for those to whom TP and PP say nothing."""
+    """Return a layout in words, without abbreviations such as TP and PP."""
     meanings = (
         BY_NAME[name].meaning[value > 1].format(value)
         for name in (*DIVIDING, *OF_EXPERTS)

@@ -1,4 +1,4 @@
-"""Who is told by which way, as the operator's settings have it."""
+"""The channels for notices, and their recipients, from the operator's settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class NoticeChannels:
-    """The ways of one service.
+    """The channels of one service.
 
     Attributes:
-        operators: addresses that are told of all campaigns but the private ones.
-        url: where users find the service.
+        operators: addresses notified about all campaigns except private ones.
+        url: the service's address for users.
     """
 
     webhook: Webhook | None
@@ -30,7 +30,7 @@ class NoticeChannels:
 
     @classmethod
     def of(cls, settings: Settings, *, url: str) -> NoticeChannels:
-        """Return what the settings name, each secret read; raises InvalidInput."""
+        """Return the channels in the settings, with their secrets read; raises InvalidInput."""
         webhook = mail = None
         if settings.notice_webhook_url:
             from server.notices.webhook import Webhook
@@ -63,12 +63,13 @@ class NoticeChannels:
         )
 
     def tell(self, who: str, notice: DueNotice) -> bool:
-        """Tell one of `server.store.campaigns.TOLD`; return whether there was anybody to tell.
+        """Send a notice of one of `server.store.campaigns.TOLD`; return whether there was a
+        recipient.
 
-        Whoever reads at the webhook need not be one who sees private campaigns.
+        Private campaigns are not sent to the webhook, whose readers may not be allowed to see them.
 
         Raises:
-            NotDelivered: somebody was to be told, and was not.
+            NotDelivered: a recipient was not reached.
         """
         if who == "owner":
             return self._mail(notice, (notice.owner_address,) if notice.owner_address else ())

@@ -1,7 +1,7 @@
-"""What keeps a notice from whoever is to be told."""
+"""Failed delivery of a notice."""
 
 from __future__ import annotations
 
 
 class NotDelivered(Exception):
-    """It did not arrive, or nobody said that it did; it may be tried again."""
+    """The notice was not delivered, or delivery was not confirmed; it may be retried."""

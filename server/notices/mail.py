@@ -21,12 +21,12 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class MailServer:
-    """Where mail is handed in, and as whom.
+    """A mail server, with credentials.
 
     Attributes:
-        security: TLS after `STARTTLS` or from the beginning, or none at all; with TLS the server
-            has to prove its name.
-        password: of `user`; both empty where the server asks for none.
+        security: `STARTTLS`, TLS from the start, or none; with TLS the server's certificate is
+            verified.
+        password: of `user`; both are empty without authentication.
     """
 
     host: str
@@ -37,10 +37,10 @@ class MailServer:
     sender: str
 
     def send(self, notice: DueNotice, to: Sequence[str], *, url: str) -> None:
-        """Hand in a notice for some addresses.
+        """Send a notice to some addresses.
 
         Raises:
-            NotDelivered: the mail server did not take it for one of them, or cannot be reached.
+            NotDelivered: the mail server rejected it for an address, or cannot be reached.
         """
         message = EmailMessage()
         message["Subject"] = f"autotune: {subject(notice)}"
@@ -48,7 +48,7 @@ class MailServer:
         message["To"] = ", ".join(to)
         message["Date"] = notice.at
         message["Message-ID"] = f"<{notice.key}@autotune.invalid>"
-        message["Auto-Submitted"] = "auto-generated"  # no answer of somebody's holiday
+        message["Auto-Submitted"] = "auto-generated"  # suppress automatic replies
         message.set_content(text(notice, url=url))
         try:
             with self._session() as session:

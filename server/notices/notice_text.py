@@ -1,4 +1,4 @@
-"""What a notice says: in words for people, as a document for programs."""
+"""The content of a notice: as text for users, and as a document for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def subject(notice: DueNotice) -> str:
 
 
 def text(notice: DueNotice, *, url: str) -> str:
-    """Return what became of the campaign, and where it is shown."""
+    """Return the outcome of the campaign, and its address."""
     campaign = notice.campaign
     lines = [f"{subject(notice)[0].upper()}{subject(notice)[1:]}."]
     if notice.reason:

@@ -40,10 +40,10 @@ log = structlog.get_logger(__name__)
 
 
 class NoticeSender:
-    """A thread that sends what is due from `start` to `stop`.
+    """A thread that sends due notices from `start` to `stop`.
 
-    A notice that was sent and not yet struck off when the service was killed is sent again, with
-    the same id.
+    If the service is killed after sending a notice and before recording it, the notice is sent
+    again with the same id.
     """
 
     def __init__(self, store: Store, channels: NoticeChannels, *, every_s: float = EVERY_S) -> None:
@@ -54,11 +54,10 @@ class NoticeSender:
         self._thread = threading.Thread(target=self._look, name="notices", daemon=True)
 
     def start(self) -> None:
-        """Begin to send, after a while."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more; a receiver that is slow is not waited for."""
+        """Stop; a slow recipient is not waited for."""
         self._stopping.set()
         self._thread.join(STOP_TIMEOUT_S)
 
@@ -70,11 +69,11 @@ class NoticeSender:
                 log.warning("notices_not_sent", error=cause(error))
 
     def send_due(self, now: datetime) -> None:
-        """Send what is due at a moment, and write down who could not be told.
+        """Send what is due at a time, and record recipients that could not be reached.
 
         Raises:
-            SQLAlchemyError: the database does not answer.
-            DatabaseReplaced: it is another one.
+            SQLAlchemyError: the database does not respond.
+            DatabaseReplaced: the database is a different one.
         """
         with self._store.session() as session:
             due = due_notices(session, now=now, limit=AT_ONCE)
@@ -86,7 +85,8 @@ class NoticeSender:
                 settle_notice(session, notice, left=left, now=now)
 
     def _told(self, who: str, notice: DueNotice, now: datetime) -> bool:
-        """Tell one; return whether nothing is left to do, be it that it is given up."""
+        """Notify one recipient; return whether nothing is left to do, because it was sent or given
+        up."""
         told = {"to": who, "campaign": notice.campaign.id, "notice": notice.key}
         try:
             if self._channels.tell(who, notice):

@@ -1,5 +1,5 @@
-"""A webhook, signed as Standard Webhooks 1.0 has it (www.standardwebhooks.com), so that receivers
-can check it with any of its libraries."""
+"""Webhooks signed by Standard Webhooks 1.0 (www.standardwebhooks.com), so that receivers can verify
+them with any of its libraries."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """An address of the operator's that is told of campaigns."""
+    """A webhook of the operator."""
 
     address: str
     key: bytes
 
     @classmethod
     def of(cls, address: str, secret: str) -> Webhook:
-        """Return the webhook at an address with its secret, in base64; raises InvalidInput."""
+        """Return the webhook with this address and base64 secret; raises InvalidInput."""
         try:
             key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
         except (binascii.Error, ValueError):
@@ -45,10 +45,10 @@ class Webhook:
         return cls(address=address, key=key)
 
     def send(self, notice: DueNotice, *, url: str) -> None:
-        """Post a notice; no redirection is followed.
+        """Post a notice; redirects are not followed.
 
         Raises:
-            NotDelivered: the answer was no 2xx, or there was none.
+            NotDelivered: the response was not 2xx, or there was none.
         """
         body = json.dumps(document(notice, url=url)).encode()
         headers = {"Content-Type": "application/json", **self.signed(notice.key, body)}
@@ -62,7 +62,7 @@ class Webhook:
             raise NotDelivered(f"it answered {answer.status_code}")
 
     def signed(self, key: str, body: bytes) -> dict[str, str]:
-        """Return the headers that tell the notice's id, when it is sent, and by whom."""
+        """Return the headers with the notice's id, timestamp and signature."""
         at = str(int(time.time()))
         mac = hmac.new(self.key, f"{key}.{at}.".encode() + body, hashlib.sha256).digest()
         return {

@@ -28,6 +28,9 @@ CHECKS_AT_ONCE = 4
 class EvaluatorBackends:
     """One backend object per kind, created on first use.
 
+    Args:
+        cluster_retry_s: seconds until a cluster that did not respond is retried.
+
     Attributes:
         logs: shortens the logs of trials.
     """

@@ -101,7 +101,8 @@ class Claims:
         return Claimed(leases=leases, newest=newest)
 
     def beyond(self) -> list[tuple[int, list[int]]]:
-        """Return how many campaigns this runner has above its share, and among which to choose."""
+        """Return numbers of campaigns above this runner's shares, each with the campaigns to choose
+        from."""
         with self._store.session() as session:
             runners = living_runners(session, silent_s=self._settings.lease_s)
             if len(runners) < 2:

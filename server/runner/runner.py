@@ -39,7 +39,7 @@ SHARINGS_PER_LEASE = 3
 DATABASE_PATIENCE_S = 1.0
 CLOSING_PATIENCE_S = 3.0
 CLOSING_PAUSE_S = 0.2
-"""Number of attempts, and pause between them, to tell a database that does not respond that this
+"""Seconds for which, and interval at which, a database that does not respond is retried when this
 runner stops."""
 DISK_FULL = "the disk that holds the trials or the database is full; make room, then resume"
 log = structlog.get_logger(__name__)
