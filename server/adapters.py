@@ -1,4 +1,4 @@
-"""The trainers' adapters of this service's user, as they are shown."""
+"""The adapters of this service's user, as they are shown."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 TEMPLATES = frozenset(path.stem for path in READY.glob("template*.toml"))
-"""Ready adapters to copy, which describe no trainer."""
+"""Bundled adapters to copy, which do not describe a trainer."""
 
 
 def adapter_summaries(folder: Path) -> list[AdapterSummary]:
-    """Return all adapters by name, those in `folder` too; one that cannot be used says why."""
+    """Return all adapters by name, including those in `folder`; invalid ones with their error."""
     return [_summary(name, folder) for name in adapter_names(folder)]
 
 
 def usable_adapters(folder: Path) -> list[AdapterSummary]:
-    """Return those that a campaign may name, one's own first."""
+    """Return the adapters that a campaign may use, the user's own first."""
     found = [each for each in adapter_summaries(folder) if not each.problem]
     chosen = [each for each in found if each.own or each.name not in TEMPLATES]
     return sorted(chosen, key=lambda each: not each.own)
@@ -30,7 +30,7 @@ def _summary(name: str, folder: Path) -> AdapterSummary:
     try:
         adapter = load_adapter(name, folder=folder)
     except (InvalidInput, InvalidInputs) as error:
-        return AdapterSummary(name=name, own=own, problem=_told(error))
+        return AdapterSummary(name=name, own=own, problem=_message(error))
     varied = [*DIMENSIONS, *sorted(adapter.varied - set(DIMENSIONS))]
     return AdapterSummary(
         name=name,
@@ -42,7 +42,8 @@ def _summary(name: str, folder: Path) -> AdapterSummary:
     )
 
 
-def _told(error: InvalidInput | InvalidInputs) -> str:
-    """Return what is wrong, and where: whoever reads it need not know the commands of the file."""
+def _message(error: InvalidInput | InvalidInputs) -> str:
+    """Return what is wrong and where, without the commands in the file, which the reader need not
+    see."""
     problems = [error] if isinstance(error, InvalidInput) else error.problems
     return "; ".join(f"{problem.field}: {problem.reason}" for problem in problems)

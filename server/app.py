@@ -77,7 +77,7 @@ RESOURCES = (
 
 
 WRITE_PATIENCE_S = 2.0
-"""How long a request waits while another process holds the lock of an SQLite file."""
+"""Seconds that a request waits for another process to release the lock of an SQLite file."""
 
 
 class Application(FastAPI):
@@ -104,10 +104,10 @@ class Application(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Return the service, its database brought up to date.
+    """Return the service, after upgrading its database.
 
     Raises:
-        InvalidInput: the database's URL is not one, or a secret's file cannot be used.
+        InvalidInput: the database's URL is invalid, or a secret's file cannot be used.
     """
     closed_folder(closed_folder(settings.data_dir) / settings.trials_dir.name)
     store = Store(settings.url, patience_s=WRITE_PATIENCE_S)
@@ -151,9 +151,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 @cache
 def _routes() -> list[BaseRoute]:
-    """Return all that is answered, but for files of pages.
+    """Return all routes, except static files of the pages.
 
-    Once for all services of a process: FastAPI reads the signatures for a twentieth of a second.
+    Cached per process: FastAPI takes a twentieth of a second to read the signatures.
     """
     router = APIRouter(
         generate_unique_id_function=operation_id,

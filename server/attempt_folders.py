@@ -1,4 +1,5 @@
-"""Folders of a trial's attempts, `attempt-<number>` in its own: a later one has a higher number."""
+"""Folders of a trial's attempts, `attempt-<number>` in its own; later attempts have higher
+numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ ATTEMPT = "attempt-"
 
 
 def attempt_folder(directory: Path, number: int) -> Path:
-    """Return where one attempt of the trial in `directory` writes."""
+    """Return the folder of one attempt of the trial in `directory`."""
     return directory / f"{ATTEMPT}{number}"
 
 
 def attempt_folders(directory: Path) -> list[Path]:
-    """Return the folders of all attempts that have one, in their order."""
+    """Return the existing attempt folders, in order."""
     found = directory.glob(f"{ATTEMPT}[1-9]*")
     return sorted(found, key=lambda folder: int(folder.name.removeprefix(ATTEMPT)))

@@ -1,4 +1,4 @@
-"""What keeps a cluster from running any trial of a campaign, found before one is queued."""
+"""Obstacles to running any trial of a campaign on a cluster, found before a trial is queued."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ OF_REQUEST = {
 def obstacles(
     request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
 ) -> list[InvalidInput]:
-    """Return all obstacles, named by the request's fields; none where the cluster would do.
+    """Return all obstacles by field of the request; empty if there is none.
 
     Raises:
-        SlurmUnavailable, RayUnavailable: it does not answer, so that nothing is known.
+        SlurmUnavailable, RayUnavailable: it does not respond, so nothing is known.
     """
     nodes, time_limit_s = _largest_job(request, profile, space)
     if request.evaluator == "ray":
@@ -45,7 +45,7 @@ def obstacles(
 
 
 def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
-    """Return the same profile, with no answer of the cluster waited for longer."""
+    """Return the same profile with short timeouts for the cluster's answers."""
     limit_s = min(limit_s, profile.polling.command_limit_s)
     return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
 
@@ -53,22 +53,22 @@ def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
 def _largest_job(
     request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
 ) -> tuple[int, float]:
-    """Return the nodes and seconds of the largest job that is asked for."""
+    """Return the nodes and seconds of the largest job that will be requested."""
     widest = int(space.lattice()["num_nodes"].max())
     baseline = baseline_of(request, space)
     widest = max(widest, baseline.num_nodes if baseline else 0)
-    if request.screen_layers != "off":  # what has more nodes than trials share is never run
+    if request.screen_layers != "off":  # strategies with more nodes than trials share never run
         widest = min(widest, request.pool_nodes or request.nodes)
     if request.slurm is None or request.slurm.mode == "sbatch":
         return widest, request.protocol.time_limit_s
     if "SLURM_JOB_ID" in os.environ:
-        return 1, 0.0  # the allocation that this service runs in is there already
+        return 1, 0.0  # the allocation that this service runs in already exists
     pool = profile.pilot.nodes or request.pool_nodes or request.nodes
     return max(widest, pool), profile.pilot.time_limit_h * SECONDS_PER_HOUR
 
 
 def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
-    """Return a problem as one of the request, whose chosen profile has the faulty content."""
+    """Return a profile's problem as one of the request that chose the profile."""
     pilot = request.slurm is not None and request.slurm.mode == "pilot"
     field = problem.field
     if OF_REQUEST.get(field) == field:

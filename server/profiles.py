@@ -11,7 +11,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 
 
 def profile_summaries(folder: Path) -> list[ProfileSummary]:
-    """Return all profiles by name, those in `folder` too; one that cannot be used says why."""
+    """Return all profiles by name, including those in `folder`; invalid ones with their error."""
     summaries = []
     for name in profile_names(folder):
         source = _source(name, folder)
@@ -25,17 +25,17 @@ def profile_summaries(folder: Path) -> list[ProfileSummary]:
 
 
 def profile_detail(name: str, folder: Path) -> ProfileDetail:
-    """Return all that one profile says.
+    """Return the content of one profile.
 
     Raises:
-        InvalidInput, InvalidInputs: there is none of this name, or its file is refused.
+        InvalidInput, InvalidInputs: there is no such profile, or its file is invalid.
     """
     content = profile_as_dict(load_profile(name, folder=folder))
     return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
 
 
 def _source(name: str, folder: Path) -> str:
-    """Return the file of one's own profile; an empty text for a ready one."""
+    """Return the file of a user's own profile; empty for a bundled one."""
     path = profile_file(name, folder=folder)
     return str(path) if path.parent == folder else ""
 

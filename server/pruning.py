@@ -1,4 +1,4 @@
-"""Pruning: campaigns that ended long ago go, and folders of trials that no row knows."""
+"""Prune campaigns that ended long ago, and trial folders without a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from server.store.notices import forget_notices_before
 from server.store.tables import CampaignRow, TrialRow
 
 OF_TRIAL = re.compile(r"c\d+-t\d+-[0-9a-f]{12}")
-"""Names of trials' folders, which are their tokens; whatever else lies there is left alone."""
+"""Names of trial folders, which are tokens; anything else in that place is kept."""
 
 BLOCK_BYTES = 512
 """Of the blocks that a file is said to have, whichever its file system's are."""
@@ -28,8 +28,7 @@ BLOCK_BYTES = 512
 
 @dataclass(frozen=True, kw_only=True)
 class EndedCampaign:
-    """A campaign that is to go, with its trials; `size_bytes` is what their folders take of the
-    disk."""
+    """A campaign to delete, with its trials; `size_bytes` is the disk space of their folders."""
 
     id: int
     name: str
@@ -41,8 +40,8 @@ class EndedCampaign:
 
 @dataclass(frozen=True, kw_only=True)
 class Prunable:
-    """What is older than `before`: ended campaigns, folders of trials without a row, and the
-    audit of changes."""
+    """Everything older than `before`: ended campaigns, trial folders without a row, and audit
+    entries."""
 
     before: datetime
     campaigns: Sequence[EndedCampaign]
@@ -56,12 +55,12 @@ class Prunable:
 
 
 def prunable(store: Store, settings: Settings, *, before: datetime) -> Prunable:
-    """Return what would go; nothing is changed.
+    """Return what would be deleted; nothing is changed.
 
     Raises:
         OSError: the folder of the trials cannot be read.
     """
-    # Folders before rows: a trial's row is there before its folder is.
+    # Folders before rows: a trial's row is inserted before its folder is created.
     folders = [
         folder
         for folder in sorted(settings.trials_dir.glob("c*-t*-*"))
@@ -92,7 +91,8 @@ def prunable(store: Store, settings: Settings, *, before: datetime) -> Prunable:
 
 
 def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
-    """Delete what was found; return what went: a campaign that goes on since then stays."""
+    """Delete what was found, and return what was deleted; a campaign that has continued since is
+    kept."""
     gone = []
     for campaign in found.campaigns:
         if _delete(store, campaign.id, before=found.before):
@@ -127,7 +127,7 @@ def _ended(row: CampaignRow, tokens: Sequence[str], settings: Settings) -> Ended
 
 
 def _delete(store: Store, campaign_id: int, *, before: datetime) -> bool:
-    """Delete a campaign that still is what it was found as; return whether it was."""
+    """Delete a campaign if it is unchanged since it was found; return whether it was deleted."""
     try:
         with store.transaction() as session:
             row = campaign_row(session, campaign_id, for_update=True)
@@ -140,6 +140,6 @@ def _delete(store: Store, campaign_id: int, *, before: datetime) -> bool:
 
 
 def _size_bytes(folders: Iterable[Path]) -> int:
-    """Return what the files take: a log that was shortened is longer than that."""
+    """Return the disk space of the files, which is less than the length of a shortened log."""
     files = (path for folder in folders for path in folder.rglob("*"))
     return sum(BLOCK_BYTES * path.lstat().st_blocks for path in files if path.is_file())

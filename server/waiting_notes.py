@@ -1,5 +1,4 @@
-"""Why campaigns wait, kept up to date while a service runs: where no runner does, nobody else
-would say it."""
+"""Keep the reasons of waiting campaigns up to date while a service runs, also if no runner does."""
 
 from __future__ import annotations
 
@@ -18,10 +17,10 @@ log = structlog.get_logger(__name__)
 
 
 class WaitingNotes:
-    """A thread that looks from `start` to `stop`.
+    """A thread that updates the reasons from `start` to `stop`.
 
     Args:
-        silent_s: a runner that has not been heard of for so long does not run.
+        silent_s: seconds without a heartbeat after which a runner counts as stopped.
     """
 
     def __init__(self, store: Store, *, silent_s: float) -> None:
@@ -35,7 +34,7 @@ class WaitingNotes:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a look that has begun is waited for."""
+        """Stop; wait for an update in progress."""
         self._stopping.set()
         self._thread.join()
 
