@@ -82,7 +82,7 @@ def claim(
     limit: int,
     among: ColumnElement[bool] | None = None,
 ) -> list[Lease]:
-    """Claim campaigns with work to do that no living runner holds, in one statement.
+    """Claim the oldest campaigns with work to do that no living runner holds, in one statement.
 
     One that rests has work to do while trials of it still have to end.
     Times are the database's, so that the clocks of hosts need not agree.
@@ -108,10 +108,11 @@ def claim(
         .returning(CampaignRow.id, CampaignRow.lease_epoch)
         .execution_options(synchronize_session=False)
     )
-    return [
+    leases = [
         Lease(campaign_id=campaign_id, owner=owner, epoch=epoch, seconds=seconds)
         for campaign_id, epoch in session.execute(statement)
     ]
+    return sorted(leases, key=lambda lease: lease.campaign_id)  # RETURNING has no order
 
 
 def held_ids(session: Session, owner: str, *, among: ColumnElement[bool]) -> list[int]:
