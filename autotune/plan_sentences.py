@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.expert_network import experts_across_network
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCost, CampaignGain, CampaignPlan
 from autotune.wording import token_count
+from search_spaces.rules import experts_across_network
 
 EVEN = 0.5
 """Probability of fitting below which a strategy probably does not."""

@@ -19,7 +19,7 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_mask
 from search_spaces.rule import Rule, RuleContext, Severity
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS, Experts, Mamba, Transformer
-from search_spaces.warning_rules import WARNING, uneven_stages
+from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING, uneven_stages
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
 BLOCKS_OF_32 = ("mxfp8", "nvfp4")
@@ -85,6 +85,15 @@ def findings(
         for rule in sorted(RULES.values(), key=lambda rule: rule.severity)
         if np.any(rule.broken(lattice, context))
     ]
+
+
+def experts_across_network(
+    strategy: Strategy, transformer: Transformer, machine: Machine
+) -> str | None:
+    """Return what expert parallelism sends over the network, as a sentence without a subject; None
+    if tokens stay on the fast links of a node or rack."""
+    found = findings(strategy, transformer, machine)
+    return next((each.reason for each in found if each.rule == EXPERTS_WITHIN_NODE), None)
 
 
 def rule_masks(

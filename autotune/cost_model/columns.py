@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.lattice import Mask as Mask
+from search_spaces.machine import NARROW_PEAKS
 from search_spaces.transformer import MODULES, Transformer
 
 Array = NDArray[np.float64]
@@ -59,8 +60,6 @@ RECOMPUTED = tuple(f"recompute_{module}" for module in MODULES)
 """Columns of modules that may be recomputed, besides the attention's core (selective checkpointing)
 and the layer (full)."""
 
-NARROW = ("fp8", "mxfp8", "nvfp4")
-"""Columns of matrix products in 8 and 4 bits."""
 
 EXPERT_LAYOUT: Mapping[str, float] = {
     "expert_parallel": 1.0,
@@ -83,7 +82,7 @@ ABSENT: Mapping[str, float] = {
     **EXPERT_LAYOUT,
     "dropout": 1.0,
     "compiled_loss": 0.0,
-    **dict.fromkeys(NARROW, 0.0),
+    **dict.fromkeys(NARROW_PEAKS, 0.0),
     "overlapped_all_to_all": 0.0,
     "cuda_graphs": 0.0,
     "waits_for_counts": 1.0,
@@ -145,8 +144,8 @@ class Columns:
 
     @classmethod
     def filled(cls, known: Mapping[str, object], *, rows: int) -> Columns:
-        """Return all columns, with defaults (ABSENT, and 0 for choices) for those that are not
-        `known`."""
+        """Return all columns: those `known`, and the defaults of the others (ABSENT; 0 for
+        choices)."""
         whole = {**dict.fromkeys(CHOICES, 0.0), **ABSENT, **known}
         values = {name: np.asarray(value, dtype=np.float64) for name, value in whole.items()}
         return cls(values=values, rows=rows)

@@ -323,8 +323,10 @@ def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array
     the counts of routed tokens: in a forward pass, original or repeated, neither runs ahead of the
     other, and the shorter of their times adds to the longer.
 
-    An all-to-all dispatcher needs the counts for the sizes of what it sends and receives. DeepEP
-    counts before it sends, and its transfer hides the wait; HybridEP leaves the counts on the GPU.
+    An all-to-all dispatcher needs the counts for the sizes of what it sends and receives
+    (Megatron-LM's token_dispatcher.py synchronizes before it). HybridEP needs no synchronization
+    (its README). DeepEP's host waits, too, but for a message that precedes the tokens; that this
+    wait is hidden is an assumption.
 
     Args:
         busy, host: seconds of the GPU and the host for the layer's passes, of which one in three is

@@ -9,10 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.columns import NARROW, RECOMPUTED, Array, Columns, Mask, Rows
+from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows
 from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.groups import ParallelGroups
-from search_spaces.machine import Machine
+from search_spaces.machine import NARROW_PEAKS, Machine
 
 GIGA = 1e9
 TERA = 1e12
@@ -165,7 +165,7 @@ class Strategies:
     @cached_property
     def of_equal_layers(self) -> bool:
         """Whether all layers are those of GPT or Llama, and no module is recomputed alone."""
-        return not self.have("num_experts", "kv_rank", "mamba_layers", *NARROW, *RECOMPUTED)
+        return not self.have("num_experts", "kv_rank", "mamba_layers", *NARROW_PEAKS, *RECOMPUTED)
 
     @cached_property
     def mamba_share(self) -> Array:
@@ -342,7 +342,7 @@ class Strategies:
 
     @cached_property
     def any_narrow(self) -> bool:
-        return self.have(*NARROW)
+        return self.have(*NARROW_PEAKS)
 
     @cached_property
     def elements_at_once(self) -> Array:

@@ -10,11 +10,11 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.dimension_words import percent
-from autotune.expert_network import experts_across_network
 from autotune.resolution import strategy_of
 from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
+from search_spaces.rules import experts_across_network
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 

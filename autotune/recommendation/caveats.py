@@ -9,7 +9,6 @@ from typing import Any
 
 from autotune.cost_model.parameters import Parameters
 from autotune.dimension_words import any_value_words
-from autotune.expert_network import experts_across_network
 from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
@@ -17,6 +16,7 @@ from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialState
 from autotune.trained_model import another_model
 from search_spaces.dimensions import ACCUMULATION, TABLE
+from search_spaces.rules import experts_across_network
 
 FEW_TRIALS = 8
 """Successful search trials below which the search has hardly begun."""

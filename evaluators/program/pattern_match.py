@@ -1,5 +1,5 @@
-"""Find an adapter's patterns in a log, and the longest matching beginning of those that are not
-found."""
+"""Match an adapter's patterns against a log; of a pattern without a match, find the longest prefix
+that matches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LINES_LOOKED_AT = 5000
 
 @dataclass(frozen=True, kw_only=True)
 class PatternMatch:
-    """The first match of a pattern, or its longest matching beginning.
+    """The first match of a pattern, or its longest matching prefix.
 
     Attributes:
         line: the matching line; empty if there is none.
         found: the groups.
-        beginning: without a match, the longest beginning of the pattern that matches.
+        beginning: the longest prefix of the pattern that matches, if the whole does not.
     """
 
     pattern: str

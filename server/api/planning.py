@@ -27,9 +27,9 @@ from server.store import Store
 from server.store.history import (
     PastTrial,
     TrialStack,
+    most_informative_of,
     newest_trial,
     sources_of,
-    telling_of,
     trials_of,
 )
 from server.store.stack import machine_digest, trainer_of
@@ -157,7 +157,7 @@ class Plans:
 
         past = self._past.of(asked.stack, read, version=asked.newest)
         with self._store.session() as session:
-            shown = telling_of(session, past, space, now=asked.now)
+            shown = most_informative_of(session, past, space, now=asked.now)
             sources = sources_of(session, shown)
         belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
         earlier = tuple(sorted(belief.earlier, key=repr))

@@ -378,7 +378,7 @@ def cookie_name(authority: str) -> str:
 
 
 def session_of(headers: Headers) -> str:
-    """Return the session's cookie; empty where there is none."""
+    """Return the value of the session cookie, or an empty string."""
     try:
         found = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers.get("host", "")))
     except CookieError:

@@ -81,8 +81,7 @@ class Commands(TyperGroup):
 
 
 def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
-    """Print what is wrong with the arguments of a command, and return the exception that ends
-    it."""
+    """Print an error in a command's arguments, and return the exception that exits."""
     reason = str(error.format_message()).rstrip(".")
     option = getattr(error, "option_name", "").lstrip("-")
     if error.__class__ is typer.BadParameter and error.param is not None:

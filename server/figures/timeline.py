@@ -17,7 +17,6 @@ from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 from server.wording import axis_unit, duration, strategy_line
 
 MOST_ROWS_PX = 340
-LEAST_ROW_PX = 3
 MARKS = 400
 """Trials up to which the end of each is marked by its outcome."""
 

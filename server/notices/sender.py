@@ -69,7 +69,7 @@ class NoticeSender:
                 log.warning("notices_not_sent", error=cause(error))
 
     def send_due(self, now: datetime) -> None:
-        """Send what is due at a time, and record recipients that could not be reached.
+        """Send the notices that are due, and record the recipients that could not be reached.
 
         Raises:
             SQLAlchemyError: the database does not respond.

@@ -49,7 +49,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state
-from server.store.history import keep_start, note_worth, telling_trials
+from server.store.history import keep_start, note_worth, starting_observations
 from server.store.leases import Lease, release, renew
 from server.store.owner_limits import room_of
 from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
@@ -346,7 +346,7 @@ class ClaimedCampaign:
         if not campaign.request.fresh:
             now = datetime.now(UTC)
             with self._store.session() as session:
-                earlier = telling_trials(session, campaign.id, self._belief.space, now=now)
+                earlier = starting_observations(session, campaign.id, self._belief.space, now=now)
         screening = few_nodes(campaign.request, self._belief.space)
         with self._store.transaction() as session:
             row = renew(session, self.lease)

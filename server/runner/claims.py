@@ -1,4 +1,4 @@
-"""Which campaigns a runner works on: its share of those that are free."""
+"""Claims campaigns for a runner: its share of those that no other runner holds."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class LeaseRenewal:
             self._thread.join()
 
     def in_round(self) -> list[Lease]:
-        """Renew what is due; return the leases that other runners have taken since the last call.
+        """Renew the leases that are due; return those lost to other runners since the last call.
 
         Raises:
             DBAPIError: the database does not respond; it is retried at the next opportunity.

@@ -34,8 +34,8 @@ class LogThread:
         self._hopeless = False
 
     def want(self, limit: LogLimit, folders: Sequence[Path], *, ended: bool) -> None:
-        """Request shortening of the logs in trials' folders; those that have `ended` for the last
-        time."""
+        """Queue the logs in trials' folders for shortening: for the last time if the trials have
+        `ended`."""
         if self._hopeless or not folders:
             return
         if not self._thread.is_alive():

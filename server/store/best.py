@@ -1,11 +1,12 @@
-"""The best layout of each campaign, as it is stored after each end of a trial."""
+"""The best of each campaign, which is stored with each end of a trial."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -15,19 +16,18 @@ from server.store.tables import OutcomeRow, TrialRow
 from server.store.trial_record import trial_of
 
 BEST_PART = "best"
-"""The part of a campaign's outcome that holds it."""
+"""Name of the outcome's part."""
 
 VERSION = version("autotune")
-"""Outcomes that another version wrote do not count: its rules may have been others."""
-
+"""Outcomes of other versions are ignored: their rules may differ."""
 
 _DOCUMENTS = TypeAdapter(BestSoFar)
 
 
 def best_so_far(session: Session, campaigns: Sequence[Campaign]) -> dict[int, BestSoFar]:
-    """Return the best of each campaign: the stored one, or, if trials have ended since, what the
-    trials come to. No model is fitted: where trials stand for more nodes the stored one counts,
-    however old, or else the full trials alone."""
+    """Return the best of each campaign: the stored one, or that of its trials if some have ended
+    since. No model is fitted: for trials on fewer nodes or with fewer layers, the stored one counts
+    even if it is outdated, and without one the full trials alone."""
     query = select(OutcomeRow.campaign_id, OutcomeRow.ended, OutcomeRow.document).where(
         OutcomeRow.campaign_id.in_([campaign.id for campaign in campaigns]),
         OutcomeRow.part == BEST_PART,
@@ -38,8 +38,9 @@ def best_so_far(session: Session, campaigns: Sequence[Campaign]) -> dict[int, Be
     for campaign in campaigns:
         ended, document = stored.get(campaign.id, (0, {}))
         if ended == ended_trials(campaign) or (document and has_stand_ins(campaign.screening)):
-            found[campaign.id] = _DOCUMENTS.validate_python(document)
-        else:
+            with suppress(ValidationError):  # another state of this version wrote it
+                found[campaign.id] = _DOCUMENTS.validate_python(document)
+        if campaign.id not in found:
             found[campaign.id] = BestSoFar.of(campaign, list(_full(session, campaign.id)))
     return found
 

@@ -1,4 +1,4 @@
-"""Earlier trials of a machine and program, and what each campaign keeps of them when it begins."""
+"""Earlier trials on a machine with a program, and the observations with which a campaign starts."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ from server.store.trial_record import trial_of
 
 SECONDS_PER_DAY = 86400.0
 MOST_READ = 5000
-"""Trials that are looked through when a campaign begins: with the choice among them, two thirds of
-a second of one core, however many others there are."""
+"""Trials read when a campaign starts. Reading and choosing among them takes two thirds of a second
+of one core, however many others there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastTrial:
-    """A finished trial of another campaign, without its figures.
+    """A finished trial of another campaign, without its metrics.
 
     Attributes:
-        num_layers: of the model that it ran, where fewer than all.
-        versions: of what it ran with; those of its campaign's other trials where it could not say.
+        num_layers: the number of layers that it ran with; None for all.
+        versions: versions of its software; those of its campaign's other trials if it reported
+            none.
     """
 
     id: int
@@ -55,12 +56,12 @@ class PastTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStack:
-    """Whose trials tell of one another: those of one machine and program (`server.store.stack`).
-    What was simulated never stands beside what was measured.
+    """A machine and a program (`server.store.stack`), whose trials are comparable. Simulated trials
+    are never compared with measured ones.
 
     Attributes:
-        private_of: owners whose private campaigns tell, too: the owner alone of a campaign that is
-            private itself, and nobody for one that others see.
+        private_of: owners whose private campaigns are included: the owner of a campaign that is
+            private itself; none for a campaign that others see.
     """
 
     machine_digest: str
@@ -70,16 +71,16 @@ class TrialStack:
 
 
 def newest_trial(session: Session, stack: TrialStack) -> int:
-    """Return the id of the newest of a stack's trials that ended well or out of memory; 0 where
-    there is none."""
+    """Return the id of a stack's newest trial that succeeded or ran out of memory; 0 if there is
+    none."""
     joined = select(func.max(TrialRow.id)).join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
-    return session.scalar(joined.where(*_told(stack))) or 0
+    return session.scalar(joined.where(*_informative(stack))) or 0
 
 
 def past_trials(
     session: Session, campaign: CampaignRow, *, most: int = MOST_READ
 ) -> list[PastTrial]:
-    """Return `trials_of` the stack of a campaign, its own left out."""
+    """Return `trials_of` a campaign's stack, without its own trials."""
     stack = TrialStack(
         machine_digest=campaign.machine_digest,
         program=campaign.program,
@@ -89,8 +90,9 @@ def past_trials(
     return trials_of(session, stack, besides=campaign.id, most=most)
 
 
-def _told(stack: TrialStack) -> list[ColumnElement[bool]]:
-    """Return what trials of a stack that have shown something, joined with their campaigns, are."""
+def _informative(stack: TrialStack) -> list[ColumnElement[bool]]:
+    """Return the conditions on trials, joined with their campaigns, that succeeded or ran out of
+    memory in a stack."""
     return [
         CampaignRow.machine_digest == stack.machine_digest,
         CampaignRow.program == stack.program,
@@ -107,10 +109,10 @@ def _told(stack: TrialStack) -> list[ColumnElement[bool]]:
 def trials_of(
     session: Session, stack: TrialStack, *, besides: int | None = None, most: int = MOST_READ
 ) -> list[PastTrial]:
-    """Return the newest trials of a stack that ended well or out of memory, newest first.
+    """Return the newest trials of a stack that succeeded or ran out of memory, newest first.
 
     Args:
-        besides: the campaign whose own trials are left out.
+        besides: id of a campaign whose trials are excluded.
     """
     query = (
         select(
@@ -122,7 +124,7 @@ def trials_of(
             func.coalesce(TrialRow.finished_at, TrialRow.created_at),
         )
         .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
-        .where(*_told(stack), *([] if besides is None else [CampaignRow.id != besides]))
+        .where(*_informative(stack), *([] if besides is None else [CampaignRow.id != besides]))
         .order_by(TrialRow.id.desc())
         .limit(most)
     )
@@ -152,24 +154,25 @@ def _models(session: Session, campaign_ids: Collection[int]) -> dict[int, ModelS
 
 
 def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
-    """Return these trials of whatever campaigns, in full."""
+    """Return trials of any campaigns, with their metrics."""
     rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(ids)))
     return {row.id: trial_of(row) for row in rows}
 
 
-def telling_trials(
+def starting_observations(
     session: Session, campaign_id: int, space: SearchSpace, *, now: datetime
 ) -> list[EarlierObservation]:
-    """Return what those earlier trials have shown that say most of a campaign's space."""
+    """Return the observations of the earlier trials that are most informative about a campaign's
+    space."""
     past = past_trials(session, campaign_row(session, campaign_id))
-    return telling_of(session, past, space, now=now)
+    return most_informative_of(session, past, space, now=now)
 
 
-def telling_of(
+def most_informative_of(
     session: Session, past: Sequence[PastTrial], space: SearchSpace, *, now: datetime
 ) -> list[EarlierObservation]:
-    """Return what those of the past trials have shown that say most of a space; nothing of one
-    whose trainer counts another model than it was to train."""
+    """Return the observations of those past trials that are most informative about a space, without
+    trials whose trainer reported another model size than was requested."""
     models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
     given = [
         EarlierTrial(
@@ -204,7 +207,7 @@ def telling_of(
 def keep_start(
     session: Session, campaign: CampaignRow, observations: Sequence[EarlierObservation]
 ) -> None:
-    """Write what a campaign starts from, in the transaction in which it begins."""
+    """Store the observations with which a campaign starts, in the transaction that starts it."""
     campaign.started_from = [
         source.model_dump(exclude={"deleted"}) for source in sources_of(session, observations)
     ]
@@ -214,7 +217,7 @@ def keep_start(
 
 
 def sources_of(session: Session, observations: Sequence[EarlierObservation]) -> list[StartedFrom]:
-    """Return the campaigns whose trials these are, with how many of each, most first."""
+    """Return the campaigns that the observations come from, with their counts, most first."""
     counts = Counter(observation.campaign_id for observation in observations)
     query = select(CampaignRow.id, CampaignRow.name).where(CampaignRow.id.in_(counts))
     names = {row[0]: row[1] for row in session.execute(query)}
@@ -225,13 +228,13 @@ def sources_of(session: Session, observations: Sequence[EarlierObservation]) -> 
 
 
 def note_worth(campaign: CampaignRow, worth: StartWorth | None) -> None:
-    """Write what the start has been worth, in the transaction of another change; None changes
-    nothing."""
+    """Store the worth of a campaign's start, in the transaction of another change, unless it is
+    None."""
     if worth is not None:
         campaign.start_worth = worth.model_dump(mode="json")
 
 
 def earlier_observations(session: Session, campaign_id: int) -> list[EarlierObservation]:
-    """Return what a campaign has started from; nothing before it begins."""
+    """Return the observations with which a campaign started; none before it starts."""
     kept = session.get(EarlierTrialsRow, campaign_id)
     return [] if kept is None else [EarlierObservation.model_validate(o) for o in kept.observations]

@@ -154,12 +154,6 @@ def revoked_users(session: Session) -> frozenset[str]:
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
 
 
-def limits_of(session: Session, name: str) -> UserLimits:
-    """Return a user's limits; raises NotFound."""
-    row = _row(session, name)
-    return UserLimits.model_validate({field: getattr(row, field) for field in LIMITS})
-
-
 def use_of(session: Session, name: str) -> UserUse:
     """Return what a user has now."""
     own = CampaignRow.owner == name

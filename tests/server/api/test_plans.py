@@ -16,7 +16,7 @@ from server.api.planning import Plans
 from server.campaign.start import SearchStart
 from server.settings import Settings
 from server.store import Store
-from server.store.history import telling_trials
+from server.store.history import starting_observations
 from server.store.trials import finish_trial
 from tests.server.asking import STRATEGY, asked, body, created, ended, with_trials
 
@@ -76,7 +76,7 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     machine, transformer = machine_of(request.machine), transformer_of(request.model)
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     with store.session() as session:
-        kept = telling_trials(session, later.id, space, now=later.created_at)
+        kept = starting_observations(session, later.id, space, now=later.created_at)
     start = SearchStart(alone=CampaignBelief.over(space), kept=kept)
     calibration = start.first_belief.prior()
     expected = plan(request, space, calibration)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from autotune.calibration import Observation
 from autotune.calibration.document import observation_shape
@@ -61,6 +62,15 @@ def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Stor
     assert len(statements) == 1, "it is up to date"
     [listed] = CampaignList(store).page().items
     assert listed.best_so_far == [5.0, 9.0, 9.0]
+
+
+def test_a_stored_best_that_cannot_be_read_is_computed_from_the_trials(store: Store) -> None:
+    number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
+    refresh_best(store, [number])
+    with store.transaction() as session:
+        session.execute(update(OutcomeRow).values(document={"layout": "of another state"}))
+    with store.session() as session:
+        assert get_campaign(session, number).best_trial == 1
 
 
 def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> None:
