@@ -6,6 +6,7 @@ have one thread alone, and no GPU context: with GPUs each rank is a fresh proces
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import platform
@@ -20,8 +21,8 @@ MODULES = (
     "torch.utils.checkpoint",
     # Imported as a stage or a recomputed layer goes backward, which would then be each rank's.
     "torch.fx.experimental.symbolic_shapes",
-    # Imported by an optimizer's first step, and by DeepSpeed's first `initialize`: nothing is
-    # compiled, but each rank would import the compiler for itself.
+    # Imported by an optimizer's first step, and by DeepSpeed's first `initialize`: each rank would
+    # import them for itself.
     "torch._dynamo",
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "evaluators.trainer.rank",
@@ -44,6 +45,9 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
         "MKL_NUM_THREADS": "1",
         "DS_ACCELERATOR": device,
         "TORCH_EXTENSIONS_DIR": str(extensions),
+        # Nothing is compiled, and without it DeepSpeed's import of its Muon optimizer, which is
+        # decorated with `torch.compile`, imports all of the compiler: a second of every start.
+        "TORCHDYNAMO_DISABLE": "1",
         "PYTHONUNBUFFERED": "1",
     }
 
@@ -51,12 +55,17 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
 def load() -> None:
     """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
     logging.disable(logging.INFO)
+    # No imported object is garbage. Searching them took a fifth of the time, and again in each
+    # forked rank, which copies the memory that it searches.
+    gc.disable()
     try:
         for name in MODULES:
             importlib.import_module(name)
         from deepspeed import ops
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
+    gc.freeze()
+    gc.enable()
     # Takes over a minute to compile, and serves inference alone. DeepSpeed keeps edits of this
     # table.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
