@@ -12,9 +12,9 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from deephyper.evaluator import Evaluator, HPOJob, JobStatus
+from deephyper.evaluator import Evaluator, HPOJob, Job, JobStatus
 
 from autotune.measurement import impossible_time, metrics, probe_accumulations
 from autotune.objectives import unknown_objective
@@ -198,3 +198,42 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         )
         rate = getattr(figures, self._objective)
         return {"objective": float(rate), "metadata": metadata | figures.model_dump()}
+
+
+class SearchOptions(TypedDict, total=False):
+    """Keywords of `BackendEvaluator` that its subclasses pass on."""
+
+    objective: Objective
+    num_workers: int
+    warmup_iterations: int
+    measured_iterations: int
+    time_limit_s: float
+    seed: int
+
+
+class ClusterEvaluator(BackendEvaluator):
+    """Run DeepHyper's jobs on a cluster, by default four at a time.
+
+    A search can be restarted in the same `directory`: trials that kept running are found by name,
+    and results are not measured again.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        space: SearchSpace,
+        directory: Path,
+        **options: Unpack[SearchOptions],
+    ) -> None:
+        options.setdefault("num_workers", 4)
+        super().__init__(backend, space=space, directory=directory, **options)
+
+    def close(self) -> list[Job]:
+        """Detach from the cluster; a held allocation is released if nothing runs in it.
+
+        A search calls it at its end, and takes the jobs that it returns as its last ones.
+        """
+        cancelled: list[Job] = super().close()
+        self._backend.close()
+        return cancelled

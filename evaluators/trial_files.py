@@ -67,12 +67,16 @@ def read_result(directory: Path) -> TrialOutcome | None:
     return None
 
 
-def log_tail(directory: Path, *, lines: int = 40, most_bytes: int = 16_384) -> str:
-    """Return the last lines of the trial's log; empty if there is none."""
+def log_tail(directory: Path) -> str:
+    """Return the last 40 lines of the trial's log, up to 16 KiB; empty if there is none."""
+    return "\n".join(log_end(directory, most_bytes=16_384).splitlines()[-40:])
+
+
+def log_end(directory: Path, *, most_bytes: int = 65_536) -> str:
+    """Return the end of the log in a trial's or an attempt's folder; empty if there is none."""
     try:
         with (directory / LOG).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - most_bytes))
-            return "\n".join(file.read(most_bytes).decode("utf-8", "replace").splitlines()[-lines:])
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read(most_bytes).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -15,9 +15,16 @@ from dataclasses import dataclass, replace
 from typing import Generic, Self, TypeVar
 
 from autotune.schemas import TrialState
-from evaluators.attempt.attempt import CANCELLED, Attempt, attempts_of
+from evaluators.attempt.attempt import (
+    CANCELLED,
+    Attempt,
+    abandon,
+    attempts_of,
+    mark_cancelled,
+    without_run,
+    write_outcome,
+)
 from evaluators.attempt.attempt_state import AttemptState, transition
-from evaluators.attempt.trial_result import abandon, mark_cancelled, without_run, write_outcome
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest

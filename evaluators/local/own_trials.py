@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from autotune.files import FAILING, is_file_system_failure
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import without_run
 from evaluators.attempt.driver import ActiveTrial, TrialBackend
-from evaluators.attempt.trial_result import without_run
 from evaluators.disk_room import unwritable
 from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
 from evaluators.trial_files import read_result

@@ -12,10 +12,9 @@ from typing import Any
 
 from autotune.files import is_file_system_failure
 from autotune.schemas import TrialState
-from evaluators.attempt.attempt import attempts_of
+from evaluators.attempt.attempt import attempts_of, never_prepared
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import TrialBackend, TrialContext, result_readers
-from evaluators.attempt.never_submitted import never_prepared
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.program.interpreter import ANY

@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from autotune.files import write_whole
 from autotune.schemas import TrialState
-from evaluators.attempt.abandonment import abandoned_status
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt.attempt import Attempt, abandoned_status
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import AttemptedTrial, TrialContext
 from evaluators.program import AttemptEnd

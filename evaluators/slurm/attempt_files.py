@@ -14,22 +14,21 @@ In order of appearance (`evaluators.attempt.attempt` describes the folder):
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.files import raise_if_failing, write_whole
-from evaluators.attempt.abandonment import ABANDONED
-from evaluators.attempt.attempt import ENDED, LOG
+from evaluators.attempt.attempt import ABANDONED, ENDED
 
 CLAIM = "claim"
 INTENT = "intent.json"
 JOB = "job.json"
-
-LOG_END_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +99,6 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
     )
 
 
-def read_log_end(folder: Path) -> str:
-    """Return the last lines of the attempt's log; empty if there is none."""
-    try:
-        with (folder / LOG).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
-            return file.read(LOG_END_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def write_intent(folder: Path, *, name: str, at: float) -> None:
     """Record that the attempt is about to be submitted. Raises OSError."""
     (folder / JOB).unlink(missing_ok=True)
@@ -176,3 +165,30 @@ def _end(path: Path) -> ScriptEnd | None:
     except ValueError:
         pass
     return None
+
+
+FAILED_NODES = "failed-nodes"
+
+
+def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
+    """Record that these nodes failed during the attempt of this name; a repeated record counts
+    once.
+
+    An unwritable file is ignored: it costs a retry, not a result.
+    """
+    lines = "".join(f"{node} {name}\n" for node in nodes)
+    with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:
+        file.write(lines)
+
+
+def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
+    """Return the nodes that failed in at least this many attempts, sorted."""
+    try:
+        lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ()
+    under = defaultdict(set)
+    for line in lines:
+        node, _, name = line.partition(" ")
+        under[node].add(name)
+    return tuple(sorted(node for node, names in under.items() if len(names) >= failures))

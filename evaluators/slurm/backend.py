@@ -3,18 +3,187 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import assert_never
 
-from evaluators.attempt.attempt import Attempt, attempts_of
-from evaluators.attempt.driver import TrialBackend, result_readers
+from autotune.files import write_whole
+from autotune.schemas import TrialState
+from evaluators import trial_files
+from evaluators.attempt.attempt import Attempt, NeverSubmitted, attempts_of
+from evaluators.attempt.attempt_state import AttemptState
+from evaluators.attempt.driver import AttemptedTrial, TrialBackend, TrialContext, result_readers
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program import Program
+from evaluators.program import AttemptEnd, Program
 from evaluators.program.support import program_of
+from evaluators.slurm.attempt_files import (
+    nodes_to_exclude,
+    note_failed_nodes,
+    read_attempt_files,
+)
+from evaluators.slurm.batch_script import (
+    BODY_SCRIPT,
+    JOB_SCRIPT,
+    body_script,
+    job_script,
+    launcher_of,
+)
+from evaluators.slurm.job_attempt import JobAttempt
+from evaluators.slurm.job_decision import (
+    AbandonAttempt,
+    EndAttempt,
+    Ended,
+    RefusedStep,
+    Stay,
+    failed_nodes,
+)
 from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.trial_job import JobContext, TrialJob
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+
+GLANCE_S = 0.02
+"""Most logs are read in less: then the nodes need not wait for another look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobContext(TrialContext):
+    """What every trial of a backend needs."""
+
+    tracker: JobTracker
+
+
+@dataclass(kw_only=True, eq=False)
+class TrialJob(AttemptedTrial):
+    """One trial. Its whole state can be recovered from the folders and from Slurm.
+
+    Attributes:
+        job: of the attempt.
+        known: the tracker's version at the last answer, which is reused until it changes.
+    """
+
+    context: JobContext
+    job: JobAttempt = field(init=False)
+    known: int | None = None
+
+    def __post_init__(self) -> None:
+        self.job = self._job()
+
+    @classmethod
+    def resume(cls, request: TrialRequest, context: JobContext) -> TrialJob | None:
+        """Resume a trial that was begun before; None if nothing was ever submitted."""
+        trial = cls.of(request, context)
+        files = read_attempt_files(trial.attempt.folder)
+        if files.abandoned:
+            trial.begin_next_attempt("to be started again")
+        elif files.intended_at is not None or files.claimed:
+            trial.become(AttemptState.SUBMITTING)
+            trial.job.follow(files)
+        elif trial.attempt.number > 1:
+            trial.submit()
+        else:
+            return None
+        return trial
+
+    def submit(self) -> None:
+        """Submit the attempt's job."""
+        self.become(AttemptState.SUBMITTING)
+        self.job.submit()
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.known = None
+        self.job.cancel()
+
+    def advance(self, *, end_noticed: bool) -> TrialOutcome | TrialProgress:
+        """Return its progress or outcome; `end_noticed`: whether the attempt's end was noticed."""
+        version = self.context.tracker.version
+        if self.reading is None and (self.known != version or end_noticed):
+            self._act_on(self.job.advance(end_noticed=end_noticed))
+            # While Slurm shows a job, only the tracker changes its state.
+            self.known = version if self.job.alive else None
+            if self.reading:
+                wait([self.reading], timeout=GLANCE_S)
+        answer = self.current()
+        if isinstance(answer, TrialProgress) and self.reading is None:
+            return self._told(answer)
+        return answer
+
+    def become(self, state: AttemptState) -> None:
+        super().become(state)
+        if state in {AttemptState.ENDED, AttemptState.ABANDONED}:
+            self.context.tracker.forget(self.attempt.name)
+
+    def begin_next_attempt(self, reason: str) -> None:
+        super().begin_next_attempt(reason)
+        self.job, self.known = self._job(), None
+        self.submit()
+
+    def _told(self, progress: TrialProgress) -> TrialProgress:
+        """Return the trial's progress; while Slurm is unreachable, say so and since when."""
+        tracker = self.context.tracker
+        silent = tracker.trouble if progress.phase == "waiting" else tracker.long_trouble
+        return replace(progress, reason=silent) if silent else progress
+
+    def _act_on(self, decision: Stay | NeverSubmitted | Ended) -> None:
+        """Carry out the decision about the attempt."""
+        match decision:
+            case Stay(state=state, progress=progress):
+                self.become(state)
+                self.answer = progress
+                if self.cancelled or self.job.files.end:
+                    self.context.tracker.watch(hurry=True)
+            case NeverSubmitted(status=status, error=error):
+                self.settle(status, error)
+            case EndAttempt(end=end):
+                self.close(end)
+            case AbandonAttempt(end=end) | RefusedStep(end=end):
+                self._note_failed_nodes(end)
+                # Slurm may have put the job back, or there is a second one.
+                self.context.tracker.cancel(self.attempt.name)
+                self.try_again(end)
+            case _:
+                assert_never(decision)
+
+    def _note_failed_nodes(self, end: AttemptEnd) -> None:
+        if end.status is TrialState.NODE_FAIL:
+            attempt = self.attempt
+            by_srun = failed_nodes(trial_files.log_end(attempt.folder))
+            nodes = self.context.tracker.failed_nodes(attempt.name) | by_srun
+            note_failed_nodes(attempt.ended_folder.parent, name=attempt.name, nodes=sorted(nodes))
+
+    def _job(self) -> JobAttempt:
+        attempt = self.attempt
+        return JobAttempt(
+            self.context.tracker,
+            name=attempt.name,
+            folder=attempt.folder,
+            prepare=self._preparation(attempt),
+            time_limit_s=self.request.protocol.time_limit_s,
+            most_submissions=self.context.profile.retries.attempts,
+            cancelled=self.cancelled,
+        )
+
+    def _preparation(self, attempt: Attempt) -> Callable[[], None]:
+        """Return the function that writes the job's files, which the tracker's thread calls at
+        submission."""
+        profile, program = self.context.profile, self.context.program
+
+        def prepare() -> None:
+            failures = profile.retries.node_failures
+            exclude = nodes_to_exclude(attempt.ended_folder.parent, failures=failures)
+            launcher = launcher_of(profile, attempt.request)
+            files = {
+                **program.files(attempt.request, attempt.folder),
+                BODY_SCRIPT: body_script(attempt, profile, program, launcher),
+                JOB_SCRIPT: job_script(attempt, profile, exclude=exclude),
+            }
+            attempt.ended_folder.mkdir(parents=True, exist_ok=True)
+            attempt.folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():  # a job of an earlier try may be reading them
+                write_whole(attempt.folder / name, text)
+
+        return prepare
 
 
 class SlurmBackend(TrialBackend[TrialJob]):

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluators import time_limit
-from evaluators.attempt.abandonment import ABANDONED
-from evaluators.attempt.attempt import CANCELLED, ENDED, LOG, Attempt
+from evaluators.attempt.attempt import ABANDONED, CANCELLED, ENDED, LOG, Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.schemas import TrialState
+from evaluators import trial_files
+from evaluators.attempt.attempt import NeverSubmitted, never_prepared
 from evaluators.attempt.attempt_state import AttemptState, transition
-from evaluators.attempt.never_submitted import NeverSubmitted, never_prepared
-from evaluators.slurm.attempt_files import AttemptFiles, read_attempt_files, read_log_end
+from evaluators.slurm.attempt_files import AttemptFiles, read_attempt_files
 from evaluators.slurm.job_decision import (
-    AskAccounting,
     EndAttempt,
     Ended,
     JobStatus,
@@ -22,9 +22,8 @@ from evaluators.slurm.job_decision import (
     blame_slurm,
     decide,
 )
-from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.steady_clock import steady_time
-from evaluators.slurm.submit_queue import Submission, SubmitState
+from evaluators.slurm.job_records import SubmitState, steady_time
+from evaluators.slurm.job_tracker import JobTracker, Submission
 
 log = logging.getLogger(__name__)
 
@@ -147,15 +146,14 @@ class JobAttempt:
         )
         match decision:
             case EndAttempt():
-                log_end = read_log_end(self.folder)
+                log_end = trial_files.log_end(self.folder)
                 return blame_slurm(decision, log_end, cancelled=self.cancelled)
             case SubmitAgain():
                 return self._submit_again()
-            case AskAccounting(stay=stay):
+            case Stay(ask_accounting=True):
                 since = min(self.files.intended_at or math.inf, time.time())
                 nodes = self.files.claim.nodes if self.files.claim else ""
                 self._tracker.look_up(self.name, since=since - LOOK_BACK_S, nodes=nodes)
-                return stay
         return decision
 
     def _take_in(self, files: AttemptFiles) -> None:

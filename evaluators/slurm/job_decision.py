@@ -1,4 +1,5 @@
-"""Decisions about an attempt, from its files, its log and Slurm's report. Pure.
+"""Decisions about an attempt, which is a job or, in pilot mode, a step of an allocation: from its
+files, its log and Slurm's report. Pure.
 
 The folder takes precedence over Slurm: a job that recorded its end has ended that way, unless Slurm
 ended it.
@@ -6,26 +7,21 @@ ended it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import ClassVar
 
 from autotune.schemas import TrialState
 from evaluators import time_limit
+from evaluators.attempt.attempt import NeverSubmitted
 from evaluators.attempt.attempt_state import WAITING, AttemptState
-from evaluators.attempt.never_submitted import NeverSubmitted
 from evaluators.cluster.profile import Polling
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
-from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.pending_reasons import why_pending
-from evaluators.slurm.srun_log import (
-    failed_nodes,
-    why_ended,
-    why_never_launched,
-    why_no_step,
-)
+from evaluators.slurm.jobs import SlurmJob, why_pending
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (
@@ -90,12 +86,14 @@ class Stay:
     Attributes:
         reason: why it waits, in a sentence for the user.
         host: the nodes, as Slurm writes them.
+        ask_accounting: whether accounting may know more.
     """
 
     state: AttemptState
     reason: str = ""
     job_id: str | None = None
     host: str = ""
+    ask_accounting: bool = False
 
     @property
     def progress(self) -> TrialProgress:
@@ -105,17 +103,6 @@ class Stay:
             job_id=self.job_id,
             host=self.host,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AskAccounting:
-    """Accounting may know more; until it is queried, the attempt stays as in `stay`."""
-
-    stay: Stay
-
-    @property
-    def state(self) -> AttemptState:
-        return self.stay.state
 
 
 @dataclass(frozen=True)
@@ -150,7 +137,7 @@ class RefusedStep:
 
 
 Ended = EndAttempt | AbandonAttempt | RefusedStep
-Decision = Stay | AskAccounting | SubmitAgain | NeverSubmitted | Ended
+Decision = Stay | SubmitAgain | NeverSubmitted | Ended
 
 
 def decide(
@@ -161,7 +148,7 @@ def decide(
     submitted_at: float | None = None,
     begun_by: float | None = None,
     cancelled: bool = False,
-) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
+) -> Stay | SubmitAgain | EndAttempt | AbandonAttempt:
     """Return the decision about an attempt that was to be submitted.
 
     Args:
@@ -222,9 +209,7 @@ class _Case:
             return _latest([job for job in jobs if job.id == claim.job_id])
         return _latest([job for job in jobs if not job.finished]) or _latest(jobs)
 
-    def script_ended(
-        self, code: int, duration_s: float
-    ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+    def script_ended(self, code: int, duration_s: float) -> Stay | EndAttempt | AbandonAttempt:
         """Decide on an attempt whose script ended; Slurm may have ended its processes."""
         if code == 0:
             return self._end(None)
@@ -239,7 +224,7 @@ class _Case:
             return self._stay()  # until Slurm has said why
         return self._forgotten(self._end(None))
 
-    def begun(self, begun_by: float) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+    def begun(self, begun_by: float) -> Stay | EndAttempt | AbandonAttempt:
         """Decide on an attempt that a job began, and whose end is not recorded."""
         job = self.job
         if job is None:
@@ -253,9 +238,7 @@ class _Case:
             return self._abandon(TrialState.PREEMPTED, "Slurm took its nodes and put it back")
         return self._stay()
 
-    def not_begun(
-        self, submitted_at: float
-    ) -> Stay | AskAccounting | SubmitAgain | EndAttempt | AbandonAttempt:
+    def not_begun(self, submitted_at: float) -> Stay | SubmitAgain | EndAttempt | AbandonAttempt:
         """Decide on an attempt whose folder no job has touched."""
         if self.job:
             return self._job_finished(self.job) if self.job.finished else self._stay()
@@ -264,11 +247,11 @@ class _Case:
             return self._stay()
         if self.cancelled:
             return self._cancel()
-        return SubmitAgain() if self.status.accounted else AskAccounting(stay=self._stay())
+        return SubmitAgain() if self.status.accounted else self._stay(ask_accounting=True)
 
     def _forgotten(
         self, otherwise: EndAttempt | AbandonAttempt
-    ) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+    ) -> Stay | EndAttempt | AbandonAttempt:
         """Decide on an attempt that began and whose job has left the queue.
 
         Its nodes may be down, or accounting may still report its end; if neither happens within a
@@ -278,9 +261,9 @@ class _Case:
             return self._abandon(*_NOT_ITS_FAULT["NODE_FAIL"])
         if not self.status.settled:
             return self._stay()
-        return AskAccounting(stay=self._stay()) if self.status.awaits_accounting else otherwise
+        return self._stay(ask_accounting=True) if self.status.awaits_accounting else otherwise
 
-    def _job_finished(self, job: SlurmJob) -> Stay | AskAccounting | EndAttempt | AbandonAttempt:
+    def _job_finished(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
         """Decide on an attempt whose job has ended, by Slurm's report."""
         if self.cancelled:
             return self._cancel()
@@ -289,7 +272,7 @@ class _Case:
                 return self._abandon(*_NOT_ITS_FAULT[job.state])
             case "CANCELLED":
                 if job.cancelled_by is None and not self.status.accounted:
-                    return AskAccounting(stay=self._stay()) if self.status.settled else self._stay()
+                    return self._stay(ask_accounting=True) if self.status.settled else self._stay()
                 who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
                 reason = f"its job was cancelled by {who}, and not by this campaign"
                 return self._abandon(TrialState.CANCELLED, reason)
@@ -307,7 +290,7 @@ class _Case:
             return self._end(None)
         return self._abandon(TrialState.LOST, "its job ended and did not say how")
 
-    def _stay(self) -> Stay:
+    def _stay(self, *, ask_accounting: bool = False) -> Stay:
         job, claimed = self.job, self.files.claimed
         if job and job.waits and (job.suspended or not claimed):
             return Stay(state=AttemptState.PENDING, reason=why_pending(job), job_id=job.id)
@@ -316,10 +299,13 @@ class _Case:
                 state=AttemptState.SUBMITTING,
                 reason="being submitted to Slurm",
                 job_id=self.files.job_id,
+                ask_accounting=ask_accounting,
             )
         gone = job.completing if job else self.status.absent_since is not None
         state = AttemptState.COMPLETING if gone or self.files.end else AttemptState.RUNNING
-        return Stay(state=state, job_id=self._job_id, host=self._host)
+        return Stay(
+            state=state, job_id=self._job_id, host=self._host, ask_accounting=ask_accounting
+        )
 
     def _cancel(self) -> EndAttempt:
         return self._end(TrialState.CANCELLED, "cancelled")
@@ -367,3 +353,138 @@ class _Case:
 
 def _latest(jobs: Sequence[SlurmJob]) -> SlurmJob | None:
     return max(jobs, key=lambda job: job.submitted_at or 0.0, default=None)
+
+
+# `Task launch … failed on node n05` is a slurmd that does not answer and is not yet down.
+_NODE_FAILED = re.compile(
+    r"srun: error: (?:Node failure on|Task launch for \S+ failed on node) ([\w.-]+)"
+)
+_NOT_CREATED = re.compile(
+    r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
+    r"|Unable to contact slurm controller)"
+)
+# There was a step, and no task of it was ever started. srun may exit with 0 then.
+_NEVER_LAUNCHED = re.compile(
+    r"srun: error: (timeout waiting for task launch, started 0 of \d+ tasks)"
+)
+_ENDED_STEP = re.compile(
+    r"^(?:srun|slurmstepd): error: \*\*\* (?:JOB|STEP) .* DUE TO (NODE FAILURE|PREEMPTION)",
+    re.MULTILINE,
+)
+_STATES = {"NODE FAILURE": "NODE_FAIL", "PREEMPTION": "PREEMPTED"}
+_TASKS_ENDED = re.compile(r"srun: error: \S+: tasks? ")
+_SLURMS_WORDS = ("srun:", "slurmstepd:")
+# Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
+_THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
+
+
+def failed_nodes(log_end: str) -> frozenset[str]:
+    """Return the nodes that failed during the step, by srun's messages."""
+    return frozenset(_NODE_FAILED.findall(log_end))
+
+
+def why_ended(log_end: str) -> str:
+    """Return the job state that slurmstepd's message implies, for a node failure or a preemption;
+    else empty."""
+    said = _ENDED_STEP.search(log_end)
+    return _STATES[said.group(1)] if said else ""
+
+
+def why_no_step(log_end: str) -> str:
+    """Return Slurm's message if no step was created; else empty.
+
+    Only the end of the log counts: srun may complain about an absent controller for a moment and
+    then run a step that fails for its own reason.
+    """
+    last = _last_of_slurm(log_end)
+    if any(_THERE_WAS_A_STEP.match(line) for line in last):
+        return ""
+    refusals = (match for line in last if (match := _NOT_CREATED.match(line)))
+    newest = next(refusals, None)
+    return (newest.group(1) or "Unable to contact slurm controller") if newest else ""
+
+
+def why_never_launched(log_end: str) -> str:
+    """Return Slurm's message if no task of the last step was started; else empty.
+
+    If the trial continued after such a step, or some tasks ended, the failure is its own.
+    """
+    for line in _last_of_slurm(log_end):
+        if _TASKS_ENDED.match(line):
+            return ""
+        if launched := _NEVER_LAUNCHED.match(line):
+            return launched.group(1)
+    return ""
+
+
+def _last_of_slurm(log_end: str) -> list[str]:
+    """Return Slurm's lines at the end of the log, newest first."""
+    lines = [line for line in log_end.splitlines() if line.strip()]
+    return list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(lines)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLoss:
+    """What became of nodes while a trial ran on them; `status` is None if nothing did."""
+
+    status: TrialState | None = None
+    reason: str = ""
+    failed_nodes: frozenset[str] = frozenset()
+
+
+NO_LOSS = NodeLoss()
+
+
+def decide_step(
+    files: AttemptFiles,
+    *,
+    job_id: str,
+    nodes: Sequence[str],
+    loss: NodeLoss,
+    log_end: str,
+    time_limit_s: float,
+    ended_at: float,
+    cancelled: bool,
+) -> Ended:
+    """Return the decision about an attempt in pilot mode whose processes and steps are gone.
+
+    Args:
+        loss: of the attempt's nodes.
+        log_end: the last lines of the attempt's log, with srun's messages.
+        ended_at: when its processes were found gone (epoch).
+    """
+    gone = JobStatus(
+        now=ended_at, asked_at=float("inf"), absent_since=ended_at, accounted=True, settle_s=0.0
+    )
+    decision = decide(files, gone, time_limit_s=time_limit_s, cancelled=cancelled)
+    if isinstance(decision, EndAttempt):
+        end = undecided = _on(decision.end, nodes, job_id)
+    else:
+        end = _on(_without_an_end(decision, ended_at), nodes, job_id)
+        undecided = replace(end, status=None)
+    blamed = blame_slurm(EndAttempt(end=undecided), log_end, cancelled=cancelled)
+    if isinstance(blamed, EndAttempt) and (blamed.end.status or blamed.end.exit_code == 0):
+        return blamed
+    if loss.status is not None:
+        return AbandonAttempt(end=replace(end, status=loss.status, reason=loss.reason))
+    if isinstance(blamed, EndAttempt) and not isinstance(decision, EndAttempt):
+        return AbandonAttempt(end=end)
+    return blamed
+
+
+def _without_an_end(decision: Decision, ended_at: float) -> AttemptEnd:
+    """Return the end of a script whose processes are gone and which did not record its end."""
+    if isinstance(decision, AbandonAttempt):
+        reason = "its processes on the service's host were killed"
+        return replace(decision.end, reason=reason)
+    return AttemptEnd(
+        status=TrialState.LOST,
+        reason="it was started and never began",
+        exit_code=None,
+        started_at=datetime.fromtimestamp(ended_at, UTC),
+        duration_s=0.0,
+    )
+
+
+def _on(end: AttemptEnd, nodes: Sequence[str], job_id: str) -> AttemptEnd:
+    return replace(end, host=",".join(nodes), job_id=job_id)

@@ -5,17 +5,61 @@ Nothing here is thread-safe.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from evaluators.slurm.job_decision import JobStatus
 from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.submit_queue import SubmitState, SubmitStatus
+
+_AHEAD_S = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Return the epoch at this process's start plus the monotonic seconds since."""
+    return _AHEAD_S + time.monotonic()
+
+
+def steady_time_of(epoch: float) -> float:
+    """Return `steady_time` at an epoch of this machine's clock; now, if that lies in the future."""
+    return steady_time() - max(0.0, time.time() - epoch)
+
 
 CLOCKS_DIFFER_S = 2.0
 """The controller's clock counts whole seconds, and is not quite ours."""
 CANCEL_AGAIN_S = 10.0
 """After so long a job that does not end is cancelled once more."""
+
+
+class SubmitState(Enum):
+    """Progress of a submission."""
+
+    QUEUED = "queued"
+    UNDER_WAY = "under way"
+    TRIED = "tried"  # sbatch has ended, whether it printed an id or not
+    REFUSED = "refused"
+    FAILED = "failed"  # before sbatch was called
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitStatus:
+    """State of a submission.
+
+    Attributes:
+        at: when it reached the state (`steady_time`).
+        job_id: as sbatch printed it.
+        error: why it was refused or failed, or why sbatch printed no id.
+    """
+
+    state: SubmitState
+    at: float
+    job_id: str | None = None
+    error: Exception | None = None
+
+    def is_before(self, asked_at: float) -> bool:
+        """Return whether a status call that began at this time would show its job."""
+        return self.state is SubmitState.TRIED and self.at < asked_at
 
 
 @dataclass(kw_only=True)

@@ -7,13 +7,19 @@ that left the queue. No other thread waits for Slurm: results are read from memo
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
+from autotune.files import is_file_system_failure
 from evaluators.cluster.profile import ClusterProfile, Polling
+from evaluators.slurm.attempt_files import write_intent, write_job
+from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import (
     AccountingDisabled,
     Slurm,
@@ -22,18 +28,35 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
 )
 from evaluators.slurm.job_decision import JobStatus
-from evaluators.slurm.job_records import Cancellations, JobRecords
-from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.steady_clock import steady_time, steady_time_of
-from evaluators.slurm.submit_queue import (
-    Submission,
-    SubmitQueue,
+from evaluators.slurm.job_records import (
+    Cancellations,
+    JobRecords,
     SubmitState,
     SubmitStatus,
-    submit,
+    steady_time,
+    steady_time_of,
 )
+from evaluators.slurm.jobs import SlurmJob
 
 log = logging.getLogger(__name__)
+
+
+# The same job will be accepted later.
+_QUEUE_FULL = re.compile(r"MaxSubmit|MaxJobCount", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job to be submitted.
+
+    Attributes:
+        prepare: writes `job.sh` into `folder` just before submission. The submission fails with
+            its OSError or ValueError; if the disk is full, it is retried later.
+    """
+
+    name: str
+    folder: Path
+    prepare: Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +83,9 @@ class JobTracker:
         self._records = JobRecords(
             settle_s=polling.settle_s, accounting_limit_s=polling.accounting_limit_s
         )
-        self._queue = SubmitQueue(full_pause_s=polling.full_queue_pause_s)
+        self._queue: deque[Submission] = deque()
+        self._full_pause_s = polling.full_queue_pause_s
+        self._full, self._submit_due = "", 0.0
         self._cancellations = Cancellations(settle_s=polling.settle_s)
         self._to_look_up: dict[str, _LookUp] = {}
         self._wanted = self._hurry = False
@@ -78,7 +103,7 @@ class JobTracker:
         with self._wake:
             queued = SubmitStatus(state=SubmitState.QUEUED, at=steady_time())
             self._records.add(submission.name, queued, since=time.time())
-            self._queue.add(submission)
+            self._queue.append(submission)
             self._wake_up()
 
     def follow(self, name: str, *, submitted_at: float, since: float | None = None) -> None:
@@ -103,7 +128,9 @@ class JobTracker:
     def withdraw(self, name: str) -> bool:
         """Remove it from the queue of submissions; False if it was sent or is being sent."""
         with self._wake:
-            return self._queue.withdraw(name)
+            waiting = len(self._queue)
+            self._queue = deque(job for job in self._queue if job.name != name)
+            return len(self._queue) < waiting
 
     def cancel(self, name: str) -> None:
         """Cancel every job of this name, now and for as long as one may still appear."""
@@ -174,14 +201,13 @@ class JobTracker:
 
     @property
     def full(self) -> str:
-        """Return what keeps jobs from being submitted for the moment; empty where nothing does."""
+        """Return what prevents submissions at the moment; empty if nothing does."""
         with self._wake:
-            return self._queue.full
+            return self._full
 
     def close(self) -> None:
-        """End the thread; jobs run on, but for those that are to be ended.
-
-        A command that is under way is waited for. Whoever asks for something later starts it anew.
+        """End the thread after its current command, and send pending cancellations; other jobs keep
+        running. A later request starts the thread again.
         """
         with self._wake:
             thread, self._thread = self._thread, None
@@ -210,29 +236,29 @@ class JobTracker:
             self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
-        """Do it; an error that nobody foresaw is logged, and ends neither thread nor campaign."""
+        """Do it; an unexpected error is logged, and ends neither the thread nor a campaign."""
         try:
             work()
         except Exception as error:
-            log.exception("an unexpected error while speaking with Slurm")
+            log.exception("an unexpected error while calling Slurm")
             self._fell_silent(f"unexpected: {error!r}")
         self.version += 1
 
     def _next(self) -> tuple[float, Callable[[], None]]:
-        """Return when to do what next; nothing is sent to a Slurm that does not answer.
+        """Return when to do what next. While Slurm does not answer, only status calls are sent.
 
-        Of what is due now the questions come first: they never crowd out the rest.
+        Of several that are due, queries come first; their intervals leave time for the others.
         """
         status_due = self._schedule.status_due(hurry=self._hurry and not self._trouble)
         if self._trouble:
             return status_due, self._ask_status
         due = [(float("inf"), self._ask_status)]
-        if self._to_look_up:  # before the status, which somebody may want without a pause
+        if self._to_look_up:  # before the status, which may be wanted all the time
             due.append((self._schedule.accounting_due(), self._ask_accounting))
         if self._wanted or self._cancellations:
             due.append((status_due, self._ask_status))
         if self._queue:
-            due.append((self._queue.due, self._submit_next))
+            due.append((self._submit_due, self._submit_next))
         now = time.monotonic()
         return min(due, key=lambda pair: max(pair[0], now))
 
@@ -254,7 +280,7 @@ class JobTracker:
         self._cancel_due(jobs)
 
     def _find_failed_nodes(self, jobs: Sequence[SlurmJob]) -> None:
-        """Find out which nodes failed before anybody reads that some did."""
+        """Look up the failed nodes before the failures are reported."""
         with self._wake:
             failures = self._records.node_failures(jobs)
         for name, nodes in self._down_among(failures).items():
@@ -262,7 +288,7 @@ class JobTracker:
                 self._records.note_failed_nodes(name, nodes)
 
     def _down_among(self, nodes_of: Mapping[str, str]) -> dict[str, frozenset[str]]:
-        """Return by name which of its nodes are down; nothing where Slurm does not answer."""
+        """Return by name which of its nodes are down; empty if Slurm does not answer."""
         if not nodes_of:
             return {}
         try:
@@ -295,19 +321,27 @@ class JobTracker:
         with self._wake:
             if not self._queue:
                 return
-            submission = self._queue.take()
+            submission = self._queue.popleft()
             under_way = SubmitStatus(state=SubmitState.UNDER_WAY, at=steady_time())
             self._records.note_submitted(submission.name, under_way)
         submitted = submit(submission, self.slurm)
         with self._wake:
             self._records.note_submitted(submission.name, submitted)
             if submitted.state is SubmitState.QUEUED:
-                self._queue.put_back(submission, submitted.error)
+                self._put_back(submission, submitted.error)
             else:
-                self._queue.full = ""
-                self._wanted = True
+                self._full, self._wanted = "", True
         if isinstance(submitted.error, SlurmUnavailable):
             self._fell_silent(str(submitted.error))
+
+    def _put_back(self, submission: Submission, error: Exception | None) -> None:
+        """Queue a submission again, and pause all: Slurm accepts no job, or the disk is full."""
+        self._queue.appendleft(submission)
+        self._submit_due = time.monotonic() + self._full_pause_s
+        if isinstance(error, OSError):
+            self._full = f"its folder cannot be written: {error.strerror}"
+        else:
+            self._full = f"no more jobs may be in the queue now ({error})"
 
     def _ask_accounting(self) -> None:
         with self._wake:
@@ -336,7 +370,11 @@ class JobTracker:
             self._records.take_in_accounting(names, jobs, now=steady_time())
 
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
-        """Send nothing until a status call is answered; `asking`: one has just not been."""
+        """Send nothing until a status call is answered.
+
+        Args:
+            asking: whether it was a status call that failed.
+        """
         with self._wake:
             if not asking:
                 self._schedule.asked(now=time.monotonic())
@@ -347,15 +385,15 @@ class JobTracker:
 
 
 LONG_SILENCE = 2
-"""Intervals between status calls after which Slurm's silence is told of what runs, too."""
+"""Intervals between status calls after which running trials report Slurm's silence, too."""
 SHORTEST_S = 0.5
-"""Between two calls that ask for something, whatever the settings say."""
+"""Minimum seconds between two queries, whatever the settings say."""
 PAUSE_FACTOR = 5
-"""A call that took long is followed by a pause so many times as long …"""
+"""The pause after a slow call, as a multiple of the call's duration …"""
 LONGEST_PAUSE_S = 60.0
-"""… but no longer than this, unless the interval itself is."""
+"""… up to this many seconds, unless the interval itself is longer."""
 HURRY_FACTOR = 5
-"""Where somebody waits for an answer the interval is so many times shorter."""
+"""The interval is divided by this while somebody waits for an answer."""
 
 
 @dataclass(kw_only=True)
@@ -372,22 +410,22 @@ class PollSchedule:
     _accounting_pause_s: float = 0.0
 
     def asked(self, *, now: float) -> None:
-        """Take in that a call which asks for something begins."""
+        """Record that a query begins."""
         self._asked_at = now
 
     def answered(self, *, now: float) -> None:
-        """Take in that the status call which began last was answered."""
+        """Record that the last status call was answered."""
         took = now - self._asked_at
         self._pause_s = max(self.interval_s, min(PAUSE_FACTOR * took, LONGEST_PAUSE_S)) + took
         self._accounting_pause_s = 0.0
 
     def unanswered(self, *, now: float) -> None:
-        """Take in that a call was not; the next one follows after as long as it took."""
+        """Record that a call was not answered; the next one follows after its duration."""
         took = now - self._asked_at
         self._pause_s = max(self.interval_s, min(took, LONGEST_PAUSE_S)) + took
 
     def accounting_unanswered(self, *, now: float) -> None:
-        """Take in that accounting did not answer: it may be down while Slurm is not."""
+        """Record that accounting did not answer; it may be down while Slurm is not."""
         took = now - self._asked_at
         self._accounting_pause_s = max(PAUSE_FACTOR * self.interval_s, took) + took
 
@@ -397,3 +435,32 @@ class PollSchedule:
 
     def accounting_due(self) -> float:
         return self._asked_at + max(self._accounting_pause_s, SHORTEST_S)
+
+
+def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
+    """Prepare the job and call sbatch; it stays queued if Slurm accepts no more jobs at the moment,
+    or if the disk is full."""
+    try:
+        submission.prepare()
+        write_intent(submission.folder, name=submission.name, at=time.time())
+    except (OSError, ValueError) as error:
+        # On a full disk the result of a failed trial could not be written either.
+        full = is_file_system_failure(error)
+        return _status(SubmitState.QUEUED if full else SubmitState.FAILED, error)
+    try:
+        job_id = slurm.sbatch(submission.folder / JOB_SCRIPT)
+    except SlurmUnavailable as error:
+        return _status(SubmitState.TRIED, error)  # the job may exist: it is looked up by name
+    except SlurmRefused as error:
+        full = _QUEUE_FULL.search(str(error)) is not None
+        return _status(SubmitState.QUEUED if full else SubmitState.REFUSED, error)
+    status = SubmitStatus(state=SubmitState.TRIED, at=steady_time(), job_id=job_id)
+    try:
+        write_job(submission.folder, job_id=job_id)
+    except OSError:
+        log.warning("the id of a job could not be written", exc_info=True)
+    return status
+
+
+def _status(state: SubmitState, error: Exception) -> SubmitStatus:
+    return SubmitStatus(state=state, at=steady_time(), error=error)

@@ -22,8 +22,7 @@ from evaluators.program import Launcher
 from evaluators.program.interpreter import import_path, python
 from evaluators.slurm.batch_script import FOLDER_UNSEEN, job_head
 from evaluators.slurm.commands import Slurm, SlurmError, SlurmUnavailable
-from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.pending_reasons import why_pending
+from evaluators.slurm.jobs import SlurmJob, why_pending
 
 MINUTES = 10
 """The job's time limit: the first import of torch from a shared file system takes some."""

@@ -9,11 +9,10 @@ from evaluators.program import Program
 from evaluators.program.support import program_of
 from evaluators.slurm.commands import Slurm
 from evaluators.slurm.job_tracker import JobTracker
-from evaluators.slurm.pilot.allocation import UserAllocation
+from evaluators.slurm.pilot.allocation import HeldAllocation, UserAllocation
 from evaluators.slurm.pilot.dispatcher import Dispatcher
-from evaluators.slurm.pilot.held_allocation import HeldAllocation
 from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
-from evaluators.slurm.pilot.step_cleanup import StepCleanup
+from evaluators.slurm.pilot.step import StepCleanup
 from evaluators.trial import TrialRequest
 
 

@@ -6,22 +6,27 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Self, assert_never
 
-from evaluators.attempt.abandonment import abandoned_status
-from evaluators.attempt.attempt import attempts_of
+from evaluators import trial_files
+from evaluators.attempt.attempt import abandoned_status, attempts_of
 from evaluators.attempt.attempt_state import HOLDING_NODES, AttemptState
 from evaluators.attempt.driver import AttemptedTrial, TrialContext
 from evaluators.program import AttemptEnd
-from evaluators.slurm.attempt_files import read_attempt_files, read_log_end
-from evaluators.slurm.failed_nodes import note_failed_nodes
-from evaluators.slurm.job_decision import AbandonAttempt, EndAttempt, RefusedStep
+from evaluators.slurm.attempt_files import note_failed_nodes, read_attempt_files
+from evaluators.slurm.job_decision import (
+    NO_LOSS,
+    AbandonAttempt,
+    EndAttempt,
+    NodeLoss,
+    RefusedStep,
+    decide_step,
+    failed_nodes,
+    why_never_launched,
+)
+from evaluators.slurm.job_records import steady_time
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import Allocation
 from evaluators.slurm.pilot.scheduler import WaitingTrial
-from evaluators.slurm.pilot.step import StepPlace, StepProcess, this_host
-from evaluators.slurm.pilot.step_cleanup import StepCleanup
-from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
-from evaluators.slurm.srun_log import failed_nodes, why_never_launched
-from evaluators.slurm.steady_clock import steady_time
+from evaluators.slurm.pilot.step import StepCleanup, StepPlace, StepProcess, this_host
 from evaluators.trial import TrialProgress, TrialRequest
 
 NO_STEP = "no step"
@@ -124,7 +129,7 @@ class PilotTrial(AttemptedTrial):
         self.gone_at = steady_time()
         folder = self.attempt.folder
         end = read_attempt_files(folder).end
-        log_end = read_log_end(folder)
+        log_end = trial_files.log_end(folder)
         # srun may exit with 0 although a node failed, or no task was started.
         blamed = failed_nodes(log_end) or why_never_launched(log_end)
         if end and end.exit_code == 0 and not blamed:
@@ -146,7 +151,7 @@ class PilotTrial(AttemptedTrial):
 
     def _decide(self, loss: NodeLoss) -> None:
         folder, place = self.attempt.folder, self._last_place
-        log_end = read_log_end(folder)
+        log_end = trial_files.log_end(folder)
         decision = decide_step(
             read_attempt_files(folder),
             job_id=place.job_id,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas import TrialState
-from evaluators.attempt.abandonment import abandoned_duration_s
+from evaluators.attempt.attempt import abandoned_duration_s
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import TrialContext
 from evaluators.ray.ray_trial import RayTrial

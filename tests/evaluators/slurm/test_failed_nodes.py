@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evaluators.slurm.failed_nodes import nodes_to_exclude, note_failed_nodes
+from evaluators.slurm.attempt_files import nodes_to_exclude, note_failed_nodes
 
 
 def test_a_node_is_left_out_after_failing_under_several_attempts(tmp_path: Path) -> None:

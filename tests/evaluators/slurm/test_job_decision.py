@@ -13,7 +13,6 @@ from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
 from evaluators.slurm.job_decision import (
     FOLDER_NOT_SHARED,
     AbandonAttempt,
-    AskAccounting,
     Decision,
     EndAttempt,
     JobStatus,
@@ -72,14 +71,14 @@ def decided(files: AttemptFiles, seen: JobStatus, **others: Any) -> str:
 
 def in_a_word(decision: Decision) -> str:
     match decision:
+        case Stay(ask_accounting=True):
+            return "ask accounting"
         case Stay(state=state, reason=reason):
             return f"{state}: {reason}" if reason else state
         case EndAttempt(end=end):
             return f"ended: {end.status or 'as its files say'}"
         case AbandonAttempt(end=end) | RefusedStep(end=end):
             return f"abandoned: {end.status}"
-        case AskAccounting():
-            return "ask accounting"
     return "submit again"
 
 
@@ -250,6 +249,7 @@ def test_a_lost_job_held_its_nodes_no_longer_than_its_limit() -> None:
 
 def test_while_accounting_is_asked_the_trial_stands_as_before() -> None:
     decision = decide(BEGUN, status(accounted=False), time_limit_s=LIMIT_S)
-    assert isinstance(decision, AskAccounting)
-    assert decision.stay.state is AttemptState.COMPLETING
-    assert decision.stay.host == "n[01-02]"
+    assert isinstance(decision, Stay)
+    assert decision.ask_accounting
+    assert decision.state is AttemptState.COMPLETING
+    assert decision.host == "n[01-02]"

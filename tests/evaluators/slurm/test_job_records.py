@@ -9,9 +9,10 @@ from evaluators.slurm.job_records import (
     CLOCKS_DIFFER_S,
     Cancellations,
     JobRecords,
+    SubmitState,
+    SubmitStatus,
 )
 from evaluators.slurm.jobs import SlurmJob
-from evaluators.slurm.submit_queue import SubmitState, SubmitStatus
 
 NOW = 10_000.0
 NAME = "trial-a.1"

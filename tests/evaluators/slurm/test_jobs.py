@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluators.slurm.jobs import SlurmJob, jobs_of_sacct, jobs_of_squeue
-from evaluators.slurm.pending_reasons import why_pending
+from evaluators.slurm.jobs import SlurmJob, jobs_of_sacct, jobs_of_squeue, why_pending
 
 
 def test_squeue_lines_are_read_whatever_the_name() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from autotune.schemas import TrialState
 from evaluators.cluster.profile import Pilot
+from evaluators.slurm.job_decision import NO_LOSS
 from evaluators.slurm.pilot.allocation import RunningAllocation
-from evaluators.slurm.pilot.allocation_policy import why_refused, why_unfit
-from evaluators.slurm.pilot.step_decision import NO_LOSS
+from evaluators.slurm.pilot.dispatcher import why_refused, why_unfit
 from evaluators.time_limit import longest_s
 from tests.evaluators.slurm.pilot.scene import requests
 

@@ -10,14 +10,18 @@ from autotune.schemas import TrialState
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
 from evaluators.slurm.job_decision import (
+    NO_LOSS,
     AbandonAttempt,
     EndAttempt,
     Ended,
+    NodeLoss,
     RefusedStep,
     blame_slurm,
+    decide_step,
+    failed_nodes,
+    why_never_launched,
+    why_no_step,
 )
-from evaluators.slurm.pilot.step_decision import NO_LOSS, NodeLoss, decide_step
-from evaluators.slurm.srun_log import failed_nodes, why_never_launched, why_no_step
 
 AWAY = "srun: error: Unable to contact slurm controller (connect failure)\n"
 BUSY = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
