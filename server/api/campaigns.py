@@ -46,6 +46,7 @@ from server.api.predictions import STRATEGY
 from server.auth.permissions import SERVICE, Caller, CallerOf, demand_seen
 from server.settings import Settings
 from server.store import NotFound, Store
+from server.store.best import refresh_best
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import (
     IdempotencyKey,
@@ -61,7 +62,6 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.notices import address_of
-from server.store.outcomes import refresh_best
 from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])

@@ -63,7 +63,7 @@ class NoticeChannels:
         )
 
     def tell(self, who: str, notice: DueNotice) -> bool:
-        """Send a notice of one of `server.store.campaigns.TOLD`; return whether there was a
+        """Send a notice of one of `server.store.campaigns.RECIPIENTS`; return whether there was a
         recipient.
 
         Private campaigns are not sent to the webhook, whose readers may not be allowed to see them.

@@ -12,13 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from server.notices.channels import NoticeChannels
 from server.notices.delivery import NotDelivered
 from server.store import DatabaseReplaced, Store
-from server.store.campaigns import TOLD
+from server.store.campaigns import RECIPIENTS
 from server.store.failures import cause
 from server.store.notices import DueNotice, due_notices, settle_notice
 
 EVERY_S = 2.0
 AT_ONCE = 20
-"""Notices of one look: the next one begins with what has become due since."""
+"""Maximum notices sent before those that have become due since are read."""
 STOP_TIMEOUT_S = 2.0
 SENT = Counter("autotune_notices_sent_total", "Notices sent.", ["to"], registry=None)
 FAILURES = Counter(
@@ -34,8 +34,8 @@ GIVEN_UP = Counter(
     registry=None,
 )
 for _counter in (SENT, FAILURES, GIVEN_UP):
-    for _who in TOLD:
-        _counter.labels(_who)  # it is told as 0, or `increase` would not see the first one
+    for _who in RECIPIENTS:
+        _counter.labels(_who)  # starts at 0, or `increase` would miss the first one
 log = structlog.get_logger(__name__)
 
 
@@ -80,23 +80,23 @@ class NoticeSender:
         for notice in due:
             if self._stopping.is_set():
                 return
-            left = [who for who in notice.left if not self._told(who, notice, now)]
+            left = [who for who in notice.left if not self._is_settled(who, notice, now)]
             with self._store.transaction() as session:
                 settle_notice(session, notice, left=left, now=now)
 
-    def _told(self, who: str, notice: DueNotice, now: datetime) -> bool:
+    def _is_settled(self, who: str, notice: DueNotice, now: datetime) -> bool:
         """Notify one recipient; return whether nothing is left to do, because it was sent or given
         up."""
-        told = {"to": who, "campaign": notice.campaign.id, "notice": notice.key}
+        context = {"to": who, "campaign": notice.campaign.id, "notice": notice.key}
         try:
             if self._channels.tell(who, notice):
                 SENT.labels(who).inc()
-                log.info("notice_sent", **told)
+                log.info("notice_sent", **context)
         except NotDelivered as error:
             FAILURES.labels(who).inc()
-            log.warning("notice_failed", error=str(error), attempt=notice.attempts + 1, **told)
+            log.warning("notice_failed", error=str(error), attempt=notice.attempts + 1, **context)
             if not notice.is_given_up(now):
                 return False
             GIVEN_UP.labels(who).inc()
-            log.error("notice_given_up", **told)
+            log.error("notice_given_up", **context)
         return True

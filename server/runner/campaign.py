@@ -51,8 +51,8 @@ from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import keep_start, note_worth, starting_observations
 from server.store.leases import Lease, release, renew
-from server.store.owner_limits import room_of
 from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
+from server.store.users import room_of
 
 WORTH_GROWTH = 1.2
 """Growth of the number of timed trials after which the worth of the start is computed again."""

@@ -20,8 +20,7 @@ from server.store.leases import (
     held_ids,
     this_owner,
 )
-from server.store.offers import RunnerOffer
-from server.store.runners import forget_runner, living_runners, note_runner
+from server.store.runners import RunnerOffer, forget_runner, living_runners, note_runner
 from server.store.sharing import open_campaigns, portions
 from server.store.waiting import forget_waiting
 

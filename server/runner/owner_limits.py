@@ -6,14 +6,14 @@ from __future__ import annotations
 import time
 
 from server.store import Store
-from server.store.owner_limits import room_of
+from server.store.users import room_of
 
 KNOWN_FOR_S = 1.0
 
 
 class OwnerLimits:
     """Caches the answer per owner for a second; inserting a trial checks exactly
-    (`server.store.owner_limits`)."""
+    (`server.store.users.room_of`)."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What is kept: campaigns, trials and events in SQLite or PostgreSQL."""
+"""Campaigns, trials and events in SQLite or PostgreSQL."""
 
 from server.store.errors import (
     Conflict,

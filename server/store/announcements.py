@@ -1,4 +1,4 @@
-"""Announcements: an event for each change, in the change's own transaction."""
+"""Events: one for each change, written in its transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def announce(
     """Write an event when this transaction ends; `Store.transaction` does so.
 
     Args:
-        first: write it before those that have been announced so far.
+        first: write it before all events announced so far.
     """
     event = EventRow(campaign_id=campaign_id, kind=kind, trial_number=trial_number)
     waiting = session.info.setdefault(_WAITING, [])
@@ -35,9 +35,9 @@ def announce(
 def write_announced(session: Session) -> None:
     """Insert the announced events, last in the transaction, under one lock.
 
-    A reader resumes after the highest id it has seen, so ids must become visible in order: on
-    PostgreSQL two transactions could otherwise commit theirs the other way round. Taking the lock
-    last, when no other will be asked for, makes a deadlock impossible. SQLite has one writer.
+    A reader resumes after the highest id it has seen, so ids must become visible in order, and two
+    transactions on PostgreSQL could commit theirs in another one. The lock is the last one that a
+    transaction takes, so that no deadlock is possible. SQLite has one writer.
     """
     events = session.info.pop(_WAITING, [])
     if not events:

@@ -1,4 +1,4 @@
-"""The audit: which changes were asked for, by whom, and how they were answered."""
+"""The audit log: every requested change with its user and response status."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from autotune.schemas import AuditEntry, AuditPage
-from server.store import cursors
+from server.store import paging
+from server.store.record import record_of
 from server.store.tables import AuditRow
 
 COMMAND = "command"
-"""The address of what a command did at the database itself."""
+"""The address of changes that a command made in the database itself."""
 
 
 def note_change(
@@ -24,7 +25,7 @@ def note_change(
     status: int,
     campaign_id: int | None = None,
 ) -> None:
-    """Write down one change that was asked for."""
+    """Record one requested change."""
     session.add(
         AuditRow(
             at=datetime.now(UTC),
@@ -46,7 +47,7 @@ def audit_page(
     cursor: str | None = None,
     limit: int = 100,
 ) -> AuditPage:
-    """Return changes, newest first; raises InvalidInput for what is no cursor."""
+    """Return changes, newest first; raises InvalidInput for an invalid cursor."""
     query = select(AuditRow).order_by(AuditRow.id.desc()).limit(limit + 1)
     if user is not None:
         query = query.where(AuditRow.user == user)
@@ -55,22 +56,19 @@ def audit_page(
     if since is not None:
         query = query.where(AuditRow.at >= since)
     if cursor is not None:
-        query = query.where(AuditRow.id < cursors.decode(cursor, parts=1)[0])
+        query = query.where(AuditRow.id < paging.decode(cursor, parts=1)[0])
     rows = session.scalars(query).all()
-    items = [
-        AuditEntry.model_validate({name: getattr(row, name) for name in AuditEntry.model_fields})
-        for row in rows[:limit]
-    ]
+    items = [record_of(AuditEntry, row) for row in rows[:limit]]
     more = len(rows) > limit
-    return AuditPage(items=items, next=cursors.encode([items[-1].id]) if more else None)
+    return AuditPage(items=items, next=paging.encode([items[-1].id]) if more else None)
 
 
 def changes_before(session: Session, before: datetime) -> int:
-    """Return how many changes are older."""
+    """Return the number of older changes."""
     older = select(func.count()).select_from(AuditRow).where(AuditRow.at < before)
     return session.scalar(older) or 0
 
 
 def forget_before(session: Session, before: datetime) -> None:
-    """Delete all that are older, in a writing session."""
+    """Delete older changes, in a writing session."""
     session.execute(delete(AuditRow).where(AuditRow.at < before))

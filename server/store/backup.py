@@ -1,4 +1,4 @@
-"""Backups: all rows of a database in one SQLite file, whatever engine they come from or go to."""
+"""Backups: all rows of an SQLite or PostgreSQL database in one SQLite file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from server.store.tables import Base, CampaignRow
 
 BATCH_ROWS = 1000
 NOT_COPIED = frozenset({"runners", "notices", "listings", "outcomes"})
-"""Tables that say what runs now and is still to be sent, and those that follow from others."""
+"""Tables of running processes and unsent notices, and those that are computed from others."""
 NO_BACKUP = "it is no backup of a database of autotune"
 OF_BACKUP = "a file that `autotune backup` wrote"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedRows:
-    """How many rows of each table were copied."""
+    """The number of copied rows of each table."""
 
     rows: Mapping[str, int]
 
@@ -47,13 +47,13 @@ class CopiedRows:
 
 
 def back_up(store: Store, file: Path) -> CopiedRows:
-    """Write all rows into a new file, as they stand at one moment; others work on meanwhile.
+    """Write a consistent snapshot of all rows into a new file, while others go on working.
 
-    The file is there whole or not at all, and for this user alone. What trials wrote into their
-    folders is not in it.
+    The file is created atomically, readable for this user only. It does not contain the folders of
+    trials.
 
     Raises:
-        InvalidInput: there is such a file already, or the schema is not this version's.
+        InvalidInput: the file exists, or the schema is not this version's.
         OSError: the file cannot be written.
     """
     if file.exists():
@@ -67,7 +67,7 @@ def back_up(store: Store, file: Path) -> CopiedRows:
             with _one_moment(store) as rows, _writing(target) as into:
                 copied = _copy(rows, into)
         with closing(sqlite3.connect(written)) as connection:
-            # Whole in one file, which can be read where nothing can be written beside it.
+            # One file, readable in folders where SQLite cannot write others beside it.
             connection.execute("PRAGMA journal_mode = DELETE")
         _to_disk(written)
         written.rename(file)
@@ -75,16 +75,17 @@ def back_up(store: Store, file: Path) -> CopiedRows:
 
 
 def restore(store: Store, file: Path, *, replace: bool = False) -> CopiedRows:
-    """Put the rows of a backup in the place of all that the database holds, in one transaction.
+    """Replace all rows of a database by those of a backup, in one transaction.
 
-    Nobody holds a campaign afterwards, and no id is given a second time. A backup of an earlier
-    version is brought up to date on the way.
+    All campaigns are released, and no id is reused. A backup of an earlier version is upgraded
+    first.
 
     Args:
-        replace: the database may hold campaigns or calibrations, which are then lost.
+        replace: allow a database with campaigns or calibrations, which are then lost.
 
     Raises:
-        InvalidInput: the file is no backup that this version knows, or the database is not empty.
+        InvalidInput: the file is not a backup that this version can read, or the database is not
+            empty.
         UnknownSchema: the database is of a later version, or too old to be upgraded.
         OSError: the file cannot be read.
     """
@@ -119,7 +120,7 @@ def _opened(file: Path) -> Iterator[Store]:
 
 @contextmanager
 def _one_moment(store: Store) -> Iterator[Connection]:
-    """Yield a connection that reads everything as it stood when it first read."""
+    """Yield a connection whose reads see one snapshot."""
     with store.engine.connect() as connection:
         if store.dialect == "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -135,7 +136,7 @@ def _writing(store: Store) -> Iterator[Connection]:
 
 
 def _copy(source: Connection, target: Connection) -> CopiedRows:
-    """Copy all tables, each after those that it refers to, and the last id given in each."""
+    """Copy all tables, each after those that it refers to, and their last ids."""
     kept = [table for table in Base.metadata.sorted_tables if table.name not in NOT_COPIED]
     rows = {table.name: _copy_table(table, source, target) for table in kept}
     for table, last in _last_ids(source).items():
@@ -154,7 +155,7 @@ def _copy_table(table: Table, source: Connection, target: Connection) -> int:
 
 
 def _last_ids(connection: Connection) -> dict[str, int]:
-    """Return the last id given in each table that counts its rows: rows deleted since had one."""
+    """Return the last id of each table with ids, including those of deleted rows."""
     if connection.dialect.name == "sqlite":
         found: Any = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
         return {name: last for name, last in found if name in Base.metadata.tables}
@@ -165,7 +166,7 @@ def _last_ids(connection: Connection) -> dict[str, int]:
 
 
 def _go_on_after(connection: Connection, table: str, last: int) -> None:
-    """Let the next row of a table have a higher id than `last`, and than all that it has given."""
+    """Let the next row of a table have a higher id than `last` and all previous rows."""
     last = max(last, _last_ids(connection).get(table, 0))
     values = {"name": table, "last": last}
     if connection.dialect.name == "sqlite":
@@ -178,7 +179,7 @@ def _go_on_after(connection: Connection, table: str, last: int) -> None:
 
 
 def _check(copy: Path, file: Path) -> None:
-    """Raise InvalidInput where the copy of `file` is no SQLite database, or a damaged one."""
+    """Raise InvalidInput unless the copy of `file` is an undamaged SQLite database."""
     if not copy.stat().st_size:
         raise InvalidInput("file", str(file), NO_BACKUP, valid=OF_BACKUP)
     try:

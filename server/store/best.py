@@ -1,54 +1,58 @@
-"""The best of each campaign, which is stored with each end of a trial."""
+"""The stored best of campaigns, kept up to date."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from contextlib import suppress
-from importlib.metadata import version
 
-from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
+from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Campaign, Trial, TrialState
-from server.campaign.best import BestSoFar, ended_trials, has_stand_ins
-from server.store.tables import OutcomeRow, TrialRow
-from server.store.trial_record import trial_of
+from autotune.schemas import TrialState
+from autotune.search import ended_of
+from server.campaign.best import BestSoFar, has_stand_ins
+from server.campaign.start import belief_of_campaign, versions_of
+from server.store.campaigns import Tally, campaign_of, campaign_row
+from server.store.errors import NotFound
+from server.store.history import earlier_observations
+from server.store.outcomes import BEST, VERSION
+from server.store.store import Store
+from server.store.tables import CampaignRow, OutcomeRow, TrialRow
+from server.store.trials import all_trials
 
-BEST_PART = "best"
-"""Name of the outcome's part."""
 
-VERSION = version("autotune")
-"""Outcomes of other versions are ignored: their rules may differ."""
+def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
+    """Store the best of these campaigns where it is missing or outdated: after an upgrade or a
+    crash. Projected layouts need a fit of the cost model, during which no connection is held."""
+    with store.session() as session:
+        outdated = _with_outdated_best(session, campaign_ids)
+    made: dict[int, tuple[BestSoFar, int]] = {}
+    for campaign_id in outdated:
+        with suppress(NotFound), store.session() as session:  # deleted meanwhile
+            row = campaign_row(session, campaign_id)
+            campaign, profile = campaign_of(row, Tally()), row.profile
+            trials = all_trials(session, campaign_id)
+            kept = earlier_observations(session, campaign_id)
+        belief = None
+        if has_stand_ins(campaign.screening):
+            versions = versions_of(trials, kept=kept)
+            belief = belief_of_campaign(campaign, versions=versions, profile=profile, kept=kept)
+        best = BestSoFar.of(campaign, trials, belief=belief)
+        made[campaign_id] = best, len(ended_of(trials))
+    BEST.keep_all(store, made)
 
-_DOCUMENTS = TypeAdapter(BestSoFar)
 
-
-def best_so_far(session: Session, campaigns: Sequence[Campaign]) -> dict[int, BestSoFar]:
-    """Return the best of each campaign: the stored one, or that of its trials if some have ended
-    since. No model is fitted: for trials on fewer nodes or with fewer layers, the stored one counts
-    even if it is outdated, and without one the full trials alone."""
-    query = select(OutcomeRow.campaign_id, OutcomeRow.ended, OutcomeRow.document).where(
-        OutcomeRow.campaign_id.in_([campaign.id for campaign in campaigns]),
-        OutcomeRow.part == BEST_PART,
+def _with_outdated_best(session: Session, campaign_ids: Collection[int]) -> list[int]:
+    ended = (
+        select(func.count())
+        .where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state != TrialState.PENDING)
+        .scalar_subquery()
+    )
+    stored = and_(
+        OutcomeRow.campaign_id == CampaignRow.id,
+        OutcomeRow.part == BEST.name,
         OutcomeRow.version == VERSION,
     )
-    stored = {row[0]: (row[1], row[2]) for row in session.execute(query)}
-    found = {}
-    for campaign in campaigns:
-        ended, document = stored.get(campaign.id, (0, {}))
-        if ended == ended_trials(campaign) or (document and has_stand_ins(campaign.screening)):
-            with suppress(ValidationError):  # another state of this version wrote it
-                found[campaign.id] = _DOCUMENTS.validate_python(document)
-        if campaign.id not in found:
-            found[campaign.id] = BestSoFar.of(campaign, list(_full(session, campaign.id)))
-    return found
-
-
-def _full(session: Session, campaign_id: int) -> Iterable[Trial]:
-    query = select(TrialRow).where(
-        TrialRow.campaign_id == campaign_id,
-        TrialRow.state != TrialState.PENDING,
-        TrialRow.stands_for_nodes.is_(None),
-    )
-    return map(trial_of, session.scalars(query.order_by(TrialRow.number)))
+    query = select(CampaignRow.id).outerjoin(OutcomeRow, stored)
+    outdated = ended != func.coalesce(OutcomeRow.ended, 0)
+    return list(session.scalars(query.where(CampaignRow.id.in_(campaign_ids), outdated)))

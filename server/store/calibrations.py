@@ -1,4 +1,4 @@
-"""Calibrations kept: saved once under a name, read, and taken away; never altered."""
+"""Stored calibrations: saved once under a name, read and deleted, never changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from autotune.resolution import machine_of
 from autotune.schemas import CalibrationDocument, CalibrationSummary
 from search_spaces.machine import Machine
 from server.store.errors import Conflict, NotFound
+from server.store.record import record_of
 from server.store.tables import CalibrationRow
 
 
 def save_calibration(
     session: Session, name: str, document: CalibrationDocument
 ) -> CalibrationSummary:
-    """Keep a document in a writing session; raises Conflict where the name is taken."""
+    """Store a document in a writing session; raises Conflict if the name is taken."""
     summary = summary_of(document, name=name, created_at=datetime.now(UTC))
     row = CalibrationRow(
         **summary.model_dump(),
@@ -38,7 +39,7 @@ def save_calibration(
 
 
 def check_name(session: Session, name: str) -> None:
-    """Raise Conflict where the name is taken."""
+    """Raise Conflict if the name is taken."""
     query = select(CalibrationRow.id).where(CalibrationRow.name == name)
     if session.scalars(query).first() is not None:
         raise _taken(name)
@@ -61,7 +62,7 @@ def get_calibration(session: Session, name: str) -> CalibrationSummary:
 
 
 def calibration_document(session: Session, name: str) -> Mapping[str, Any]:
-    """Return the document as it was saved, unread; raises NotFound."""
+    """Return the document as JSON; raises NotFound."""
     return _row(session, name).document
 
 
@@ -71,8 +72,8 @@ def delete_calibration(session: Session, name: str) -> None:
 
 
 def newest_of(session: Session, machine: Machine, *, simulated: bool) -> CalibrationSummary | None:
-    """Return the newest whose machine has the name and the figures of this one, of simulated or of
-    measured trials."""
+    """Return the newest calibration of a machine with this name and these figures, of simulated or
+    of measured trials."""
     query = (
         select(CalibrationRow)
         .where(CalibrationRow.machine == machine.name, CalibrationRow.simulated == simulated)
@@ -93,6 +94,4 @@ def _row(session: Session, name: str) -> CalibrationRow:
 
 
 def _summary(row: CalibrationRow) -> CalibrationSummary:
-    return CalibrationSummary.model_validate(
-        {name: getattr(row, name) for name in CalibrationSummary.model_fields}
-    )
+    return record_of(CalibrationSummary, row)

@@ -1,36 +1,44 @@
-"""Lists of campaigns: searched, sorted and paged by the database."""
+"""Lists of campaigns: searched, sorted and paged by the database.
+
+The database cannot compute a recommendation, which follows from many trials. What lists sort and
+search by is therefore stored in a row for each campaign, and updated after the campaign's events.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select
+import structlog
+from sqlalchemy import ColumnElement, Select, delete, insert, or_, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from autotune.campaign_outcome import outcome_of_campaign
-from autotune.schemas import (
-    CampaignPage,
-    CampaignState,
-    ListedCampaign,
-)
-from search_spaces.errors import InvalidInput, closest
+from autotune.resolution import strategy_of
+from autotune.schemas import Campaign, CampaignPage, CampaignState, ListedCampaign
+from search_spaces.errors import InvalidInput
 from server.cache import Cache
 from server.campaign.best import ended_trials
-from server.store import cursors
-from server.store.campaigns import campaigns_with_best
-from server.store.listings import LAST_EVENT, Listings
-from server.store.outcomes import refresh_best
+from server.store import paging
+from server.store.best import refresh_best
+from server.store.campaigns import campaigns_of, campaigns_with_best
+from server.store.events import LAST_EVENT, newest_events
+from server.store.failures import cause
 from server.store.store import Store
 from server.store.tables import CampaignRow, ListingRow
 
 CAMPAIGNS = 1000
-"""Ten kilobytes each, and more for one that started from many others."""
+"""Cached campaigns, ten kilobytes each, and more for one that started from many others."""
 
 POINTS = 32
-"""Of a campaign's best figure so far."""
+"""Maximum points of a campaign's best objective so far."""
+
+AT_ONCE = 200
+"""Campaigns that are read together, six kilobytes each and their trials."""
 
 WORDS = re.compile(r'"([^"]+)"|([^\s"]+)')
 
@@ -53,12 +61,13 @@ SORTS: Mapping[str, InstrumentedAttribute[Any]] = {
     "created_at": CampaignRow.created_at,
     "owner": ListingRow.owner,
 }
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignOrder:
-    """By what a list is sorted; of campaigns that are level the newest comes first, and those
-    without the figure come last either way."""
+    """The order of a list. Among equals the newest campaign comes first; campaigns without the
+    field come last in both directions."""
 
     name: str
     falling: bool
@@ -69,15 +78,9 @@ class CampaignOrder:
 
     @classmethod
     def of(cls, sort: str) -> CampaignOrder:
-        """Read a name of SORTS, with a leading `-` for falling order; raises InvalidInput."""
-        name = sort.removeprefix("-")
-        if name not in SORTS:
-            near = closest(name, SORTS)
-            reason = "not a field to sort campaigns by"
-            reason += f"; meant {' or '.join(near)}?" if near else ""
-            valid = ", ".join(SORTS) + "; with a leading - for descending order"
-            raise InvalidInput("sort", sort, reason, valid=valid)
-        return cls(name=name, falling=sort.startswith("-"))
+        """Read a name of SORTS, descending with a leading `-`; raises InvalidInput."""
+        name, falling = paging.read_sort(sort, SORTS, of="campaigns")
+        return cls(name=name, falling=falling)
 
     def sorted(self, query: Select[Any]) -> Select[Any]:
         order = self.column.desc() if self.falling else self.column.asc()
@@ -86,14 +89,11 @@ class CampaignOrder:
         return query.order_by(self.column.is_(None), order, CampaignRow.id.desc())
 
     def after(self, value: Any, campaign_id: int) -> ColumnElement[bool]:
-        """Return what holds of all that follow a campaign with this figure."""
+        """Return the condition on campaigns that follow one with this value."""
         older = CampaignRow.id < campaign_id
         if self.name == "id":
             return older if self.falling else CampaignRow.id > campaign_id
-        if value is None:
-            return and_(self.column.is_(None), older)
-        beyond = self.column < value if self.falling else self.column > value
-        return or_(beyond, and_(self.column == value, older), self.column.is_(None))
+        return paging.follows(self.column, value, falling=self.falling, later=older)
 
 
 class CampaignList:
@@ -101,12 +101,35 @@ class CampaignList:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._listings = Listings(store)
+        self._refreshing = threading.Lock()
         self._cache: Cache[ListedCampaign] = Cache(CAMPAIGNS)
 
     def refresh(self) -> None:
-        """Write down what lists sort and search by, so that the first need not wait for it."""
-        self._listings.refresh()
+        """Update the listings of campaigns that have changed. If that fails, lists are sorted by
+        the previous ones."""
+        try:
+            with self._refreshing:
+                while self._refresh_some():
+                    pass
+        except DBAPIError as error:  # also if a campaign was deleted meanwhile
+            log.warning("listings_not_written", error=cause(error))
+
+    def _refresh_some(self) -> bool:
+        """Write some listings; return whether any were outdated."""
+        with self._store.session() as session:
+            events = _outdated(session)
+        if events:
+            refresh_best(self._store, events)
+            with self._store.session() as session:
+                rows = _listings(session, events)
+            with self._store.transaction() as session:
+                session.execute(delete(ListingRow).where(ListingRow.campaign_id.in_(events)))
+                there = select(CampaignRow.id).where(CampaignRow.id.in_(events))
+                ids = set(session.scalars(there.with_for_update(read=True, key_share=True)))
+                kept = [row for row in rows if row["campaign_id"] in ids]
+                if kept:
+                    session.execute(insert(ListingRow), kept)
+        return bool(events)
 
     def page(
         self,
@@ -119,26 +142,24 @@ class CampaignList:
         limit: int = 50,
         reader: str | None = None,
     ) -> CampaignPage:
-        """Return a page of campaigns, newest first where nothing else is asked.
-
-        Those without the figure that is sorted by come last either way.
+        """Return a page of campaigns, newest first by default.
 
         Args:
-            owner: whose campaigns alone; None for all.
-            search: words that each stand somewhere in what a list shows, in any case; several
-                in quotation marks stand there so: `frontier "tp 8"`.
-            sort: a name of SORTS, falling where it begins with `-`.
-            reader: the user who asks, and sees no private campaigns of others; None sees all.
+            owner: only campaigns of this user; None for all.
+            search: words that all appear in what a list shows, in any case; quoted words appear
+                together: `frontier "tp 8"`.
+            sort: a name of SORTS, descending with a leading `-`.
+            reader: the user who sees no private campaigns of others; None sees all.
 
         Raises:
-            InvalidInput: the sort or the cursor is not one.
+            InvalidInput: the sort or the cursor is invalid.
         """
         order = CampaignOrder.of(sort)
-        after = None if cursor is None else int(cursors.decode(cursor, parts=1)[0] or 0)
+        after = None if cursor is None else int(paging.decode(cursor, parts=1)[0] or 0)
         conditions = _conditions(state=state, owner=owner, reader=reader)
         with_listings = bool(search.strip()) or sort != NEWEST_FIRST
         if with_listings:
-            self._listings.refresh()  # before a view is open: without a WAL it would wait for that
+            self.refresh()  # before the session opens: without a WAL it would wait for that
             words = _words(search)
             conditions += [ListingRow.text.contains(word, autoescape=True) for word in words]
         with self._store.session() as session:
@@ -151,12 +172,12 @@ class CampaignList:
             ids = session.scalars(order.sorted(query).limit(limit + 1)).all()
         found = self._read(ids[:limit])
         more = len(ids) > limit
-        return CampaignPage(items=found, next=cursors.encode([ids[limit - 1]]) if more else None)
+        return CampaignPage(items=found, next=paging.encode([ids[limit - 1]]) if more else None)
 
     def _read(self, ids: Sequence[int]) -> list[ListedCampaign]:
-        """Return the campaigns of these ids, in their order."""
+        """Return the campaigns with these ids, in their order."""
         with self._store.session() as session:
-            events = _events(session, ids)
+            events = newest_events(session, ids)
         cached = {number: self._cache.ready(number, version=events.get(number)) for number in ids}
         found = {number: campaign for number, campaign in cached.items() if campaign is not None}
         missing = [number for number in ids if number not in found]
@@ -170,10 +191,56 @@ class CampaignList:
         return [found[number] for number in ids if number in found]
 
 
+def _outdated(session: Session) -> dict[int, int]:
+    """Return campaigns whose listing is missing or outdated, with their last event."""
+    query = (
+        select(CampaignRow.id, LAST_EVENT)
+        .outerjoin(ListingRow, ListingRow.campaign_id == CampaignRow.id)
+        .where(or_(ListingRow.campaign_id.is_(None), ListingRow.event != LAST_EVENT))
+        .limit(AT_ONCE)
+    )
+    return dict(session.execute(query).all())
+
+
+def _listings(session: Session, events: dict[int, int]) -> list[dict[str, Any]]:
+    rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(events))).all()
+    return [
+        listing_of(campaign) | {"event": events[campaign.id]}
+        for campaign in campaigns_of(session, rows)
+    ]
+
+
+def listing_of(campaign: Campaign) -> dict[str, Any]:
+    """Return the columns of a campaign's listing, except its event."""
+    best = campaign.best_strategy
+    figures = {
+        "campaign_id": campaign.id,
+        "nodes": campaign.request.nodes,
+        "best_objective": campaign.best_objective,
+        "best_mfu": campaign.best_mfu,
+        "trials": campaign.trials,
+        "failures": campaign.failures,
+        "node_hours": campaign.node_hours,
+    }
+    words = {
+        "name": campaign.name,
+        "outcome": outcome_of_campaign(campaign),
+        "model": campaign.model.name,
+        "machine": campaign.machine.name,
+        "evaluator": campaign.request.evaluator,
+        "best_strategy": strategy_of(best).short() if best else "",
+        "owner": campaign.owner or "",
+    }
+    simulated = "simulated" if campaign.simulated else "real trials"
+    shown = (f"#{campaign.id}", simulated, campaign.reason, *words.values())
+    folded = {name: text.casefold() or None for name, text in words.items()}
+    return figures | folded | {"text": " ".join(shown).casefold()}
+
+
 def _conditions(
     *, state: CampaignState | None, owner: str | None, reader: str | None
 ) -> list[ColumnElement[bool]]:
-    """Return what holds of all campaigns of a list."""
+    """Return the conditions on the campaigns of a list."""
     conditions: list[ColumnElement[bool]] = []
     if state is not None:
         conditions.append(CampaignRow.state == state)
@@ -185,14 +252,14 @@ def _conditions(
 
 
 def _words(search: str) -> list[str]:
-    """Return what is looked for; PostgreSQL takes no NUL in a text."""
+    """Return the words to search for; PostgreSQL accepts no NUL in a text."""
     found = WORDS.findall(search.casefold().replace("\0", " "))
     return [quoted or word for quoted, word in found]
 
 
 def _value(session: Session, query: Select[Any], order: CampaignOrder, campaign_id: int) -> Any:
-    """Return the figure of the campaign with which the page before ended; raises InvalidInput where
-    that is no more in the list."""
+    """Return the value of the campaign with which the previous page ended; raises InvalidInput if
+    it is no longer in the list."""
     found = session.execute(
         query.with_only_columns(order.column).where(CampaignRow.id == campaign_id)
     ).first()
@@ -203,16 +270,8 @@ def _value(session: Session, query: Select[Any], order: CampaignOrder, campaign_
     return found[0]
 
 
-def _events(session: Session, ids: Sequence[int]) -> dict[int, int]:
-    """Return the last event of each of these campaigns."""
-    query = select(CampaignRow.id, LAST_EVENT).where(CampaignRow.id.in_(ids))
-    return dict(session.execute(query).all())
-
-
 def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
-    """Read these campaigns from their rows, in any order."""
-    if not ids:
-        return []
+    """Read these campaigns, in any order."""
     rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
     found = []
     for campaign, best in campaigns_with_best(session, rows):
@@ -227,7 +286,7 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
 
 
 def thinned(course: Sequence[float]) -> list[float]:
-    """Return at most POINTS of them at equal distances, the last one among them."""
+    """Return at most POINTS values at equal distances, including the last one."""
     count = min(len(course), POINTS)
     last = len(course) - 1
     return [course[round(last * i / max(count - 1, 1))] for i in range(count)]

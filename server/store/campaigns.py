@@ -1,6 +1,6 @@
-"""Campaigns as they are kept: created, read, and changed by users.
+"""Campaigns: created, read, and changed by users.
 
-What changes one takes a writing session (`Store.transaction`) and announces the change.
+Functions that change one take a writing session (`Store.transaction`) and announce the change.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from autotune.schemas import (
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.campaign.best import BestSoFar
 from server.store.announcements import announce
-from server.store.best import best_so_far
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import keep_node_hours
+from server.store.outcomes import best_so_far
+from server.store.record import record_of
 from server.store.stack import machine_digest, program_of
 from server.store.tables import CampaignRow, NoticeRow, TrialRow
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
 RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
 NOTICED = (*RESTING, CampaignState.PAUSED)
-TOLD = ("webhook", "operators", "owner")
-"""Who is told when a campaign comes to be in one of these states, where they are known."""
+"""States that users are notified of."""
+RECIPIENTS = ("webhook", "operators", "owner")
+"""Recipients of a notice, each if it is configured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Counts of a campaign's trials. `trials` are those of the search, of any state, and the
-    baseline among them."""
+    """Counts of a campaign's trials. `trials` are all but the confirmations, in any state."""
 
     trials: int = 0
     pending: int = 0
@@ -57,7 +58,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class IdempotencyKey:
-    """A client's name for one request, and a hash of its body."""
+    """A client's key of one request, and a hash of its body."""
 
     key: str
     digest: str
@@ -65,7 +66,7 @@ class IdempotencyKey:
 
     @property
     def kept(self) -> str:
-        """As it is kept: users know nothing of each other's keys."""
+        """The stored key, which differs between users."""
         if self.owner is None:
             return self.key
         return hashlib.sha256(f"{self.owner}\n{self.key}".encode()).hexdigest()
@@ -82,10 +83,11 @@ def create_campaign(
     owner: str | None = None,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """Insert a queued campaign; `profile` is kept with it as the cluster's profile stands now.
+    """Insert a queued campaign.
 
     Args:
-        owner: the name of the user whose it is; None where the service has no users.
+        profile: the present content of its cluster's profile, which is stored with it.
+        owner: name of its user; None if the service has no users.
     """
     row = CampaignRow(
         name=request.name or f"{model.name} on {machine.name}",
@@ -114,7 +116,7 @@ def create_campaign(
 
 
 def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | None:
-    """Return the campaign that this key created; raises Conflict where its body was another."""
+    """Return the campaign that this key created; raises Conflict if the request's body differed."""
     query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.kept)
     row = session.scalars(query).one_or_none()
     if row is None:
@@ -127,7 +129,7 @@ def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | Non
 
 
 def pause_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Let running trials end, and start no new ones."""
+    """Pause a campaign: running trials end, and no new ones start."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state != CampaignState.PAUSED:
         _demand(row, "paused", WORKED_ON)
@@ -136,7 +138,7 @@ def pause_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def resume_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Let a paused campaign go on; so does a failed one, whose cause may have been mended."""
+    """Resume a paused campaign, or a failed one, whose cause may have been fixed."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state not in WORKED_ON:
         _demand(row, "resumed", (CampaignState.PAUSED, CampaignState.FAILED))
@@ -145,7 +147,7 @@ def resume_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Cancel for good; its runner ends the trials that still run."""
+    """Cancel a campaign for good; its runner ends its running trials."""
     row = campaign_row(session, campaign_id, for_update=True)
     if row.state != CampaignState.CANCELLED:
         _demand(row, "cancelled", (*WORKED_ON, CampaignState.PAUSED, CampaignState.FAILED))
@@ -154,10 +156,9 @@ def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtension) -> Campaign:
-    """Let each figure given become the budget's new total; a finished campaign goes on."""
+    """Set new totals of the budget; a finished campaign continues."""
     row = campaign_row(session, campaign_id, for_update=True)
-    extensible = (*WORKED_ON, CampaignState.PAUSED, CampaignState.DONE)
-    _demand(row, "extended", extensible)
+    _demand(row, "extended", (*WORKED_ON, CampaignState.PAUSED, CampaignState.DONE))
     request = CampaignCreate.model_validate(row.request)
     wanted = extension.model_dump(exclude_none=True)
     _check_extension(request.budget, wanted)
@@ -171,7 +172,7 @@ def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtensi
 
 
 def change_campaign(session: Session, campaign_id: int, change: CampaignChange) -> Campaign:
-    """Give a campaign another name, or show it to others or to nobody else."""
+    """Rename a campaign, or make it private or public."""
     row = campaign_row(session, campaign_id, for_update=True)
     if change.name is not None:
         row.name = change.name
@@ -182,7 +183,8 @@ def change_campaign(session: Session, campaign_id: int, change: CampaignChange) 
 
 
 def delete_campaign(session: Session, campaign_id: int) -> list[str]:
-    """Delete all its rows; return the tokens of its trials, whose directories can now go."""
+    """Delete a campaign with its rows; return the tokens of its trials, whose folders can now be
+    deleted."""
     row = campaign_row(session, campaign_id, for_update=True)
     _demand(row, "deleted", (*RESTING, CampaignState.PAUSED))
     trials = session.execute(
@@ -208,11 +210,11 @@ def _started_from(session: Session, campaign_id: int) -> list[int]:
 def change_state(
     session: Session, row: CampaignRow, state: CampaignState, *, reason: str = ""
 ) -> None:
-    """Set the state with its times and its reason, announce it, and leave word for a notice."""
+    """Set the state with its times and reason, announce it, and queue notices."""
     now = datetime.now(UTC)
     if state in NOTICED and row.state != state:
         notice = NoticeRow(key=uuid.uuid4().hex, campaign_id=row.id, state=state, reason=reason)
-        notice.at, notice.next_at, notice.left = now, now, list(TOLD)
+        notice.at, notice.next_at, notice.left = now, now, list(RECIPIENTS)
         session.add(notice)
     row.state, row.reason = state, reason
     row.finished_at = now if state in RESTING else None
@@ -226,7 +228,7 @@ def _active_state(row: CampaignRow) -> CampaignState:
 
 
 def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> None:
-    """Raise Conflict where the campaign is in none of the states that allow the change."""
+    """Raise Conflict unless the campaign is in one of the states that allow the change."""
     allowed = list(states)
     if row.state not in allowed:
         reason = f"campaign {row.id} is {row.state} and cannot be {verb}"
@@ -235,7 +237,7 @@ def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> Non
 
 
 def _check_extension(budget: Budget, wanted: dict[str, Any]) -> None:
-    """Raise InvalidInput or InvalidInputs where a new total is no more than the present one."""
+    """Raise InvalidInput or InvalidInputs unless each new total exceeds the present one."""
     if not wanted:
         valid = "at least one of max_trials, max_node_hours, deadline"
         raise InvalidInput("extension", {}, "nothing is extended", valid=valid)
@@ -267,7 +269,7 @@ def get_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False) -> CampaignRow:
-    """Return a campaign's row, locked for a change if that is asked; raises NotFound."""
+    """Return a campaign's row, locked if it is to be changed; raises NotFound."""
     row = session.get(CampaignRow, campaign_id, with_for_update=for_update or None)
     if row is None:
         raise NotFound("campaign", campaign_id)
@@ -282,7 +284,7 @@ def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign
 def campaigns_with_best(
     session: Session, rows: Sequence[CampaignRow]
 ) -> list[tuple[Campaign, BestSoFar]]:
-    """Return the campaigns of these rows, each with all that is stored of its best."""
+    """Return the campaigns of these rows, each with its best so far."""
     sums = tallies(session, [row.id for row in rows])
     named = {start["campaign_id"] for row in rows for start in row.started_from or ()}
     there = _present(session, named) if named else set()
@@ -308,12 +310,12 @@ def _with_best(campaign: Campaign, best: BestSoFar) -> Campaign:
 
 
 def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
-    """Return those of the campaigns that have not been deleted."""
+    """Return the campaigns that have not been deleted."""
     return set(session.scalars(select(CampaignRow.id).where(CampaignRow.id.in_(campaign_ids))))
 
 
 def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
-    """Return each campaign's tally, an empty one where there are no trials."""
+    """Return each campaign's tally."""
     ids = list(campaign_ids)
     sums = {campaign_id: Tally() for campaign_id in ids}
     counts = (  # the columns are named as the fields of a tally
@@ -341,7 +343,7 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
-    """Return the cluster's profile as it stood when the campaign was created; raises NotFound."""
+    """Return the cluster's profile at the campaign's creation; raises NotFound."""
     return campaign_row(session, campaign_id).profile
 
 
@@ -351,29 +353,17 @@ def campaign_of(
     """Return a row and its tally as the wire model.
 
     Args:
-        deleted: ids of campaigns that it may have started from and that are gone.
+        deleted: ids of deleted campaigns that it may have started from.
     """
     starts = row.started_from
     if starts is not None:
         starts = [start | {"deleted": start["campaign_id"] in deleted} for start in starts]
-    return Campaign.model_validate(
-        {
-            "id": row.id,
-            "name": row.name,
-            "state": row.state,
-            "reason": row.reason,
-            "simulated": row.simulated,
-            "owner": row.owner,
-            "private": row.private,
-            "request": CampaignCreate.model_validate(row.request),
-            "model": ModelShape.model_validate(row.model),
-            "machine": MachineShape.model_validate(row.machine),
-            "created_at": row.created_at,
-            "started_at": row.started_at,
-            "finished_at": row.finished_at,
-            "started_from": starts,
-            "start_worth": row.start_worth,
-            "screening": row.screening,
-            **vars(tally),
-        }
+    return record_of(
+        Campaign,
+        row,
+        request=CampaignCreate.model_validate(row.request),
+        model=ModelShape.model_validate(row.model),
+        machine=MachineShape.model_validate(row.machine),
+        started_from=starts,
+        **vars(tally),
     )

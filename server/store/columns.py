@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and on PostgreSQL."""
+"""Column types that behave alike on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 Identity = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits; on SQLite the type that its row ids need."""
+"""A 64-bit integer; on SQLite the type that row ids require."""
 
 Folded = Text().with_variant(Text(collation="C"), "postgresql")
-"""A text in one case, in the order of its characters' numbers, as Python has it."""
+"""A lower-case text, sorted by code points as in Python."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time in UTC. SQLite knows no time zones and is given UTC without one."""
+    """An aware time in UTC; SQLite, which has no time zones, stores UTC without one."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -39,7 +39,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class database_seconds(FunctionElement[float]):  # noqa: N801  (named as the SQL functions are)
-    """Seconds since 1970 by the database's clock, so that hosts need not agree on the time."""
+    """Seconds since 1970 by the database's clock, so that clocks of hosts need not agree."""
 
     type = Float(53)
     inherit_cache = True

@@ -1,4 +1,8 @@
-"""Engines: one SQLAlchemy engine for each database, set up for what it is."""
+"""SQLAlchemy engines for SQLite and PostgreSQL.
+
+An engine connects only to the database that it opened first. Rows written into a deleted file would
+be lost, and what a process has cached of one database is wrong for another.
+"""
 
 from __future__ import annotations
 
@@ -17,34 +21,54 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from search_spaces.errors import InvalidInput
-from server.store.identity import hold_to_database, hold_to_file
+from server.store.errors import DatabaseReplaced
 
 PATIENCE_S = 15.0
 """How long a write waits while another process writes to an SQLite file."""
 PAGES_KIB = 256
-"""What an SQLite connection keeps of the file for itself. Of SQLite's own 2 MB a service has up to
-thirty, of pages that the kernel keeps once for all."""
-POOL_SIZE = 20
-POOL_TIMEOUT_S = 10
-"""How long a request waits for a connection while all are in use."""
+"""Page cache of an SQLite connection. A service has up to thirty connections, and the kernel caches
+the same pages once; SQLite's default is 2 MB each."""
 
 APPLICATION_ID = 0x61757475
-"""By which `file` and SQLite's own programs tell autotune's databases."""
+"""Identifies the files to `file` and to SQLite's tools."""
 WRITING = "writing"
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "smbfs", "beegfs", "afs", "ceph"}
     | {"9p", "panfs", "orangefs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph"}
 )
-POOL: dict[str, Any] = {
-    "pool_size": POOL_SIZE,
-    "pool_timeout": POOL_TIMEOUT_S,
-    "hide_parameters": True,
-}
+POOL: dict[str, Any] = {"pool_size": 20, "pool_timeout": 10, "hide_parameters": True}
+"""`pool_timeout`: seconds that a request waits for a connection while all are in use."""
+DATABASE_OID = "SELECT oid FROM pg_database WHERE datname = current_database()"
+"""PostgreSQL's number of a database; a later one of the same name has another."""
 log = structlog.get_logger(__name__)
 
 
+class OpenedDatabase:
+    """The database that an engine opened first.
+
+    Once it was missing, it stays replaced: file systems reuse the numbers of deleted files.
+    """
+
+    def __init__(self) -> None:
+        self._first: object = None
+        self._became = ""
+
+    def demand(self, found: object) -> None:
+        """Raise DatabaseReplaced unless `found` identifies the same database; None if there is
+        none."""
+        if self._first is None:
+            self._first = found
+        if not self._became and found != self._first:
+            self._became = "was deleted" if found is None else "was replaced by another one"
+        if self._became:
+            raise DatabaseReplaced(
+                f"the database {self._became} since this process opened it, and nothing is stored "
+                "any more; put it back, then start the service and its runners again"
+            )
+
+
 def parse_url(database_url: str) -> URL:
-    """Parse a URL; raises InvalidInput for what is neither SQLite in a file nor PostgreSQL."""
+    """Parse a URL; raises InvalidInput unless it names an SQLite file or PostgreSQL."""
     shown = database_url.partition("@")[0].rpartition(":")[0] or database_url
     valid = "sqlite:////path/to/autotune.db or postgresql+psycopg://user@host/name"
     try:
@@ -60,23 +84,30 @@ def parse_url(database_url: str) -> URL:
 
 
 def build_engine(database_url: str, *, patience_s: float = PATIENCE_S) -> Engine:
-    """Return the engine of a database; raises InvalidInput for what `parse_url` refuses, and for an
-    SQLite file that is empty."""
+    """Return the engine of a database; raises InvalidInput as `parse_url` does, and for an SQLite
+    file that is empty."""
     url = parse_url(database_url)
-    if url.get_dialect().name == "postgresql":
-        engine = create_engine(url, pool_pre_ping=True, **POOL)
-        hold_to_database(engine)
-        return engine
-    return _sqlite(url, patience_s)
+    if url.get_dialect().name == "sqlite":
+        return _sqlite(url, patience_s)
+    engine, opened = create_engine(url, pool_pre_ping=True, **POOL), OpenedDatabase()
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, record: Any) -> None:  # noqa: ARG001
+        with connection.cursor() as cursor:
+            found = cursor.execute(DATABASE_OID).fetchone()[0]
+        connection.rollback()
+        opened.demand(found)
+
+    return engine
 
 
 def journal_mode(*, shared: bool) -> str:
-    """Return SQLite's journal mode; a write-ahead log needs memory that all users share."""
+    """Return SQLite's journal mode; a write-ahead log needs memory shared by all processes."""
     return "DELETE" if shared else "WAL"
 
 
 def _set_journal_mode(connection: SqliteConnection, mode: str, patience_s: float) -> None:
-    """Set the mode, which the file keeps. SQLite does not wait for the lock that this needs."""
+    """Set the mode, which the file stores; SQLite does not wait for the lock that this needs."""
     ends = time.monotonic() + patience_s
     while True:
         try:
@@ -90,27 +121,31 @@ def _set_journal_mode(connection: SqliteConnection, mode: str, patience_s: float
 
 
 def _sqlite(url: URL, patience_s: float) -> Engine:
-    """Return the engine of an SQLite file, whose folder is made where there is none."""
+    """Return the engine of an SQLite file; its folder is created if missing."""
     file = Path(str(url.database)).absolute()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
-        _make(file)
+        _create(file)
     elif not file.stat().st_size:
         reason = "the file is empty: a database was lost or never written here"
         valid = "a new database, which is made where there is no file, or a backup"
         raise InvalidInput("database_url", str(file), reason, valid=valid)
     _close_to_others(file)
     url = url.set(database=str(file))
-    engine = create_engine(url, **POOL)
-    hold_to_file(engine, file)
+    engine, opened = create_engine(url, **POOL), OpenedDatabase()
     shared = is_shared(file.parent)
     if shared:
         log.warning("network_file_system", folder=str(file.parent), journal_mode="DELETE")
     journal = journal_mode(shared=shared)
 
+    @event.listens_for(engine, "do_connect")
+    @event.listens_for(engine, "checkout")
+    def used(*_: Any) -> None:
+        opened.demand(_number_of(file))
+
     @event.listens_for(engine, "connect")
     def configure(connection: SqliteConnection, record: Any) -> None:  # noqa: ARG001
-        # The driver's own implicit BEGIN is switched off: `begin` below says which kind is meant.
+        # No implicit BEGIN of the driver: `begin` below chooses the kind.
         connection.isolation_level = None
         connection.execute(busy_timeout(patience_s))
         _set_journal_mode(connection, journal, patience_s)
@@ -120,8 +155,8 @@ def _sqlite(url: URL, patience_s: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A reader that later wants to write fails at once in WAL mode, whatever the busy timeout:
-        # whoever will write takes the write lock at the start, and waits for it there.
+        # In WAL mode a read transaction that starts to write fails at once, whatever the busy
+        # timeout: a writing one takes the write lock at its start, and waits for it there.
         writing = connection.get_execution_options().get(WRITING)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
@@ -129,31 +164,30 @@ def _sqlite(url: URL, patience_s: float) -> Engine:
 
 
 def busy_timeout(patience_s: float) -> str:
-    """Return the statement with which an SQLite connection waits so long for a lock."""
+    """Return the statement that sets how long an SQLite connection waits for a lock."""
     return f"PRAGMA busy_timeout = {round(1000 * patience_s)}"
 
 
-def _make(file: Path) -> None:
-    """Make a database without tables, which is there as a whole or not at all: an empty file is one
-    that was lost."""
+def _create(file: Path) -> None:
+    """Create a database without tables, atomically: an empty file counts as a lost database."""
     with suppress(OSError, DatabaseError), TemporaryDirectory(dir=file.parent) as folder:
         new = Path(folder) / file.name
         with closing(connect(new)) as connection:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         with suppress(FileExistsError):  # another process was first
             os.link(new, file)
-    # What keeps it from being made, SQLite says; a file system may have no links, too.
+    # If this failed, or the file system has no links, SQLite creates the file or says why not.
 
 
 def _close_to_others(file: Path) -> None:
-    """Let this user alone read and write the database; what SQLite puts beside it follows suit."""
+    """Make the database readable and writable for this user only, with the files beside it."""
     for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-journal"))):
         with suppress(OSError):
             part.chmod(0o600)
 
 
 def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
-    """Return the type of `folder`'s file system; `mounts` gives each mount point's type."""
+    """Return the type of the file system of `folder`; `mounts` has that of each mount point."""
     path = folder.absolute()
     for parent in (path, *path.parents):
         if str(parent) in mounts:
@@ -162,6 +196,15 @@ def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether several hosts may use the folder, where SQLite's write-ahead log fails."""
+    """Return whether several hosts may use the folder; SQLite's write-ahead log fails there."""
     mounts = {p.mountpoint: p.fstype for p in psutil.disk_partitions(all=True)}
     return file_system_of(folder.resolve(), mounts) in NETWORK_FILE_SYSTEMS
+
+
+def _number_of(file: Path) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if it is missing."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino

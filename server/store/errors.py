@@ -1,9 +1,9 @@
-"""What the store refuses.
+"""Exceptions of the store.
 
 StoreError
 ├── NotFound          no such row
 ├── Conflict          the row's state does not allow it
-├── NotAllowed        who asks may not do that
+├── NotAllowed        the caller may not do that
 ├── LeaseLost         another runner holds the campaign now
 ├── InUse             another process serves this database
 ├── UnknownSchema     a later version wrote this database, or one too old to be upgraded
@@ -21,7 +21,7 @@ class NotFound(StoreError):
     """There is no such row.
 
     Attributes:
-        field: what was asked for by this value, such as `campaign`.
+        field: kind of the resource, such as `campaign`.
     """
 
     def __init__(self, field: str, value: object, *, reason: str = "") -> None:
@@ -44,11 +44,11 @@ class Conflict(StoreError):
 
 
 class NotAllowed(StoreError):
-    """Who asks may not do that; the message says who they are and what it needs."""
+    """The caller may not do that; the message says why."""
 
 
 class LeaseLost(StoreError):
-    """The campaign was claimed by another runner, or deleted: what this one knows is stale."""
+    """The campaign was claimed by another runner, or deleted."""
 
 
 class InUse(StoreError):

@@ -1,4 +1,4 @@
-"""Events as readers ask for them: in order, each with its campaign or trial as it stands now."""
+"""Events in order, each with its campaign or trial in its present state."""
 
 from __future__ import annotations
 
@@ -10,33 +10,29 @@ from sqlalchemy.orm import Session
 from autotune.schemas import Event, Trial
 from server.store.campaigns import campaigns_of
 from server.store.errors import NotFound
+from server.store.record import record_of, trial_of
 from server.store.tables import CampaignRow, EventRow, TrialRow
-from server.store.trial_record import trial_of
+
+LAST_EVENT = func.coalesce(
+    select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id).scalar_subquery(), 0
+)
+"""The id of a campaign's last event, 0 without one.
+
+Every change of a campaign or its trials has an event: what was read stays valid until it grows.
+"""
+_LAST_OF_CAMPAIGN = select(LAST_EVENT).where(CampaignRow.id == bindparam("campaign_id"))
+"""Built once: it is queried for each response about a campaign."""
 
 
 def last_event_id(session: Session) -> int:
-    """Return the newest event's id; 0 where there is none yet."""
+    """Return the newest event's id; 0 if there is none."""
     return session.scalar(select(func.coalesce(func.max(EventRow.id), 0))) or 0
 
 
 def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, int]:
-    """Return the id of each campaign's last event, 0 without one, none for a deleted campaign.
-
-    Whatever changes in a campaign or its trials has an event: what was read after this stands
-    until the id grows.
-    """
-    newest = select(func.max(EventRow.id)).where(EventRow.campaign_id == CampaignRow.id)
-    query = select(CampaignRow.id, func.coalesce(newest.scalar_subquery(), 0))
-    rows = session.execute(query.where(CampaignRow.id.in_(list(campaign_ids))))
-    return {row[0]: row[1] for row in rows}
-
-
-_LAST_OF_CAMPAIGN = select(
-    select(func.coalesce(func.max(EventRow.id), 0))
-    .where(EventRow.campaign_id == CampaignRow.id)
-    .scalar_subquery()
-).where(CampaignRow.id == bindparam("campaign_id"))
-"""Asked before each answer about a campaign: to put it together anew costs more than to ask it."""
+    """Return the id of each campaign's last event, without deleted campaigns."""
+    query = select(CampaignRow.id, LAST_EVENT).where(CampaignRow.id.in_(list(campaign_ids)))
+    return dict(session.execute(query).all())
 
 
 def last_event_of(session: Session, campaign_id: int) -> int:
@@ -48,8 +44,8 @@ def last_event_of(session: Session, campaign_id: int) -> int:
 
 
 def newest_since(session: Session, after_id: int) -> dict[int, int]:
-    """Return the id of the last event of each campaign that has one after this."""
-    # By a sum, for which there is no index: SQLite would rather read all of the one of campaigns.
+    """Return the id of the last event of each campaign that has a later one."""
+    # Grouped by an expression without an index: SQLite would read all of that of campaigns.
     campaign_id = EventRow.campaign_id + literal_column("0")
     query = select(campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
     rows = session.execute(query.group_by(campaign_id))
@@ -57,7 +53,7 @@ def newest_since(session: Session, after_id: int) -> dict[int, int]:
 
 
 def private_owners(session: Session, campaign_ids: Collection[int]) -> dict[int, str | None]:
-    """Return the owners of those of the campaigns that are private."""
+    """Return the owners of the private ones among the campaigns."""
     query = select(CampaignRow.id, CampaignRow.owner).where(CampaignRow.private.is_(True))
     rows = session.execute(query.where(CampaignRow.id.in_(campaign_ids)))
     return {row[0]: row[1] for row in rows}
@@ -66,7 +62,7 @@ def private_owners(session: Session, campaign_ids: Collection[int]) -> dict[int,
 def events_since(
     session: Session, after_id: int, campaign_id: int | None = None, limit: int = 200
 ) -> list[Event]:
-    """Return events with a higher id, oldest first, each with its campaign or trial as of now."""
+    """Return events with a higher id, oldest first, each with its campaign or trial."""
     query = select(EventRow).where(EventRow.id > after_id).order_by(EventRow.id).limit(limit)
     if campaign_id is not None:
         query = query.where(EventRow.campaign_id == campaign_id)
@@ -76,14 +72,11 @@ def events_since(
     campaigns = {campaign.id: campaign for campaign in campaigns_of(session, named)}
     trials = _trials_named(session, [row for row in rows if row.kind == "trial"])
     return [
-        Event.model_validate(
-            {
-                "id": row.id,
-                "campaign_id": row.campaign_id,
-                "kind": row.kind,
-                "campaign": campaigns.get(row.campaign_id) if row.kind != "trial" else None,
-                "trial": trials.get((row.campaign_id, row.trial_number)),
-            }
+        record_of(
+            Event,
+            row,
+            campaign=campaigns.get(row.campaign_id) if row.kind != "trial" else None,
+            trial=trials.get((row.campaign_id, row.trial_number)),
         )
         for row in rows
     ]
@@ -92,7 +85,7 @@ def events_since(
 def _trials_named(
     session: Session, rows: Sequence[EventRow]
 ) -> dict[tuple[int, int | None], Trial]:
-    """Return the trials that events name, by campaign and number; one query for each campaign."""
+    """Return the trials of events, by campaign and number; one query for each campaign."""
     trials: dict[tuple[int, int | None], Trial] = {}
     for campaign_id in {row.campaign_id for row in rows}:
         numbers = {row.trial_number for row in rows if row.campaign_id == campaign_id}

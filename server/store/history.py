@@ -26,8 +26,8 @@ from autotune.schemas import (
 from autotune.trained_model import another_model
 from search_spaces.space import SearchSpace
 from server.store.campaigns import campaign_row
+from server.store.record import trial_of
 from server.store.tables import CampaignRow, EarlierTrialsRow, TrialRow
-from server.store.trial_record import trial_of
 
 SECONDS_PER_DAY = 86400.0
 MOST_READ = 5000

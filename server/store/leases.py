@@ -1,4 +1,4 @@
-"""Leases: which runner works on which campaign, and that no other one does."""
+"""Leases: each campaign is worked on by at most one runner."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from server.store.tables import CampaignRow, TrialRow
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to work on one campaign. `epoch` is new with every claim: whoever was taken over
-    still has the old one, and whatever it writes is refused."""
+    """The right to work on one campaign. Every claim increases `epoch`, so that writes of a
+    previous holder are refused."""
 
     campaign_id: int
     owner: str
@@ -30,20 +30,20 @@ class Lease:
 
 
 def this_owner() -> str:
-    """Return a name of this process alone, among all of this and other hosts, past and present."""
+    """Return a name of this process that is unique among all hosts, past and present."""
     process = psutil.Process()
     return f"{this_place()}/{process.pid}/{process.create_time():.2f}"
 
 
 def this_place() -> str:
-    """Return where a process's id holds: its host and, in a container, the table of processes."""
+    """Return where a process id is valid: the host and its PID namespace, which containers have."""
     namespace = Path("/proc/self/ns/pid")
     inode = os.stat(namespace).st_ino if namespace.exists() else 0
     return f"{platform.node()}/{inode}"
 
 
 def is_gone(owner: str) -> bool:
-    """Return whether `owner` certainly no longer lives; one of another place is never certain."""
+    """Return whether the process `owner` has certainly ended; False for other hosts."""
     place, pid, started = owner.rsplit("/", 2)
     if place != this_place():
         return False
@@ -54,12 +54,12 @@ def is_gone(owner: str) -> bool:
 
 
 def is_free() -> ColumnElement[bool]:
-    """Return what holds of the rows of campaigns that no runner has."""
+    """Return the condition on rows of campaigns that no runner holds."""
     return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
 
 
 def has_work() -> ColumnElement[bool]:
-    """Return what holds of the rows of campaigns that a runner is to have."""
+    """Return the condition on rows of campaigns that need a runner."""
     unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
     return or_(CampaignRow.state.in_(WORKED_ON), unfinished)
 
@@ -82,13 +82,13 @@ def claim(
     limit: int,
     among: ColumnElement[bool] | None = None,
 ) -> list[Lease]:
-    """Claim the oldest campaigns with work to do that no living runner holds, in one statement.
+    """Claim the oldest free campaigns with work to do, in one statement.
 
-    One that rests has work to do while trials of it still have to end.
-    Times are the database's, so that the clocks of hosts need not agree.
+    A resting campaign has work to do until its trials have ended. Times are by the database's
+    clock, so that those of hosts need not agree.
 
     Args:
-        among: what holds of the rows of those that may be claimed; None: of any.
+        among: condition on rows that may be claimed; None for all.
     """
     open_ids = (
         select(CampaignRow.id)
@@ -116,13 +116,13 @@ def claim(
 
 
 def held_ids(session: Session, owner: str, *, among: ColumnElement[bool]) -> list[int]:
-    """Return the ids of the campaigns that are this runner's, the newest first."""
+    """Return the ids of the campaigns that this runner holds, newest first."""
     held = select(CampaignRow.id).where(CampaignRow.lease_owner == owner, among)
     return list(session.scalars(held.order_by(CampaignRow.id.desc())))
 
 
 def renew(session: Session, lease: Lease) -> CampaignRow:
-    """Return the campaign, its lease renewed and its row locked until the transaction ends.
+    """Renew a lease; return the campaign's row, locked until the transaction ends.
 
     Raises:
         LeaseLost: another runner holds it now, or it was deleted.
@@ -133,7 +133,7 @@ def renew(session: Session, lease: Lease) -> CampaignRow:
 
 
 def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
-    """Renew one runner's leases; return the ids of the campaigns that are still its."""
+    """Renew one runner's leases; return the ids of the campaigns that it still holds."""
     held = tuple_(CampaignRow.id, CampaignRow.lease_owner, CampaignRow.lease_epoch)
     of_leases = [(lease.campaign_id, lease.owner, lease.epoch) for lease in leases]
     longest_s = max((lease.seconds for lease in leases), default=0.0)
@@ -148,14 +148,17 @@ def renew_all(session: Session, leases: Sequence[Lease]) -> set[int]:
 
 
 def release(session: Session, lease: Lease) -> None:
-    """Let others claim the campaign; nothing happens where that was so already."""
-    session.execute(
-        update(CampaignRow).where(*_still_of(lease)).values(lease_owner=None, lease_until=None)
+    """Release the campaign, unless the lease was lost."""
+    held = update(CampaignRow).where(
+        CampaignRow.id == lease.campaign_id,
+        CampaignRow.lease_owner == lease.owner,
+        CampaignRow.lease_epoch == lease.epoch,
     )
+    session.execute(held.values(lease_owner=None, lease_until=None))
 
 
 def gone_owners(session: Session) -> list[str]:
-    """Return who has campaigns and certainly no longer lives."""
+    """Return the holders of campaigns that have certainly ended."""
     owners = session.scalars(
         select(CampaignRow.lease_owner).where(CampaignRow.lease_owner.is_not(None)).distinct()
     )
@@ -163,17 +166,9 @@ def gone_owners(session: Session) -> list[str]:
 
 
 def free_the_gone(session: Session) -> int:
-    """Release what processes of this host hold that no longer live; return their number."""
+    """Release the campaigns of ended processes of this host; return the number of processes."""
     gone = gone_owners(session)
     if gone:
         released = update(CampaignRow).where(CampaignRow.lease_owner.in_(gone))
         session.execute(released.values(lease_owner=None, lease_until=None))
     return len(gone)
-
-
-def _still_of(lease: Lease) -> Sequence[ColumnElement[bool]]:
-    return (
-        CampaignRow.id == lease.campaign_id,
-        CampaignRow.lease_owner == lease.owner,
-        CampaignRow.lease_epoch == lease.epoch,
-    )

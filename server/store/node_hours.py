@@ -1,4 +1,4 @@
-"""Node-hours by owners and months, which outlast the campaigns that took them."""
+"""Node-hours by owner and month, including those of deleted campaigns."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from server.store.tables import CampaignRow, NodeHoursOfDeletedRow, TrialRow
 
 
 def node_hours_of(session: Session, name: str, now: datetime) -> float:
-    """Return what trials of an owner's campaigns have taken in the calendar month of `now` (UTC),
-    those of deleted campaigns among them, the simulated ones not."""
+    """Return the node-hours of an owner's campaigns in the calendar month of `now` (UTC), including
+    deleted campaigns, without simulated trials."""
     begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     kept = (
         select(func.sum(TrialRow.node_hours))
@@ -28,12 +28,12 @@ def node_hours_of(session: Session, name: str, now: datetime) -> float:
 
 
 def month_of(moment: datetime) -> str:
-    """Return the month as it is kept: `2026-03`."""
+    """Return the month as it is stored: `2026-03`."""
     return f"{moment.astimezone(UTC):%Y-%m}"
 
 
 def keep_node_hours(session: Session, campaign: CampaignRow) -> None:
-    """Keep what a campaign's trials have taken, by month, before it is deleted."""
+    """Store the node-hours of a campaign by month before it is deleted."""
     if campaign.owner is None or campaign.simulated:
         return
     taken = select(TrialRow.finished_at, TrialRow.node_hours)

@@ -1,4 +1,4 @@
-"""Notices that are still to be sent: what became of a campaign, and who has not been told yet."""
+"""Notices that are still to be sent, with their remaining recipients."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GIVEN_UP_AFTER = timedelta(days=1)
 
 @dataclass(frozen=True, kw_only=True)
 class DueNotice:
-    """What is to be told now.
+    """A notice to send now.
 
     Attributes:
-        key: the same whenever it is sent again.
-        state, reason: what the campaign came to be; it may be another by now.
-        campaign: as it stands now.
-        left: who is still to be told, of `server.store.campaigns.TOLD`.
-        owner_address: where its owner is to be told; empty: nowhere.
+        key: identifies it to recipients if it is sent again.
+        state, reason: of the campaign at the time of the notice.
+        campaign: in its present state.
+        left: remaining recipients, of `server.store.campaigns.RECIPIENTS`.
+        owner_address: e-mail address of the campaign's owner; empty without one.
     """
 
     id: int
@@ -41,12 +41,12 @@ class DueNotice:
     owner_address: str
 
     def is_given_up(self, now: datetime) -> bool:
-        """Return whether nothing more is tried."""
+        """Return whether a failed attempt was the last one."""
         return now - self.at >= GIVEN_UP_AFTER
 
 
 def due_notices(session: Session, *, now: datetime, limit: int) -> list[DueNotice]:
-    """Return what is to be told now, what has waited longest first."""
+    """Return the notices to send now, oldest first."""
     query = select(NoticeRow).where(NoticeRow.next_at <= now)
     rows = session.scalars(query.order_by(NoticeRow.next_at, NoticeRow.id).limit(limit))
     return [_due(session, row) for row in rows.all()]
@@ -55,7 +55,7 @@ def due_notices(session: Session, *, now: datetime, limit: int) -> list[DueNotic
 def settle_notice(
     session: Session, notice: DueNotice, *, left: Collection[str], now: datetime
 ) -> None:
-    """Keep who is still to be told, to be tried again after a pause; with nobody left it goes."""
+    """Store the remaining recipients for a later attempt; without any, delete the notice."""
     row = session.get(NoticeRow, notice.id)
     if row is None:
         return  # its campaign was deleted meanwhile
@@ -68,17 +68,17 @@ def settle_notice(
 
 
 def waiting_notices(session: Session) -> int:
-    """Return how many have not been sent to all."""
+    """Return the number of notices with remaining recipients."""
     return session.scalar(select(func.count()).select_from(NoticeRow)) or 0
 
 
 def forget_notices_before(session: Session, before: datetime) -> None:
-    """Forget what no service has sent: none runs, or none that is told where to."""
+    """Delete old notices that no service has sent."""
     session.execute(delete(NoticeRow).where(NoticeRow.at < before))
 
 
 def address_of(session: Session, owner: str | None) -> str:
-    """Return a user's address; empty where there is none, or no such user any more."""
+    """Return a user's address; empty without one, and for unknown or revoked users."""
     query = select(UserRow.email).where(UserRow.name == owner, UserRow.revoked_at.is_(None))
     return session.scalar(query) or ""
 

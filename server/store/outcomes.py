@@ -9,33 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Any, Generic, TypeVar
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import and_, func, select
+from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Explanation, Recommendation, Trial, TrialState
+from autotune.schemas import Campaign, Explanation, Recommendation, Trial, TrialState
 from autotune.search import ended_of
-from server.campaign.best import BestSoFar, has_stand_ins
-from server.campaign.start import belief_of_campaign, versions_of
-from server.store.best import BEST_PART, VERSION
-from server.store.campaigns import Tally, campaign_of, campaign_row
-from server.store.errors import NotFound
+from server.campaign.best import BestSoFar, ended_trials, has_stand_ins
 from server.store.failures import cause
-from server.store.history import earlier_observations
+from server.store.record import trial_of
 from server.store.store import Store
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
-from server.store.trials import all_trials
 
 T = TypeVar("T")
+VERSION = version("autotune")
+"""Outcomes of other versions are ignored: their rules may differ."""
 log = structlog.get_logger(__name__)
 
 
 class OutcomePart(Generic[T]):
-    """One part of what follows from the ends of trials.
+    """One part of the outcome.
 
     Args:
         name: of the part in its row.
@@ -43,7 +41,7 @@ class OutcomePart(Generic[T]):
     """
 
     def __init__(self, name: str, kind: Any) -> None:
-        self._name = name
+        self.name = name
         self._documents: TypeAdapter[T] = TypeAdapter(kind)
 
     def of(
@@ -51,25 +49,34 @@ class OutcomePart(Generic[T]):
     ) -> T:
         """Return the part that follows from these trials of a campaign: the stored one, or else
         what `make` returns, which is then stored."""
-        stored = self._stored(store, campaign_id, trials)
-        if stored is not None:
-            return stored[0]
+        ended = len(ended_of(trials))
+        with store.session() as session:
+            stored = self.read(session, [campaign_id]).get(campaign_id)
+        if stored is not None and stored[0] == ended:
+            return stored[1]
         made = make()
-        self.keep(store, campaign_id, made, ended=len(ended_of(trials)))
+        self.keep(store, campaign_id, made, ended=ended)
         return made
 
     def written(self, store: Store, campaign_id: int, trials: Sequence[Trial]) -> T | None:
         """Return the part if it is stored."""
-        stored = self._stored(store, campaign_id, trials)
-        return None if stored is None else stored[0]
-
-    def _stored(self, store: Store, campaign_id: int, trials: Sequence[Trial]) -> tuple[T] | None:
         with store.session() as session:
-            row = self._row(session, campaign_id)
-        if row is not None and row.ended == len(ended_of(trials)):
+            stored = self.read(session, [campaign_id]).get(campaign_id)
+        return stored[1] if stored is not None and stored[0] == len(ended_of(trials)) else None
+
+    def read(self, session: Session, campaign_ids: Collection[int]) -> dict[int, tuple[int, T]]:
+        """Return the stored part of each of these campaigns, with the number of ended trials that
+        it follows from."""
+        query = select(OutcomeRow.campaign_id, OutcomeRow.ended, OutcomeRow.document).where(
+            OutcomeRow.campaign_id.in_(campaign_ids),
+            OutcomeRow.part == self.name,
+            OutcomeRow.version == VERSION,
+        )
+        found: dict[int, tuple[int, T]] = {}
+        for campaign_id, ended, document in session.execute(query):
             with suppress(ValidationError):  # another state of this version wrote it
-                return (self._documents.validate_python(row.document),)
-        return None
+                found[campaign_id] = ended, self._documents.validate_python(document)
+        return found
 
     def keep(self, store: Store, campaign_id: int, made: T, *, ended: int) -> None:
         """Store the part; if that fails, whoever needs it computes it again."""
@@ -84,27 +91,23 @@ class OutcomePart(Generic[T]):
                 for campaign_id, (part, ended) in sorted(made.items()):
                     self.write(session, campaign_id, part, ended=ended)
         except DBAPIError as error:
-            log.warning("outcome_not_written", part=self._name, error=cause(error))
-
-    def _row(self, session: Session, campaign_id: int) -> OutcomeRow | None:
-        row = session.get(OutcomeRow, (campaign_id, self._name))
-        return row if row is not None and row.version == VERSION else None
+            log.warning("outcome_not_written", part=self.name, error=cause(error))
 
     def write(self, session: Session, campaign_id: int, made: T, *, ended: int) -> None:
-        """Write the part, unless the campaign is gone or a later one is there."""
+        """Write the part, unless the campaign was deleted or a later one is stored."""
         campaign = select(CampaignRow.id).where(CampaignRow.id == campaign_id).with_for_update()
         if session.scalar(campaign) is None:
             return
-        row = session.get(OutcomeRow, (campaign_id, self._name))
+        row = session.get(OutcomeRow, (campaign_id, self.name))
         if row is None:
-            row = OutcomeRow(campaign_id=campaign_id, part=self._name, ended=0, version=VERSION)
+            row = OutcomeRow(campaign_id=campaign_id, part=self.name, ended=0, version=VERSION)
             session.add(row)
         if row.version != VERSION or row.ended <= ended:
             row.document = self._documents.dump_python(made, mode="json")
             row.ended, row.version = ended, VERSION
 
 
-BEST: OutcomePart[BestSoFar] = OutcomePart(BEST_PART, BestSoFar)
+BEST: OutcomePart[BestSoFar] = OutcomePart("best", BestSoFar)
 """The best layout and the improvements."""
 RECOMMENDATION: OutcomePart[Recommendation | None] = OutcomePart(
     "recommendation", Recommendation | None
@@ -114,41 +117,25 @@ EXPLANATION: OutcomePart[Explanation] = OutcomePart("explanation", Explanation)
 """Why the recommended layout won, or why nothing ran."""
 
 
-def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
-    """Store the best of those campaigns whose stored one is missing or outdated: of an earlier
-    version, after a crash, or where layouts are projected. That fits the cost model, for which no
-    connection is held."""
-    with store.session() as session:
-        outdated = _with_outdated_best(session, campaign_ids)
-    made: dict[int, tuple[BestSoFar, int]] = {}
-    for campaign_id in outdated:
-        with suppress(NotFound), store.session() as session:  # deleted meanwhile
-            row, kept = (
-                campaign_row(session, campaign_id),
-                earlier_observations(session, campaign_id),
-            )
-            campaign, trials = campaign_of(row, Tally()), all_trials(session, campaign_id)
-            profile = row.profile
-        belief = None
-        if has_stand_ins(campaign.screening):
-            versions = versions_of(trials, kept=kept)
-            belief = belief_of_campaign(campaign, versions=versions, profile=profile, kept=kept)
-        best = BestSoFar.of(campaign, trials, belief=belief)
-        made[campaign_id] = best, len(ended_of(trials))
-    BEST.keep_all(store, made)
+def best_so_far(session: Session, campaigns: Sequence[Campaign]) -> dict[int, BestSoFar]:
+    """Return the best of each campaign: the stored one, or that of its trials if some have ended
+    since. No model is fitted: for trials on fewer nodes or with fewer layers, the stored one counts
+    even if it is outdated, and without one the full trials alone."""
+    stored = BEST.read(session, [campaign.id for campaign in campaigns])
+    found = {}
+    for campaign in campaigns:
+        ended, best = stored.get(campaign.id, (0, BestSoFar()))
+        projected = campaign.id in stored and has_stand_ins(campaign.screening)
+        if ended != ended_trials(campaign) and not projected:
+            best = BestSoFar.of(campaign, _full_trials(session, campaign.id))
+        found[campaign.id] = best
+    return found
 
 
-def _with_outdated_best(session: Session, campaign_ids: Collection[int]) -> list[int]:
-    ended = (
-        select(func.count())
-        .where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state != TrialState.PENDING)
-        .scalar_subquery()
+def _full_trials(session: Session, campaign_id: int) -> list[Trial]:
+    query = select(TrialRow).where(
+        TrialRow.campaign_id == campaign_id,
+        TrialRow.state != TrialState.PENDING,
+        TrialRow.stands_for_nodes.is_(None),
     )
-    stored = and_(
-        OutcomeRow.campaign_id == CampaignRow.id,
-        OutcomeRow.part == BEST_PART,
-        OutcomeRow.version == VERSION,
-    )
-    query = select(CampaignRow.id).outerjoin(OutcomeRow, stored)
-    outdated = ended != func.coalesce(OutcomeRow.ended, 0)
-    return list(session.scalars(query.where(CampaignRow.id.in_(campaign_ids), outdated)))
+    return [trial_of(row) for row in session.scalars(query.order_by(TrialRow.number))]

@@ -1,37 +1,81 @@
-"""Runners as they are known to all: a row for each, written at intervals while it works."""
+"""Runners: each writes a row at intervals while it works, with the campaigns that it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, and_, delete, false, insert, select, update
 from sqlalchemy.orm import Session
 
+from server.store.campaigns import WORKED_ON
 from server.store.columns import database_seconds
 from server.store.leases import is_gone
-from server.store.offers import RunnerOffer
 from server.store.tables import CampaignRow, RunnerRow
 
 FORGOTTEN_AFTER_S = 3600
-"""A runner that has been silent for so long is told of no more."""
+"""A runner that has been silent for so long is no longer listed."""
 
 SILENT_AFTER_S = 60
-"""One that has been silent for so long may have died. Where another has begun on its host since it
-was last heard of, it is told of no more: a container that was killed and started again has its
-host's name, and other process ids."""
+"""A runner that has been silent for so long may have died. It is no longer listed if another one
+has started on its host since: a restarted container has the same host name and other process
+ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignKind:
+    """The properties of a campaign that decide which runners take it."""
+
+    evaluator: str
+    owner: str | None
+    own_runner: bool
+
+    def condition(self) -> ColumnElement[bool]:
+        """Return the condition on rows of campaigns of this kind."""
+        return and_(
+            CampaignRow.evaluator == self.evaluator,
+            CampaignRow.owner.is_not_distinct_from(self.owner),
+            CampaignRow.own_runner == self.own_runner,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerOffer:
+    """The campaigns that a runner takes.
+
+    Attributes:
+        user: the only user whose campaigns it takes; None for all campaigns that do not require a
+            runner of their owner.
+    """
+
+    evaluators: Collection[str]
+    user: str | None = None
+
+    def takes(self, kind: CampaignKind) -> bool:
+        """Return whether the runner takes campaigns of a kind."""
+        theirs = kind.owner == self.user if self.user else not kind.own_runner
+        return kind.evaluator in self.evaluators and theirs
+
+    def condition(self) -> ColumnElement[bool]:
+        """Return the condition on rows of the campaigns that it takes."""
+        theirs = CampaignRow.owner == self.user if self.user else CampaignRow.own_runner == false()
+        return and_(CampaignRow.evaluator.in_(self.evaluators), theirs)
+
+    def resting(self) -> ColumnElement[bool]:
+        """Return the condition on rows of those that are not worked on."""
+        return and_(self.condition(), CampaignRow.state.not_in(WORKED_ON))
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownRunner:
-    """A runner as it last told of itself.
+    """A runner at its last heartbeat.
 
     Attributes:
-        silent_s: since then, by the database's clock.
-        campaigns: ids of those that it holds.
-        figures: of `server.runner.figures`.
+        silent_s: seconds since then, by the database's clock.
+        campaigns: ids of the campaigns that it holds.
+        figures: its metrics, as `server.runner.figures` counts them.
     """
 
     owner: str
@@ -43,7 +87,6 @@ class KnownRunner:
 
     @property
     def works(self) -> bool:
-        """Whether it is known to."""
         return self.silent_s < SILENT_AFTER_S
 
     @property
@@ -57,10 +100,10 @@ class KnownRunner:
 
 @dataclass(frozen=True, kw_only=True)
 class LivingRunner:
-    """A runner that works, as far as is known.
+    """A runner with a recent heartbeat.
 
     Attributes:
-        full: it brings as many campaigns forward as it may.
+        full: it works on as many campaigns as it may.
     """
 
     owner: str
@@ -78,31 +121,31 @@ def note_runner(
     full: bool,
     figures: list[dict[str, Any]],
 ) -> None:
-    """Write that a runner works now, what it takes, and what it has counted."""
-    told = {
+    """Write a runner's heartbeat, with what it takes and its metrics."""
+    noted = {
         "seen_at": database_seconds(),
         "evaluators": sorted(offer.evaluators),
         "only_for": offer.user,
         "full": full,
         "figures": figures,
     }
-    known = update(RunnerRow).where(RunnerRow.owner == owner).values(**told)
+    known = update(RunnerRow).where(RunnerRow.owner == owner).values(**noted)
     if session.execute(known.returning(RunnerRow.owner)).first() is not None:
         return
     forgotten = RunnerRow.seen_at < database_seconds() - FORGOTTEN_AFTER_S
     session.execute(delete(RunnerRow).where(forgotten))
     session.execute(
-        insert(RunnerRow).values(owner=owner, version=version, started_at=started_at, **told)
+        insert(RunnerRow).values(owner=owner, version=version, started_at=started_at, **noted)
     )
 
 
 def forget_runner(session: Session, owner: str) -> None:
-    """Take away the row of a runner that ends."""
+    """Delete the row of a runner that ends."""
     session.execute(delete(RunnerRow).where(RunnerRow.owner == owner))
 
 
 def _follows(one: RunnerRow, other: RunnerRow) -> bool:
-    """Return whether one began after the other was last heard of."""
+    """Return whether one started after the other's last heartbeat."""
     return one.owner != other.owner and one.started_at.timestamp() > other.seen_at
 
 
@@ -111,8 +154,8 @@ def _host(owner: str) -> str:
 
 
 def known_runners(session: Session) -> list[KnownRunner]:
-    """Return the runners, the longest at work first; none that no longer lives, as far as that can
-    be told, or was silent for long."""
+    """Return the runners, oldest first, without those that have died, as far as that is known, or
+    were silent for long."""
     leases = select(CampaignRow.lease_owner, CampaignRow.id).where(
         CampaignRow.lease_owner.is_not(None), CampaignRow.lease_until >= database_seconds()
     )
@@ -140,8 +183,8 @@ def known_runners(session: Session) -> list[KnownRunner]:
 
 
 def living_runners(session: Session, *, silent_s: float) -> list[LivingRunner]:
-    """Return the runners that told of themselves within `silent_s`, the longest at work first; none
-    that certainly no longer lives."""
+    """Return the runners with a heartbeat within `silent_s`, oldest first, without those that have
+    certainly died."""
     seen = RunnerRow.seen_at >= database_seconds() - silent_s
     rows = session.scalars(select(RunnerRow).where(seen).order_by(RunnerRow.started_at))
     return [

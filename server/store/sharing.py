@@ -1,4 +1,4 @@
-"""How runners share campaigns: each takes its part of those that the same runners take."""
+"""How runners share campaigns: evenly, among all runners that take them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from sqlalchemy.orm import Session
 
 from server.store.campaigns import WORKED_ON
 from server.store.leases import has_work, is_free
-from server.store.offers import CampaignKind
-from server.store.runners import LivingRunner
+from server.store.runners import CampaignKind, LivingRunner
 from server.store.tables import CampaignRow
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenCampaigns:
-    """So many campaigns of one kind that are worked on, or wait for it.
+    """The number of campaigns of one kind that are worked on or wait for a runner.
 
     Attributes:
-        holder: the owner of their leases; None where nobody has them.
+        holder: the owner of their leases; None if they are free.
     """
 
     kind: CampaignKind
@@ -31,22 +30,22 @@ class OpenCampaigns:
 
 @dataclass(frozen=True, kw_only=True)
 class Portion:
-    """What a runner is to have of campaigns that the same runners take.
+    """A runner's share of the campaigns that the same runners take.
 
     Attributes:
-        more: how many it may claim; how many it has too many of, where negative.
+        more: how many it may claim; negative if it holds too many.
     """
 
     kinds: Sequence[CampaignKind]
     more: int
 
     def condition(self) -> ColumnElement[bool]:
-        """Return what holds of the rows of these campaigns."""
+        """Return the condition on rows of these campaigns."""
         return or_(*(kind.condition() for kind in self.kinds))
 
 
 def open_campaigns(session: Session) -> list[OpenCampaigns]:
-    """Return the campaigns with work to do, counted by their kind and by who has them."""
+    """Return the numbers of campaigns with work to do, by kind and holder."""
     holder = case((is_free(), None), else_=CampaignRow.lease_owner).label("holder")
     kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
     worked_on = select(*kind, holder).where(CampaignRow.state.in_(WORKED_ON)).subquery()
@@ -61,7 +60,7 @@ def open_campaigns(session: Session) -> list[OpenCampaigns]:
 
 
 def any_in_allocation(session: Session) -> bool:
-    """Return whether any campaign with work to do has its trials as steps of an allocation."""
+    """Return whether any campaign with work to do runs its trials as steps of an allocation."""
     mode = CampaignRow.request[("slurm", "mode")].as_string()
     query = select(CampaignRow.id).where(
         has_work(), CampaignRow.evaluator == "slurm", mode == "pilot"
@@ -72,9 +71,9 @@ def any_in_allocation(session: Session) -> bool:
 def portions(
     campaigns: Iterable[OpenCampaigns], runners: Sequence[LivingRunner], *, me: str
 ) -> list[Portion]:
-    """Return what `me` is to have, for each set of runners that it is one of.
+    """Return the shares of `me`, one for each set of runners that it belongs to.
 
-    Those that are full keep what they have, and the others share the rest evenly.
+    Full runners keep what they hold, and the others share the rest evenly.
     """
     by_takers: dict[frozenset[str], list[OpenCampaigns]] = {}
     for some in campaigns:

@@ -1,4 +1,4 @@
-"""Which trials tell of one another: those of one machine and one program."""
+"""The stack of a trial: its machine and its trainer. Trials of one stack are comparable."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from evaluators.frameworks.deepspeed import OVERLAP
 
 
 def machine_digest(machine: MachineShape) -> str:
-    """Return the SHA-256 of the figures that time and memory follow from on a machine."""
+    """Return the SHA-256 of the figures of a machine that determine time and memory."""
     figures = json.dumps(machine_figures(machine_of(machine)), sort_keys=True)
     return hashlib.sha256(figures.encode()).hexdigest()
 
 
 def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> str:
-    """Return what a campaign's trials train with, whatever its version.
+    """Return the name of what a campaign's trials train with, without its version.
 
-    Simulated trials of another seed met another machine. What strategies need not mention is part
-    of it: where a trainer comes to overlap its communication, earlier trials tell nothing.
+    Simulated trials of another seed ran on another machine.
 
     Args:
-        profile: of the cluster, or of the adapter, as it is kept with the campaign.
+        profile: of the cluster, or of the adapter, as stored with the campaign.
     """
     return f"simulated {request.seed}" if request.evaluator == "simulated" else trainer_of(profile)
 
 
 def trainer_of(profile: Mapping[str, Any] | None) -> str:
-    """Return what trials train with that are no simulated ones; the bundled trainer without a
-    profile."""
+    """Return the name of the trainer of trials that are not simulated; the bundled one without a
+    profile. It includes settings that strategies omit: after a trainer learns to overlap its
+    communication, its earlier trials are no longer comparable."""
     kept = profile or {}
     program = str(kept.get("program", "trainer"))
     own: Sequence[Mapping[str, Any]] = (asdict(OVERLAP),)
@@ -44,14 +44,14 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
     elif variant := kept.get("megatron", {}).get("variant"):
         program = f"{program} {variant}"
     usual = {each["name"]: each["values"][0] for each in own if not each.get("searched", True)}
-    # Of any length as text, and the column has 64 characters.
+    # A digest, because the column has 64 characters.
     mark = hashlib.sha256(json.dumps(usual, sort_keys=True).encode()).hexdigest()[:5]
     return f"{program}+{mark}" if usual else program
 
 
 def adapter_version(profile: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the adapter of a campaign's trials by name and digest, as versions have it; nothing
-    where they have none."""
+    """Return the name and digest of a campaign's adapter, as an entry of versions; empty without
+    one."""
     if not profile or not profile.get("adapter"):
         return {}
     adapter = profile_from_dict(profile, source="the campaign's profile").adapter

@@ -1,11 +1,12 @@
-"""The store: sessions on one database, and its schema brought up to date."""
+"""The store: sessions on one database, and its migrations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, ExceptionContext, column, event, func, inspect, select, table
 from sqlalchemy.exc import DatabaseError
@@ -17,13 +18,17 @@ from server.store.errors import UnknownSchema
 from server.store.failures import cause, is_damaged
 from server.store.tables import CampaignRow, EventRow, TrialRow
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x6D696772
 INSTALL_LATER = "install that version"
 UPGRADE_BETWEEN = (
     "start the version of 24 November 2026 on it once, which upgrades it to schema 0015"
 )
 VERSION = table("alembic_version", column("version_num"))
-"""Where Alembic notes the schema's version."""
+"""Alembic's table with the version of the schema."""
 
 
 class Store:
@@ -50,26 +55,26 @@ class Store:
 
     @property
     def shown(self) -> str:
-        """Return what people know the database by: its file, or its address without a password."""
+        """Return the database for messages: its file, or its URL without the password."""
         url = self.engine.url
         return str(url.database) if self.dialect == "sqlite" else url.render_as_string()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Open a session for reading: one consistent view, nothing kept."""
+        """Open a session for reading: one consistent view, without a commit."""
         with Session(self.engine) as session:
             yield session
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Open a session for writing: committed at its end with the events announced in it."""
+        """Open a session for writing, committed at its end with the events announced in it."""
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             session.connection(execution_options={WRITING: True})
             yield session
             write_announced(session)
 
     def upgrade(self) -> None:
-        """Bring the schema up to date; several processes may do so at once.
+        """Migrate the schema to this version; several processes may do so at once.
 
         Raises:
             UnknownSchema: a later version wrote it, or one too old to be upgraded.
@@ -78,11 +83,12 @@ class Store:
             raise UnknownSchema(f"{self.shown}: {self.schema_fault()}; {remedy}")
         if self.is_current():
             return
-        from server.store.migration import migrate
+        from alembic import command
 
         with self.engine.connect() as connection:
             if self.dialect == "sqlite":
-                # Rebuilding a table drops the old one, which would cascade to what refers to it.
+                # Rebuilding a table drops the old one, which would cascade to rows that refer to
+                # it.
                 connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
                 connection.exec_driver_sql(busy_timeout(PATIENCE_S))
                 connection.rollback()
@@ -90,31 +96,31 @@ class Store:
             with connection.begin():
                 if self.dialect == "postgresql":
                     connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
-                migrate(connection)
+                command.upgrade(alembic_config(connection), "head")
             if self.dialect == "sqlite":
                 connection.exec_driver_sql("PRAGMA foreign_keys = ON")
                 connection.exec_driver_sql(busy_timeout(self._patience_s))
                 connection.rollback()
 
     def revision(self) -> str | None:
-        """Return the version of the schema; None where there is none, as in an empty database."""
+        """Return the version of the schema; None in an empty database."""
         with self.engine.connect() as connection:
             return _revision(connection)
 
     def is_current(self) -> bool:
-        """Return whether the schema is the one that this version of the program expects."""
+        """Return whether the schema is the one that this version expects."""
         return self.schema_fault() is None
 
     def remedy(self) -> str | None:
-        """Return what to do where no migration leads from the database's schema to this version's;
-        None where one does, or the database is empty."""
+        """Return what to do if no migration leads from the database's schema to this version's;
+        None if one does, or the database is empty."""
         revision = self.revision()
         if revision is None or revision in known_revisions():
             return None
         return INSTALL_LATER if _is_newer(revision) else UPGRADE_BETWEEN
 
     def schema_fault(self) -> str | None:
-        """Return what is wrong with the schema, in a sentence; None where nothing is."""
+        """Return in a sentence what is wrong with the schema; None if it is current."""
         revision, ours = self.revision(), known_revisions()[-1]
         if revision == ours:
             return None
@@ -124,8 +130,8 @@ class Store:
         return f"{writer} version of autotune wrote it (schema {revision}; this one has {ours})"
 
     def damage(self) -> str:
-        """Return what is wrong with the database's file, as far as any use of it has shown, and as
-        the newest rows show; empty where nothing is."""
+        """Return the error of a damaged database file, found by any use of it so far or by reading
+        the newest rows; empty if there is none."""
         with suppress(DatabaseError), self.session() as session:
             for table in (CampaignRow, TrialRow, EventRow):
                 session.scalars(select(table).order_by(table.id.desc()).limit(1)).first()
@@ -147,14 +153,23 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _is_newer(revision: str) -> bool:
-    """Return whether a later version of the program wrote the schema: revisions are numbers."""
+    """Return whether a later version of autotune wrote the schema: revisions are numbers."""
     return revision > known_revisions()[-1]
 
 
 @cache
 def known_revisions() -> tuple[str, ...]:
-    """Return the versions of the schema that this version of the program knows, the last one last:
-    each migration has its own in its name."""
-    versions = files("server.store").joinpath("migrations", "versions").iterdir()
-    names = (version.name for version in versions if version.name.startswith("revision_"))
-    return tuple(sorted(name.removeprefix("revision_").removesuffix(".py") for name in names))
+    """Return the versions of the schema that this version has migrations for, the newest last."""
+    names = (path.stem for path in (MIGRATIONS / "versions").glob("revision_*.py"))
+    return tuple(sorted(name.removeprefix("revision_") for name in names))
+
+
+def alembic_config(connection: Connection) -> Config:
+    """Return Alembic's configuration for the migrations in this package, without a file."""
+    from alembic.config import Config  # with its imports, which only a migration needs
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config

@@ -1,6 +1,4 @@
-"""The tables: campaigns, their trials, the events that announce each change; what campaigns start
-from; calibrations; users, and what was done by whom; the runners that work; notices that are to be
-sent."""
+"""The tables."""
 
 from __future__ import annotations
 
@@ -51,13 +49,12 @@ class Base(DeclarativeBase):
 class CampaignRow(Base):
     """One campaign.
 
-    `model`, `machine` and `profile` (of the cluster, with the slurm evaluator) are what its request
-    named when it was created: a later change of these does not change a campaign. `lease_until` is
-    in the database's seconds; `lease_epoch` grows with every claim and fences off a runner that was
-    taken over. `machine_digest` and `program` are those of `server.store.stack`: where both are the
-    same, trials of one campaign tell of another. `started_from` and
-    `screening` are None until the search begins. `owner` is the name of the user whose it is, None
-    where the service has no users; its owner alone and admins see one that is `private`.
+    `model`, `machine` and the cluster's `profile` are copies from its creation, which later changes
+    of these do not affect. `lease_until` is by the database's clock; `lease_epoch` grows with every
+    claim, so that writes of a previous runner are refused. Trials of campaigns with the same
+    `machine_digest` and `program` (`server.store.stack`) are comparable. `started_from` and
+    `screening` are None until the search begins. `owner` is the name of a user, None if the service
+    has no users; a `private` campaign is visible to its owner and admins only.
     """
 
     __tablename__ = "campaigns"
@@ -98,9 +95,8 @@ class CampaignRow(Base):
 
 
 class ListingRow(Base):
-    """What lists of campaigns sort and search by, as it followed from a campaign after its last
-    `event`; texts in one case. `text` is all that is searched. See `server.store.listings`.
-    """
+    """What lists of campaigns sort and search by (`text`), in lower case, as of the campaign's last
+    `event`. See `server.store.campaign_list`."""
 
     __tablename__ = "listings"
 
@@ -125,8 +121,8 @@ class ListingRow(Base):
 
 
 class OutcomeRow(Base):
-    """What follows from the first `ended` trials of a campaign to end, a `part` of it in each row,
-    as this `version` of the program worked it out. See `server.store.outcomes`."""
+    """One `part` of the outcome of a campaign's first `ended` trials to end, as this `version` of
+    autotune computed it. See `server.store.outcomes`."""
 
     __tablename__ = "outcomes"
 
@@ -140,11 +136,11 @@ class OutcomeRow(Base):
 
 
 class TrialRow(Base):
-    """One trial. `num_layers` is None where it runs with all of the model's layers.
+    """One trial. `num_layers` is None if it runs with all of the model's layers.
 
-    `phase`, `phase_reason`, `job_id` and `host` say how an unfinished one stands. What is counted
-    of all trials stands in an index, for rows are long. `power` over time, which may be
-    longer than all the rest, is read by itself.
+    `phase`, `phase_reason`, `job_id` and `host` are the progress of a pending one. The columns that
+    are counted over all trials have an index, because rows are long. `power` may be longer than all
+    other columns and is loaded on demand.
     """
 
     __tablename__ = "trials"
@@ -188,8 +184,8 @@ class TrialRow(Base):
 
 
 def of_strategy(dimension: str) -> ColumnElement[Any]:
-    """Return a counted dimension's value in each trial. Rows from before every trainer had it may
-    have it among the dimensions of their trainer's own, or lack it."""
+    """Return a counted dimension's value in each trial. Rows of earlier versions may have it among
+    the trainer's own dimensions, or lack it."""
     strategy = TrialRow.strategy
     return func.coalesce(
         strategy[dimension].as_integer(),
@@ -199,7 +195,7 @@ def of_strategy(dimension: str) -> ColumnElement[Any]:
 
 
 class EventRow(Base):
-    """One change. Written in the transaction of the change itself, never altered."""
+    """One change, written in its own transaction and never altered."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -214,10 +210,8 @@ class EventRow(Base):
 
 
 class EarlierTrialsRow(Base):
-    """What earlier trials had shown when a campaign began its search, never altered.
-
-    It is kept with the campaign, whatever becomes of those that measured it.
-    """
+    """Observations of earlier trials with which a campaign's search began, never altered. They
+    outlast the campaigns that measured them."""
 
     __tablename__ = "earlier_trials"
 
@@ -228,9 +222,10 @@ class EarlierTrialsRow(Base):
 
 
 class CalibrationRow(Base):
-    """One calibration, never altered. `document` is all of it; the rest repeats what lists show.
+    """One calibration, never altered. `document` is the whole of it; the other columns are for
+    lists.
 
-    `figures` are those of its machine that it depends on: it holds where they are the same.
+    `figures` are those of its machine that it depends on: it is valid for machines with the same.
     """
 
     __tablename__ = "calibrations"
@@ -251,10 +246,10 @@ class CalibrationRow(Base):
 
 
 class UserRow(Base):
-    """One user of a service that a group shares; a name is given once, and its row stays.
+    """One user of a shared service. Names are never reused, and rows never deleted.
 
-    Of the token a hash is kept (`server.store.users`), which is None of a user who has no token and
-    comes through a proxy. A limit that is None is none.
+    `token_hash` (`server.store.users`) is None for a user without a token, who signs in through a
+    proxy. A limit of None is no limit.
     """
 
     __tablename__ = "users"
@@ -274,7 +269,7 @@ class UserRow(Base):
 
 
 class NodeHoursOfDeletedRow(Base):
-    """What an owner's campaigns that have been deleted had taken in a month, such as `2026-03`."""
+    """Node-hours of an owner's deleted campaigns in a month, such as `2026-03`."""
 
     __tablename__ = "node_hours_of_deleted"
 
@@ -284,10 +279,10 @@ class NodeHoursOfDeletedRow(Base):
 
 
 class AuditRow(Base):
-    """One change that was asked for, and how it was answered; never altered.
+    """One requested change with its response status, never altered.
 
-    `user` is None where none was known, `address` where the request came from, `action` a method
-    with the path's template, or a command. The campaign may be gone.
+    `user` is None for requests without a known user, `action` is a method with the template of the
+    path, or a command. The campaign may have been deleted.
     """
 
     __tablename__ = "audit"
@@ -307,10 +302,9 @@ class AuditRow(Base):
 
 
 class RunnerRow(Base):
-    """One runner that works, or did until lately. `owner` is what its leases name it, `seen_at` in
-    the database's seconds; `figures` are those of `server.runner.figures` as they stood then. It
-    takes campaigns of these `evaluators`, where `only_for` names a user of that one alone, and
-    while it is `full` no more."""
+    """A running or recently running runner. `owner` is its name in leases, `seen_at` its last
+    heartbeat by the database's clock, with its metrics then as `figures`. It takes campaigns of
+    these `evaluators`, only those of the user `only_for` if set, and none while it is `full`."""
 
     __tablename__ = "runners"
 
@@ -325,11 +319,11 @@ class RunnerRow(Base):
 
 
 class NoticeRow(Base):
-    """A campaign's end or pause that somebody is still to be told of. Written in the transaction of
-    the change itself; it goes when all have been told, or when that is given up.
+    """A notice of a campaign's end or pause, written in the transaction of that change and deleted
+    once it was sent or given up.
 
-    `key` is what receivers know it by when it comes a second time. `left` names who is still to be
-    told, of `server.store.campaigns.TOLD`; before `next_at` nothing more is tried.
+    Recipients recognize repeated deliveries by `key`. `left` are the remaining ones, of
+    `server.store.campaigns.RECIPIENTS`; the next attempt is at `next_at`.
     """
 
     __tablename__ = "notices"

@@ -1,4 +1,4 @@
-"""Trials as they are kept: written by a runner before they start and when they end, and read."""
+"""Trials: written by a runner before they start and when they end, and read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas import (
@@ -18,15 +18,14 @@ from autotune.schemas import (
 )
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
-from search_spaces.errors import InvalidInput, closest
 from server.campaign.trials import FinishedTrial, NewTrial, UnrunTrial
-from server.store import cursors
+from server.store import paging
 from server.store.announcements import announce
 from server.store.campaigns import campaign_row
 from server.store.errors import NotFound
+from server.store.record import trial_of
 from server.store.stack import adapter_version
 from server.store.tables import CampaignRow, TrialRow, of_strategy
-from server.store.trial_record import trial_of
 
 LONGEST_NAME = 255
 COLUMNS = (
@@ -50,7 +49,7 @@ METRICS = (
 )
 DIMENSIONS = tuple(d.name for d in TABLE if d.is_counted)
 AT_ONCE = 500
-"""Rows that one statement names: databases limit how many values it may have."""
+"""Rows named in one statement: databases limit its number of values."""
 
 SORTS = ("number", *METRICS, *COLUMNS, *DIMENSIONS)
 
@@ -58,8 +57,8 @@ SORTS = ("number", *METRICS, *COLUMNS, *DIMENSIONS)
 def insert_trials(
     session: Session, campaign: CampaignRow, trials: Sequence[NewTrial]
 ) -> list[Trial]:
-    """Insert pending rows, each with the next number, a token of its own, and the adapter that it
-    begins with."""
+    """Insert pending trials, numbered on from the last one, each with a token and the version of
+    its adapter."""
     versions = adapter_version(campaign.profile)
     last = session.scalar(
         select(func.max(TrialRow.number)).where(TrialRow.campaign_id == campaign.id)
@@ -93,12 +92,12 @@ def insert_trials(
 
 
 def finish_trial(session: Session, trial: Trial, result: FinishedTrial | UnrunTrial) -> bool:
-    """Write a pending trial's end; return False, with nothing written, where it has one already."""
+    """Write a pending trial's end; return False, with nothing written, if it has ended already."""
     return _change_pending(session, trial, final_columns(result))
 
 
 def finish_all(session: Session, campaign_id: int, result: UnrunTrial) -> None:
-    """Write the end of every pending trial, unread: a row may make no sense."""
+    """Write the end of all pending trials without reading their rows, which may be invalid."""
     statement = (
         update(TrialRow)
         .where(TrialRow.campaign_id == campaign_id, TrialRow.state == TrialState.PENDING)
@@ -111,15 +110,13 @@ def finish_all(session: Session, campaign_id: int, result: UnrunTrial) -> None:
 
 
 def note_progress(session: Session, trial: Trial, progress: TrialProgress | None) -> bool:
-    """Write how a pending trial stands; None is for one that nothing runs or queues now.
-
-    Return False, with nothing written, where it has ended.
-    """
+    """Write a pending trial's progress, None if it is neither queued nor running; return False,
+    with nothing written, if it has ended."""
     return _change_pending(session, trial, _progress_columns(progress))
 
 
 def is_noted(trial: Trial, progress: TrialProgress | None) -> bool:
-    """Return whether the trial's row says already how it stands."""
+    """Return whether the trial's row has this progress already."""
     columns = _progress_columns(progress)
     return all(getattr(trial, name) == value for name, value in columns.items())
 
@@ -139,7 +136,7 @@ def _change_pending(session: Session, trial: Trial, values: Mapping[str, Any]) -
 
 
 def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
-    """Return the columns that an end changes; those of an unrun trial are few."""
+    """Return the columns that a trial's end changes."""
     ended = {
         "state": result.state,
         "finished_at": result.finished_at,
@@ -182,12 +179,12 @@ def _name(text: str | None) -> str | None:
 
 
 def _storable(text: str) -> str:
-    """Return the text without what PostgreSQL cannot hold: NUL, and halves of surrogate pairs."""
+    """Return the text without what PostgreSQL rejects: NUL, and halves of surrogate pairs."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
-    """Return one trial; raises NotFound, of the campaign where that does not exist."""
+    """Return one trial; raises NotFound for the trial or its campaign."""
     return trial_of(_row(session, campaign_id, number))
 
 
@@ -237,7 +234,7 @@ def _numbered(session: Session, campaign_id: int, numbers: Sequence[int]) -> Ite
 
 
 def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
-    """Return those without an end, in the order of their numbers."""
+    """Return the pending trials of a campaign, in the order of their numbers."""
     query = (
         select(TrialRow)
         .where(TrialRow.campaign_id == campaign_id, TrialRow.state == TrialState.PENDING)
@@ -247,7 +244,7 @@ def pending_trials(session: Session, campaign_id: int) -> list[Trial]:
 
 
 def reasons_to_wait(session: Session, campaign_id: int) -> dict[str, int]:
-    """Return how many trials wait for nodes, by why; "" where that is not known."""
+    """Return the number of trials that wait for nodes, by reason; "" if it is unknown."""
     query = (
         select(TrialRow.phase_reason, func.count())
         .where(
@@ -271,14 +268,16 @@ def list_trials(
     *,
     without: Collection[int] = (),
 ) -> TrialPage:
-    """Return trials but those numbered in `without`, in the order of `sort`, falling where it
-    begins with `-`.
+    """Return a page of trials in the order of `sort`, descending with a leading `-`.
 
-    Trials without the figure that is sorted by (failed or unfinished ones) come last either way.
+    Trials without the field (failed or pending ones) come last in both directions.
+
+    Args:
+        without: numbers of trials to exclude.
 
     Raises:
         NotFound: there is no such campaign.
-        InvalidInput: the sort or the cursor is not one.
+        InvalidInput: the sort or the cursor is invalid.
     """
     campaign_row(session, campaign_id)
     key, falling = _key(sort)
@@ -290,14 +289,16 @@ def list_trials(
     if without:
         query = query.where(TrialRow.number.not_in(without))
     if cursor is not None:
-        query = query.where(_after(key, falling, cursor))
+        value, number = paging.decode(cursor, parts=2)
+        later = TrialRow.number > number
+        query = query.where(paging.follows(key, value, falling=falling, later=later))
     missing = case((key.is_(None), 1), else_=0)
     order = (missing, key.desc() if falling else key.asc(), TrialRow.number)
     rows = session.execute(query.order_by(*order).limit(limit + 1)).all()
     following = None
     if len(rows) > limit:
         last = rows[limit - 1]
-        following = cursors.encode([last[1], last[0].number])
+        following = paging.encode([last[1], last[0].number])
     return TrialPage(items=[trial_of(row[0]) for row in rows[:limit]], next=following)
 
 
@@ -313,26 +314,8 @@ def layouts_of_experts(session: Session, campaign_id: int) -> tuple[str, ...]:
 
 
 def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
-    """Return the column to sort by, and whether it falls; raises InvalidInput."""
-    name = sort.removeprefix("-")
-    if name not in SORTS:
-        near = closest(name, SORTS)
-        reason = "not a field to sort trials by" + (f"; meant {' or '.join(near)}?" if near else "")
-        valid = ", ".join(SORTS) + "; with a leading - for descending order"
-        raise InvalidInput("sort", sort, reason, valid=valid)
+    """Return the column to sort by, and whether descending; raises InvalidInput."""
+    name, falling = paging.read_sort(sort, SORTS, of="trials")
     if name in METRICS:
-        return TrialRow.metrics[name].as_float(), sort.startswith("-")
-    if name in DIMENSIONS:
-        return of_strategy(name), sort.startswith("-")
-    column: ColumnElement[Any] = getattr(TrialRow, name)
-    return column, sort.startswith("-")
-
-
-def _after(key: ColumnElement[Any], falling: bool, cursor: str) -> ColumnElement[bool]:
-    """Return the condition of the rows that follow the cursor; those without a figure are last."""
-    value, number = cursors.decode(cursor, parts=2)
-    later = TrialRow.number > number
-    if value is None:
-        return and_(key.is_(None), later)
-    beyond = key < value if falling else key > value
-    return or_(beyond, and_(key == value, later), key.is_(None))
+        return TrialRow.metrics[name].as_float(), falling
+    return of_strategy(name) if name in DIMENSIONS else getattr(TrialRow, name), falling

@@ -1,4 +1,4 @@
-"""Users: adding, changing and revoking them, their tokens, and whether limits allow them more."""
+"""Users: their tokens, and what their limits still allow."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import CampaignState, User, UserCreate, UserLimits, UserScope
+from autotune.schemas import CampaignState, User, UserCreate, UserScope
 from server.store.campaigns import RESTING
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import node_hours_of
+from server.store.record import record_of
 from server.store.tables import CampaignRow, TrialRow, UserRow
 
 USED_EVERY = timedelta(minutes=10)
-LIMITS = tuple(UserLimits.model_fields)
 USERS_TOKEN = re.compile(r"(.+)\.[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """What lets a user in.
+    """What authentication needs to know of a user.
 
     Attributes:
-        token_hash: None where there is no token.
-        noted: when a use was last noted.
+        token_hash: None if the user has no token.
+        noted: when the user's last request was noted.
     """
 
     name: str
@@ -41,46 +41,58 @@ class Account:
 
     @property
     def is_to_be_noted(self) -> bool:
-        """Whether so much time has passed that a use is to be noted again."""
+        """Whether the next request is to be noted."""
         return self.noted is None or datetime.now(UTC) - self.noted > USED_EVERY
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserUse:
-    """What a user has now: campaigns that have not ended, trials that have not, and node-hours of
-    this calendar month (UTC), the simulated ones left out."""
+    """A user's unfinished campaigns, and node-hours in this calendar month (UTC), without those of
+    simulated trials."""
 
     campaigns: int
-    trials: int
     node_hours: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnerRoom:
+    """How many trials an owner may start now.
+
+    Attributes:
+        trials: None without a limit.
+        reason: why none may start, in a sentence; empty if some may.
+    """
+
+    trials: int | None = None
+    reason: str = ""
+
+
 def new_token(user: str = "") -> str:
-    """Return a token of 32 random bytes as text; a user's token begins with the name."""
+    """Return a token with 32 random bytes; a user's token begins with the name."""
     secret = secrets.token_urlsafe(32)
     return f"{user}.{secret}" if user else secret
 
 
 def user_of(token: str) -> str:
-    """Return the name of the user whose token it claims to be; empty for the service's own."""
+    """Return the user's name in a token; empty for the service's own token."""
     found = USERS_TOKEN.fullmatch(token)
     return found[1] if found else ""
 
 
 def token_hash(token: str) -> str:
-    """Return what the database stores of a token, in 64 hexadecimal digits.
+    """Return the hash that is stored of a token, in 64 hexadecimal digits.
 
-    A token needs neither salt nor iterations: it has 256 random bits. The SHA-256 is that of an
-    HMAC of the token, because earlier versions stored that and their tokens stay valid.
+    A token has 256 random bits and needs neither salt nor iterations. It is the SHA-256 of an HMAC
+    of the token, which earlier versions stored, so that their tokens stay valid.
     """
     keyed = hmac.digest(token.encode(), b"Client Key", hashlib.sha256)
     return hashlib.sha256(keyed).hexdigest()
 
 
 def add_user(session: Session, request: UserCreate, *, with_token: bool = True) -> str:
-    """Add a user and return the token, empty where there is to be none; raises Conflict where the
-    name has been given."""
-    if session.scalar(select(UserRow.id).where(UserRow.name == request.name)) is not None:
+    """Add a user and return the token, or an empty string without one; raises Conflict if the name
+    was ever used."""
+    if _found(session, request.name) is not None:
         reason = f"there is, or was, a user {request.name}; a name is given once"
         valid = "another name, or a new token by `autotune users renew`"
         raise Conflict("name", request.name, reason, valid=valid)
@@ -92,8 +104,8 @@ def add_user(session: Session, request: UserCreate, *, with_token: bool = True) 
 
 
 def renew_user(session: Session, name: str) -> str:
-    """Return a new token, instead of the old one, of a user who is let in again where revoked;
-    raises NotFound."""
+    """Replace a user's token and return the new one; a revoked user is admitted again. Raises
+    NotFound."""
     row = _row(session, name)
     row.revoked_at = None
     return _renewed(row)
@@ -114,20 +126,20 @@ def change_user(session: Session, name: str, changes: dict[str, str | int | floa
 
 
 def revoke_user(session: Session, name: str) -> User:
-    """Let a user in no more; campaigns stay, and go on. Raises NotFound."""
+    """Revoke a user, whose campaigns continue; raises NotFound."""
     row = _row(session, name)
     row.revoked_at = row.revoked_at or datetime.now(UTC)
     return get_user(session, name)
 
 
 def note_use(session: Session, name: str) -> None:
-    """Write down that a user is here."""
+    """Note the time of a user's request."""
     _row(session, name).last_used_at = datetime.now(UTC)
 
 
 def account_of(session: Session, name: str) -> Account | None:
-    """Return what lets a user in; None where there is no such user."""
-    row = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
+    """Return a user's account; None if there is no such user."""
+    row = _found(session, name)
     if row is None:
         return None
     return Account(
@@ -145,28 +157,21 @@ def get_user(session: Session, name: str) -> User:
 
 
 def list_users(session: Session) -> list[User]:
-    """Return all users, by their names, the revoked ones among them."""
+    """Return all users by name, including revoked ones."""
     return [_user(session, row) for row in session.scalars(select(UserRow).order_by(UserRow.name))]
 
 
 def revoked_users(session: Session) -> frozenset[str]:
-    """Return the names of all who have been shut out."""
+    """Return the names of revoked users."""
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
 
 
 def use_of(session: Session, name: str) -> UserUse:
-    """Return what a user has now."""
-    own = CampaignRow.owner == name
-    unfinished = select(func.count()).select_from(CampaignRow)
-    pending = (
-        select(func.count())
-        .select_from(TrialRow)
-        .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
-        .where(own, TrialRow.state == "pending")
+    unfinished = select(func.count()).where(
+        CampaignRow.owner == name, CampaignRow.state.not_in(RESTING)
     )
     return UserUse(
-        campaigns=session.scalar(unfinished.where(own, CampaignRow.state.not_in(RESTING))) or 0,
-        trials=session.scalar(pending) or 0,
+        campaigns=session.scalar(unfinished) or 0,
         node_hours=node_hours_of(session, name, datetime.now(UTC)),
     )
 
@@ -174,15 +179,15 @@ def use_of(session: Session, name: str) -> UserUse:
 def demand_room(
     session: Session, name: str, *, simulated: bool, present: CampaignState | None = None
 ) -> None:
-    """Raise Conflict where a user's limits do not allow a campaign more.
+    """Raise Conflict if a user's limits do not allow another campaign.
 
-    Users who submit twice at once wait for each other.
+    Concurrent submissions of one user wait for each other.
 
     Args:
         simulated: such a campaign takes no node-hours.
-        present: how a campaign of theirs stands that is to go on; None for a new one.
+        present: the state of an existing campaign that is to continue; None for a new one.
     """
-    row = session.scalars(select(UserRow).where(UserRow.name == name).with_for_update()).first()
+    row = _found(session, name, locked=True)
     if row is None:
         return
     use = use_of(session, name)
@@ -204,8 +209,51 @@ def demand_room(
         raise Conflict("node_hours_a_month", most, reason, valid=valid)
 
 
+def room_of(
+    session: Session, owner: str | None, *, simulated: bool, locked: bool = False
+) -> OwnerRoom:
+    """Return how many trials an owner's limits still allow, over all campaigns and runners; no
+    limit applies to campaigns without an owner.
+
+    Args:
+        simulated: such trials take no node-hours.
+        locked: wait for other transactions that ask so, and make others wait until this one ends.
+            It must be the first lock that a transaction takes.
+    """
+    user = None if owner is None else _found(session, owner, locked=locked)
+    if user is None:
+        return OwnerRoom()
+    most_h = user.node_hours_a_month
+    if most_h is not None and not simulated:
+        taken_h = node_hours_of(session, user.name, datetime.now(UTC))
+        if taken_h >= most_h:
+            reason = (
+                f"waits for the next month: {owner} may take {most_h:g} node-hours in one, and has "
+                f"taken {taken_h:.1f} in this"
+            )
+            return OwnerRoom(trials=0, reason=reason)
+    if user.most_trials is None:
+        return OwnerRoom()
+    pending = (
+        select(func.count())
+        .select_from(TrialRow)
+        .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
+        .where(CampaignRow.owner == owner, TrialRow.state == "pending")
+    )
+    left = user.most_trials - (session.scalar(pending) or 0)
+    if left > 0:
+        return OwnerRoom(trials=left)
+    reason = f"waits for another trial to end: {owner} may have {user.most_trials} at once"
+    return OwnerRoom(trials=0, reason=reason)
+
+
+def _found(session: Session, name: str, *, locked: bool = False) -> UserRow | None:
+    query = select(UserRow).where(UserRow.name == name)
+    return session.scalars(query.with_for_update() if locked else query).one_or_none()
+
+
 def _row(session: Session, name: str) -> UserRow:
-    row = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
+    row = _found(session, name)
     if row is None:
         raise NotFound("user", name)
     return row
@@ -213,17 +261,10 @@ def _row(session: Session, name: str) -> UserRow:
 
 def _user(session: Session, row: UserRow) -> User:
     use = use_of(session, row.name)
-    return User.model_validate(
-        {
-            "name": row.name,
-            "scope": row.scope,
-            "email": row.email,
-            "has_token": row.token_hash is not None,
-            "created_at": row.created_at,
-            "revoked_at": row.revoked_at,
-            "last_used_at": row.last_used_at,
-            "unfinished_campaigns": use.campaigns,
-            "node_hours_this_month": use.node_hours,
-        }
-        | {field: getattr(row, field) for field in LIMITS}
+    return record_of(
+        User,
+        row,
+        has_token=row.token_hash is not None,
+        unfinished_campaigns=use.campaigns,
+        node_hours_this_month=use.node_hours,
     )

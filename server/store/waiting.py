@@ -1,4 +1,4 @@
-"""Why campaigns wait that no runner has."""
+"""The reasons of campaigns that wait for a runner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from autotune.schemas import CampaignState
 from server.campaign.waiting import WAITS, while_confirming
 from server.store.announcements import announce
 from server.store.leases import is_free
-from server.store.offers import CampaignKind
-from server.store.runners import LivingRunner, living_runners
+from server.store.runners import CampaignKind, LivingRunner, living_runners
 from server.store.store import Store
 from server.store.tables import CampaignRow
 
 SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
-"""In these a campaign has no other reason; one that confirms says why its search ended, too."""
+"""In these states the reason is only what the campaign waits for; while it confirms, the reason
+also says why its search ended."""
 
 
 def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
-    """Return why nobody works on such a campaign; empty where somebody is about to."""
+    """Return why no runner works on campaigns of a kind; empty if one is about to."""
     takers = [each for each in runners if each.offer.takes(kind)]
     if any(not each.full for each in takers):
         return ""
@@ -42,10 +42,10 @@ def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
 
 
 def note_waiting(store: Store, *, silent_s: float) -> None:
-    """Write why campaigns wait where that has changed; who claims one takes it away.
+    """Update the reasons of waiting campaigns; whoever claims one removes it.
 
     Args:
-        silent_s: a runner that has not been heard of for so long does not run.
+        silent_s: seconds without a heartbeat after which a runner counts as stopped.
     """
     free = is_free() & CampaignRow.state.in_((*SAYING_WHY, CampaignState.CONFIRMING))
     kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
@@ -69,9 +69,9 @@ def note_waiting(store: Store, *, silent_s: float) -> None:
         return
     with store.transaction() as session:
         for campaign_id, reason in changed.items():
-            told = update(CampaignRow).where(CampaignRow.id == campaign_id, free)
+            waiting_row = update(CampaignRow).where(CampaignRow.id == campaign_id, free)
             if session.execute(
-                told.values(reason=reason)
+                waiting_row.values(reason=reason)
                 .returning(CampaignRow.id)
                 .execution_options(synchronize_session=False)
             ).first():
@@ -79,13 +79,13 @@ def note_waiting(store: Store, *, silent_s: float) -> None:
 
 
 def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
-    """Take away why campaigns waited: a runner has them now."""
-    told = update(CampaignRow).where(
+    """Remove the reasons to wait of campaigns that a runner has claimed."""
+    waiting = update(CampaignRow).where(
         CampaignRow.id.in_(campaign_ids),
         CampaignRow.state.in_(SAYING_WHY),
         CampaignRow.reason != "",
     )
-    cleared = told.values(reason="").returning(CampaignRow.id)
+    cleared = waiting.values(reason="").returning(CampaignRow.id)
     freed = list(session.scalars(cleared.execution_options(synchronize_session=False)))
     confirming = select(CampaignRow).where(
         CampaignRow.id.in_(campaign_ids),

@@ -15,10 +15,10 @@ from autotune.recommendation import all_contenders, recommend
 from autotune.schemas import BudgetExtension, Campaign, CampaignState, Trial, TrialState
 from evaluators.trial import TrialOutcome
 from server.runner.runner import Runner
-from server.store.best import BEST_PART
 from server.store.campaigns import cancel_campaign, extend_campaign, pause_campaign, resume_campaign
 from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
+from server.store.outcomes import BEST
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
@@ -59,7 +59,7 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     assert "campaign" in between, "a new best is announced before the trial's end"
     assert done.best_objective == pytest.approx(found.best.metrics.tokens_per_s)
     with running.store.session() as session:
-        stored = session.get_one(OutcomeRow, (campaign.id, BEST_PART))
+        stored = session.get_one(OutcomeRow, (campaign.id, BEST.name))
     assert stored.ended == len(trials)
     check_search(trials)
 

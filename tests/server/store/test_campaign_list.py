@@ -14,9 +14,8 @@ from autotune.recommendation import recommend
 from autotune.schemas import CampaignState, ListedCampaign
 from search_spaces.errors import InvalidInput
 from server.store import Store
-from server.store.campaign_list import POINTS, SORTS, CampaignList, thinned
+from server.store.campaign_list import POINTS, SORTS, CampaignList, listing_of, thinned
 from server.store.campaigns import campaign_row, campaigns_of, change_state, delete_campaign
-from server.store.listings import listing_of
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY, created

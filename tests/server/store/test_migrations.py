@@ -10,8 +10,7 @@ from sqlalchemy import inspect
 from server.settings import Settings
 from server.store import Store, UnknownSchema
 from server.store.engine import WRITING
-from server.store.migration import MIGRATIONS, alembic_config
-from server.store.store import known_revisions
+from server.store.store import MIGRATIONS, alembic_config, known_revisions
 from tests.server.asking import created, with_trials
 
 

@@ -15,10 +15,11 @@ from autotune.schemas import CampaignState, EarlierObservation
 from autotune.search import belief_without_start
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store
+from server.store.best import refresh_best
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import campaign_row, get_campaign, pause_campaign
 from server.store.history import earlier_observations, keep_start
-from server.store.outcomes import OutcomePart, refresh_best
+from server.store.outcomes import OutcomePart
 from server.store.tables import OutcomeRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from autotune.schemas import Campaign, TrialState
 from server.store import Store
 from server.store.campaigns import campaign_row
-from server.store.owner_limits import OwnerRoom, room_of
 from server.store.tables import TrialRow, UserRow
 from server.store.trials import finish_trial
+from server.store.users import OwnerRoom, room_of
 from tests.server.asking import created, ended, with_trials
 
 

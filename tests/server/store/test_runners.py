@@ -5,8 +5,13 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import update
 
 from server.store import Store
-from server.store.offers import RunnerOffer
-from server.store.runners import FORGOTTEN_AFTER_S, SILENT_AFTER_S, known_runners, note_runner
+from server.store.runners import (
+    FORGOTTEN_AFTER_S,
+    SILENT_AFTER_S,
+    RunnerOffer,
+    known_runners,
+    note_runner,
+)
 from server.store.tables import RunnerRow
 
 MINUTE_S = 60.0

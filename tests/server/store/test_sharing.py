@@ -4,8 +4,7 @@ from autotune.schemas import CampaignState, TrialState
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
-from server.store.offers import CampaignKind, RunnerOffer
-from server.store.runners import LivingRunner
+from server.store.runners import CampaignKind, LivingRunner, RunnerOffer
 from server.store.sharing import OpenCampaigns, any_in_allocation, open_campaigns, portions
 from server.store.trials import finish_trial
 from tests.server.asking import created, ended, with_trials

@@ -9,8 +9,7 @@ from server.store import Store
 from server.store.campaigns import campaign_row, change_state, get_campaign
 from server.store.events import last_event_id
 from server.store.leases import claim
-from server.store.offers import RunnerOffer
-from server.store.runners import forget_runner, note_runner
+from server.store.runners import RunnerOffer, forget_runner, note_runner
 from server.store.waiting import forget_waiting, note_waiting
 from tests.server.asking import created
 
