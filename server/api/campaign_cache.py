@@ -33,7 +33,7 @@ from server.campaign.worth import proposer_of, trial_cost
 from server.figures.figure import DrawnFigure
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource, SpaceBelief
-from server.figures.style import Scheme
+from server.figures.vega import Scheme
 from server.store import NotFound, Store
 from server.store.best import refresh_best
 from server.store.campaigns import get_campaign, profile_of

@@ -14,8 +14,8 @@ from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import LARGEST_ID, CampaignsOf, problems
 from server.api.figures import PICTURES, TABLE, SchemeOf
 from server.auth.permissions import Caller, CallerOf
-from server.figures.comparison import progress_figure, progress_table
-from server.figures.export import MEDIA_TYPES, export
+from server.figures.comparison import ProgressFigure, progress_table
+from server.figures.export import MEDIA_TYPES
 from server.figures.figure import CSV, as_csv
 from server.store import NotFound
 
@@ -55,7 +55,7 @@ def chart(
     """Return the best so far of each of these campaigns as Vega-Lite with its rows; `usermeta` has
     its title, caption and table."""
     found = read(campaigns, caller, ids)
-    return progress_figure(found, by=by, scheme=scheme).described()
+    return ProgressFigure.of(found, by=by).described_chart(scheme=scheme)
 
 
 @router.get("/comparison.csv", response_class=Response, responses={200: TABLE, **problems(404)})
@@ -81,8 +81,8 @@ def picture(
     """Return the best so far of each of these campaigns as a picture, with what the comparison
     comes to."""
     found = read(campaigns, caller, ids)
-    drawn = progress_figure(found, by=by, scheme=scheme)
-    return Response(export(drawn.picture(), picture), media_type=MEDIA_TYPES[picture])
+    drawn = ProgressFigure.of(found, by=by).encoded(picture, scheme=scheme)
+    return Response(drawn, media_type=MEDIA_TYPES[picture])
 
 
 def distinct_ids(text: str) -> list[int]:

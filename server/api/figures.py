@@ -25,8 +25,8 @@ from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES
 from server.figures.figure import CSV
 from server.figures.kinds import AnyFigure, FigureOptions
-from server.figures.style import Scheme
 from server.figures.trajectory import Axis
+from server.figures.vega import Scheme
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}/figures", tags=["figures"])
 

@@ -90,7 +90,7 @@ class CampaignViews:
     def explanation(self, request: Request, campaign_id: int) -> Response:
         def why(event: int) -> bytes:
             explanation = self.campaigns.explanation(campaign_id, event)
-            return rendered("_explanation.html", pages.explanation_context(explanation))
+            return rendered("_explanation.html", {"explanation": explanation})
 
         return self._html(request, campaign_id, why)
 

@@ -16,8 +16,8 @@ from server.api.dependencies import CampaignListOf, CampaignsOf, StoreOf
 from server.auth.permissions import Caller, CallerOf
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
-from server.figures.comparison import campaign_label, progress_figure, progress_table
-from server.figures.style import Scheme
+from server.figures.comparison import ProgressFigure, campaign_label, progress_table
+from server.figures.vega import Scheme
 from server.store import NotFound
 from server.store.campaigns import RESTING
 from server.store.events import last_event_id
@@ -67,7 +67,7 @@ def progress_vega(
     scheme: Scheme = "light",
 ) -> dict[str, Any]:
     comparison = comparison_of(campaigns, distinct_ids(ids), caller=caller)
-    return progress_figure(comparison, by=by, scheme=scheme).described()
+    return ProgressFigure.of(comparison, by=by).described_chart(scheme=scheme)
 
 
 def _compared(

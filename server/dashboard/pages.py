@@ -20,22 +20,13 @@ from autotune.schemas import (
     TrialState,
 )
 from server.api.trials import log_file
-from server.dashboard.bars import memory_chart, time_chart
 from server.dashboard.bundle import bundle_name
 from server.dashboard.failures import folds
 from server.dashboard.form import SEARCHES
 from server.dashboard.study_card import study_tiles
 from server.dashboard.trial_columns import TrialColumns
-from server.figures.figure import Figure
 from server.figures.source import FigureSource
-from server.figures.trial import (
-    accumulation_figure,
-    accumulation_series,
-    best_accumulation_series,
-    memory_figure,
-    memory_series,
-    power_figure,
-)
+from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
 from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
@@ -197,8 +188,8 @@ def campaign_context(
     return (
         progress_context(session, source, logged=logged)
         | recommendation_context(source, recommendation)
-        | explanation_context(explanation)
         | {
+            "explanation": explanation,
             "here": "campaign",
             "last_event": event,
             "bundle": bundle_name(),
@@ -272,18 +263,7 @@ def recommendation_context(source: FigureSource, recommendation: Recommendation 
         "recommendation": recommendation,
         "study_tiles": study_tiles(source),
         "baseline": baseline,
-        "rates": recommendation and accumulation_figure(best_accumulation_series(recommendation)),
-    }
-
-
-def explanation_context(explanation: Explanation | None) -> Context:
-    """Return why the best is best, with its bars; None until that is computed."""
-    if explanation is None:
-        return {"explanation": None}
-    return {
-        "explanation": explanation,
-        "time": time_chart(explanation),
-        "memory": memory_chart(explanation),
+        "rates": recommendation and AccumulationFigure.of_best(recommendation),
     }
 
 
@@ -299,10 +279,10 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
     }
 
 
-def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[Figure]:
-    """Return the metrics with more than one value."""
-    rates = accumulation_series(campaign, trial)
-    memory = memory_series(trial, limit_gib=campaign.machine.memory_gib)
-    figures = [accumulation_figure(rates)] if len(rates.points) > 1 else []
-    figures += [memory_figure(memory)] if len(memory.ranks) > 1 else []
-    return figures + ([power_figure(power)] if power.nodes else [])
+def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[LayoutFigure]:
+    """Return the figures that have more than one value."""
+    rates = AccumulationFigure.of_trial(campaign, trial)
+    memory = RankMemoryFigure.of(trial, limit_gib=campaign.machine.memory_gib)
+    figures: list[LayoutFigure] = [rates] if len(rates.points) > 1 else []
+    figures += [memory] if len(memory.ranks) > 1 else []
+    return figures + ([PowerFigure.of(power)] if power.nodes else [])

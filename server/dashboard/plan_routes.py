@@ -19,7 +19,7 @@ from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.prefill import shape_inputs
 from server.dashboard.rendering import render
-from server.figures.scaling import scaling_figure
+from server.figures.scaling import PredictedScaling
 from server.programs import chosen_program, refusals_of
 
 router = APIRouter()
@@ -104,12 +104,5 @@ def scaling(
     calibration = plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin)
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     study = scaling_study(query, calibration, program=program)
-    charts = [
-        (
-            series,
-            scaling_figure([series], simulated=False),
-            scaling_figure([series], simulated=False, scheme="dark"),
-        )
-        for series in study.series
-    ]
+    charts = [(series, PredictedScaling.of(series)) for series in study.series]
     return render(request, "_scaling.html", {"charts": charts})

@@ -1,4 +1,4 @@
-"""What was predicted of each trial before it ran, against what was measured."""
+"""The time predicted for each trial before it ran, against the time measured."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from autotune.schemas import FigureTable, Trial, TrialPurpose, TrialState, Wire
-from server.figures.figure import DrawnFigure
-from server.figures.marks import (
+from autotune.schemas import Trial, TrialPurpose, TrialState, Wire
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.outcome import (
     LANE_ROWS,
+    Outcome,
     above_lane,
     lane_layers,
     lane_middle,
     mark_area_px,
     outcome_channels,
+    outcome_of,
 )
-from server.figures.outcome import Outcome, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, axis, finish
 from server.figures.trajectory import thin
-from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    PALETTES,
+    Scheme,
+    Spec,
+    axis,
+    finish,
+    layer,
+    quantitative,
+)
 from server.wording import plural, probability, seconds, strategy_line
 
 
 class CalibrationPoint(Wire):
-    """One trial; errors are the measured time over the predicted one, less 1, in per cent, and null
-    where it ran out of memory."""
+    """One trial. Errors are the measured time over the predicted one, less 1, in per cent; null if
+    the trial ran out of memory."""
 
     number: int
     """The trial."""
@@ -35,36 +43,50 @@ class CalibrationPoint(Wire):
     outcome: Outcome
     """How it ended."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     predicted_s: float | None
     """Predicted time of an optimizer step, s."""
     measured_s: float | None
     """Measured time of an optimizer step, s."""
     error: float | None
-    """Its error."""
+    """Error of the prediction."""
     low: float | None
-    """Lower end of the 80 % interval about the prediction, as an error."""
+    """Lower bound of the 80 % prediction interval, as an error."""
     high: float | None
-    """Upper end of the 80 % interval about the prediction, as an error."""
+    """Upper bound of the 80 % prediction interval, as an error."""
     within: bool | None
-    """Whether it came within that interval."""
+    """Whether the measured time is within that interval."""
     fit_probability: float
-    """Probability with which memory was foreseen to suffice."""
+    """Predicted probability that the trial fits in memory."""
+
+
+CELLS: Cells[CalibrationPoint] = {
+    "Trial": lambda point: str(point.number),
+    "Predicted": lambda point: seconds(point.predicted_s),
+    "Came out": lambda point: seconds(point.measured_s),
+    "Error, %": lambda point: "–" if point.error is None else f"{point.error:+.1f}",
+    "80 % interval, %": lambda point: (
+        "–" if point.low is None else f"{point.low:+.1f} to {point.high:+.1f}"
+    ),
+    "Likely to fit": lambda point: probability(point.fit_probability),
+    "Outcome": lambda point: point.outcome.value,
+    "Strategy": lambda point: point.strategy,
+}
 
 
 class CalibrationFigure(DrawnFigure):
-    """What was predicted of each trial against what was measured."""
+    """Predicted and measured time of each trial."""
 
     kind: Literal["calibration"] = "calibration"
-    """What it shows."""
+    """Kind of figure."""
     timed: int
     """Trials that were timed."""
     covered: int
-    """Those of them that came within their 80 % interval; it should be 80 %."""
+    """Timed trials within their 80 % interval; 80 % of them should be."""
     median_error: float | None
-    """Median of the absolute errors, per cent; null where none was timed."""
+    """Median of the absolute errors, per cent; null if no trial was timed."""
     points: list[CalibrationPoint]
-    """The trials; of thousands, a share of each outcome."""
+    """The trials; of thousands, a sample of each outcome."""
 
     @classmethod
     def of(cls, source: FigureSource) -> CalibrationFigure:
@@ -74,33 +96,10 @@ class CalibrationFigure(DrawnFigure):
         errors = [abs(point.error) for point in timed if point.error is not None]
         middle = median(errors) if errors else None
         drawn = thin(points)
-        rows = [
-            [
-                str(point.number),
-                seconds(point.predicted_s),
-                seconds(point.measured_s),
-                "–" if point.error is None else f"{point.error:+.1f}",
-                "–" if point.low is None else f"{point.low:+.1f} to {point.high:+.1f}",
-                probability(point.fit_probability),
-                point.outcome.value,
-                point.strategy,
-            ]
-            for point in drawn
-        ]
-        columns = [
-            "Trial",
-            "Predicted",
-            "Came out",
-            "Error, %",
-            "80 % interval, %",
-            "Likely to fit",
-            "Outcome",
-            "Strategy",
-        ]
         title = "Predicted and simulated" if source.campaign.simulated else "Predicted and measured"
         return cls(
             **source.head(title=title, caption=_caption(points, covered, middle)),
-            table=FigureTable(columns=columns, rows=rows),
+            table=table_of(CELLS, drawn),
             timed=len(timed),
             covered=covered,
             median_error=middle,
@@ -109,15 +108,7 @@ class CalibrationFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        rows = [
-            point.model_dump(mode="json")
-            | {
-                "predicted": seconds(point.predicted_s),
-                "came_out": seconds(point.measured_s),
-                "fits": probability(point.fit_probability),
-            }
-            for point in self.points
-        ]
+        rows = rows_of(CELLS, self.points)
         timed = [row for row in rows if row["error"] is not None]
         failed = [row for row in rows if row["error"] is None]
         x = quantitative(
@@ -134,18 +125,11 @@ class CalibrationFigure(DrawnFigure):
         )
         outcomes = [point.outcome for point in self.points]
         outcome = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
-        tooltip = [
-            ordinal("number", title="trial"),
-            nominal("strategy", title="layout"),
-            nominal("predicted", title="predicted"),
-            nominal("came_out", title="came out"),
-            quantitative("error", title="error, %", format="+.1f"),
-            nominal("fits", title="likely to fit"),
-        ]
-        low = {"x": x, "y": quantitative("low"), "y2": {"field": "high"}, "tooltip": tooltip}
+        told = {"tooltip": tooltip(CELLS)}
+        low = {"x": x, "y": quantitative("low"), "y2": {"field": "high"}, **told}
         width = max(1.5, min(7.0, 420.0 / max(len(rows), 1)))
         band: Spec = {"color": palette.faint, "strokeWidth": width, "strokeOpacity": 0.35}
-        dot = {"x": x, "y": y, **outcome, "tooltip": tooltip}
+        dot = {"x": x, "y": y, **outcome, **told}
         marks: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
         layers = [
             *lane_layers(palette),
@@ -159,7 +143,7 @@ class CalibrationFigure(DrawnFigure):
 
 
 def missing(source: FigureSource) -> str:
-    """Return why nothing can be told of the predictions."""
+    """Return why no prediction can be checked; empty if one can."""
     if any(_point(trial) is not None for trial in source.trials):
         return ""
     return "no trial of which something was predicted has ended yet"
@@ -167,32 +151,29 @@ def missing(source: FigureSource) -> str:
 
 def _point(trial: Trial) -> CalibrationPoint | None:
     expected, predicted_s = trial.expected, trial.predicted_iteration_time_s
+    measured = trial.metrics if trial.state is TrialState.OK else None
     if expected is None or predicted_s is None:
         return None
-    common = {
-        "number": trial.number,
-        "purpose": trial.purpose,
-        "outcome": outcome_of(trial),
-        "strategy": strategy_line(trial.strategy),
-        "predicted_s": predicted_s,
-        "fit_probability": expected.fit_probability,
-    }
-    if trial.state is TrialState.OOM:
-        told = dict.fromkeys(("measured_s", "error", "low", "high", "within"))
-        return CalibrationPoint.model_validate(common | told)
-    if trial.metrics is None or trial.state is not TrialState.OK:
+    if measured is None and trial.state is not TrialState.OOM:
         return None
-    measured_s = trial.metrics.iteration_time_s
+    time_s = None if measured is None else measured.iteration_time_s
     low_s, high_s = expected.iteration_time_low_s, expected.iteration_time_high_s
-    return CalibrationPoint.model_validate(
-        common
-        | {
-            "measured_s": measured_s,
-            "error": 100.0 * (measured_s / predicted_s - 1.0),
-            "low": 100.0 * (low_s / predicted_s - 1.0),
-            "high": 100.0 * (high_s / predicted_s - 1.0),
-            "within": low_s <= measured_s <= high_s,
-        }
+
+    def error(seconds: float) -> float | None:
+        return None if time_s is None else 100.0 * (seconds / predicted_s - 1.0)
+
+    return CalibrationPoint(
+        number=trial.number,
+        purpose=trial.purpose,
+        outcome=outcome_of(trial),
+        strategy=strategy_line(trial.strategy),
+        predicted_s=predicted_s,
+        measured_s=time_s,
+        error=None if time_s is None else error(time_s),
+        low=error(low_s),
+        high=error(high_s),
+        within=None if time_s is None else low_s <= time_s <= high_s,
+        fit_probability=expected.fit_probability,
     )
 
 

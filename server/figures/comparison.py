@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import CampaignComparison, ComparedCampaign, FigureTable, ProgressAxis
 from autotune.wording import figure
 from server.figures.figure import Figure
-from server.figures.style import FIGURE, PALETTES, Scheme, axis, by_value, finish, legend, scale
-from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    FIGURE,
+    PALETTES,
+    Scheme,
+    Spec,
+    axis,
+    by_value,
+    finish,
+    layer,
+    legend,
+    nominal,
+    ordinal,
+    quantitative,
+    scale,
+)
 
 X_TITLES: dict[ProgressAxis, str] = {
     "trial": "trial",
@@ -17,55 +28,47 @@ X_TITLES: dict[ProgressAxis, str] = {
 }
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-"""A line is told by its dashes, too, where colours do not tell it."""
+"""Lines also differ by their dashes, not by colour alone."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6d31", "#6b7280")
-"""Okabe and Ito's, as far as they are seen on light and on dark."""
+"""Okabe and Ito's colours, adjusted to contrast with a light and a dark background."""
 
 
 def campaign_label(campaign: ComparedCampaign) -> str:
-    """Return its number and name, and whether it is simulated."""
+    """Return a campaign's id and name, and whether it is simulated."""
     named = f"{campaign.campaign_id} {campaign.name}".strip()
     return f"{named} (simulated)" if campaign.simulated else named
 
 
-def progress_rows(
-    comparison: CampaignComparison, *, by: ProgressAxis
-) -> list[dict[str, str | float | int]]:
-    """Return a row for each improvement of each campaign."""
-    return [
-        {
-            "campaign": campaign_label(campaign),
-            "x": float(step.trial) if by == "trial" else step.node_hours,
-            "objective": step.objective,
-            "trial": step.trial,
-        }
-        for campaign in comparison.campaigns
-        for step in campaign.progress
-    ]
+class ProgressFigure(Figure):
+    """The best so far of each campaign as steps, over trials or over node-hours.
 
-
-def progress_figure(
-    comparison: CampaignComparison, *, by: ProgressAxis = "node_hours", scheme: Scheme = "light"
-) -> Figure:
-    """Return the best so far of each campaign as steps, over trials or over what they cost.
-
-    Campaigns whose objectives differ share no axis: then the axis has no title, and the caption
-    says why.
+    If the campaigns have different objectives, the vertical axis has no title; the caption says
+    why.
     """
-    ids = [str(campaign.campaign_id) for campaign in comparison.campaigns]
-    return Figure(
-        name="comparison",
-        title=f"Campaigns {', '.join(ids[:-1])} and {ids[-1]}",
-        caption=comparison.sentence,
-        table=progress_table(comparison),
-        specification=_progress_chart(comparison, by=by, scheme=scheme),
-        scheme=scheme,
-    )
+
+    comparison: CampaignComparison
+    by: ProgressAxis
+
+    @classmethod
+    def of(
+        cls, comparison: CampaignComparison, *, by: ProgressAxis = "node_hours"
+    ) -> ProgressFigure:
+        ids = [str(campaign.campaign_id) for campaign in comparison.campaigns]
+        return cls(
+            title=f"Campaigns {', '.join(ids[:-1])} and {ids[-1]}",
+            caption=comparison.sentence,
+            table=progress_table(comparison),
+            comparison=comparison,
+            by=by,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        return _progress_chart(self.comparison, by=self.by, scheme=scheme)
 
 
 def progress_table(comparison: CampaignComparison) -> FigureTable:
-    """Return a row for each improvement of each campaign, and for its end."""
+    """Return one row per improvement of each campaign, and one for its end."""
     rows = [
         [
             campaign_label(campaign),
@@ -81,7 +84,16 @@ def progress_table(comparison: CampaignComparison) -> FigureTable:
 
 def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme: Scheme) -> Spec:
     palette = PALETTES[scheme]
-    rows = progress_rows(comparison, by=by)
+    rows = [
+        {
+            "campaign": campaign_label(campaign),
+            "x": step.trial if by == "trial" else step.node_hours,
+            "objective": step.objective,
+            "trial": step.trial,
+        }
+        for campaign in comparison.campaigns
+        for step in campaign.progress
+    ]
     labels = [campaign_label(campaign) for campaign in comparison.campaigns]
     units = {OBJECTIVE_UNITS[campaign.objective] for campaign in comparison.campaigns}
     colour = by_value(labels, COLOURS[: len(labels)])
@@ -112,5 +124,4 @@ def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme:
         layer("line", "progress", line, interpolate="step-after", strokeWidth=2),
         layer("point", "progress", place | {"tooltip": tooltip}, filled=True, size=40, opacity=1),
     ]
-    data: dict[str, list[dict[str, Any]]] = {"progress": [dict(row) for row in rows]}
-    return finish(layers, palette, data, height=300)
+    return finish(layers, palette, {"progress": rows}, height=300)

@@ -17,10 +17,10 @@ from server.figures.vega import VEGA_LITE_VERSION, Spec
 
 TIME_LIMIT_S = 60.0
 AT_ONCE = 2
-"""Child processes at a time; whoever asks for more waits."""
+"""Maximum number of child processes; further requests wait."""
 
 PIXELS_PER_POINT = 2.0
-"""Of a PNG, so that it is sharp on fine screens and in print."""
+"""Resolution of a PNG."""
 
 MEDIA_TYPES: dict[PictureFormat, str] = {
     "svg": "image/svg+xml",
@@ -32,10 +32,10 @@ _turns = threading.BoundedSemaphore(AT_ONCE)
 
 
 def export(spec: Spec, picture: PictureFormat) -> bytes:
-    """Return a specification, which must have a width of its own, as a picture.
+    """Return a specification, which must have a fixed width, as a picture.
 
     Raises:
-        OSError: it could not be drawn, or not within the time limit.
+        OSError: the conversion failed or exceeded the time limit.
     """
     command = [sys.executable, "-m", "server.figures.export", picture]
     with _turns:
@@ -56,7 +56,7 @@ def export(spec: Spec, picture: PictureFormat) -> bytes:
 
 
 def convert(spec: Spec, picture: PictureFormat) -> bytes:
-    """Return the picture; only for a process that does nothing else."""
+    """Return the picture; holds the interpreter's lock."""
     import vl_convert
 
     if picture == "svg":

@@ -5,49 +5,74 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
+from typing import TypeVar
 
-from autotune.schemas import CampaignFigure, FigureForm, FigureTable
+from autotune.schemas import CampaignFigure, FigureForm, FigureTable, Wire
 from server.figures.export import export
-from server.figures.style import PALETTES, Scheme
-from server.figures.vega import Spec, encoded
+from server.figures.vega import PALETTES, Scheme, Spec, encoded, nominal
 
 CSV = "text/csv"
 PICTURE_WIDTH_PX = 760
 CAPTION_LETTERS = 118
-"""In a line over the picture; more do not fit its width."""
+"""Maximum length of a line of the caption in a picture."""
+
+Point = TypeVar("Point", bound=Wire)
+Cells = Mapping[str, Callable[[Point], str]]
+"""The columns of a table by their headings, each with the text of its cells. Tooltips show the same
+columns."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A figure in the colours of one scheme.
+def table_of(cells: Cells[Point], points: Sequence[Point]) -> FigureTable:
+    """Return a table with one row per point."""
+    rows = [[text(point) for text in cells.values()] for point in points]
+    return FigureTable(columns=list(cells), rows=rows)
 
-    Attributes:
-        name: of its files.
-        caption: what it shows, in a sentence or two.
-        table: what its marks show, for those who do not see them.
-        specification: Vega-Lite with its rows, as wide as what it is put into.
-    """
 
-    name: str
+def rows_of(cells: Cells[Point], points: Sequence[Point]) -> list[Spec]:
+    """Return the points as rows of a chart, with the cells of their tooltips."""
+    return [
+        point.model_dump(mode="json") | {name: text(point) for name, text in cells.items()}
+        for point in points
+    ]
+
+
+def tooltip(cells: Cells[Point]) -> list[Spec]:
+    """Return a tooltip that shows the cells of a point."""
+    return [nominal(name, title=name) for name in cells]
+
+
+class Figure(Wire, ABC):
+    """A figure: subclasses add the values that it shows, and draw them."""
+
     title: str
+    """Its title."""
     caption: str
+    """Summary in a sentence or two."""
     table: FigureTable
-    specification: Spec
-    scheme: Scheme = "light"
+    """The figure as a table."""
 
-    def described(self) -> Spec:
-        """Return the specification with what a page says beside the chart, as `usermeta`."""
-        said = {"title": self.title, "caption": self.caption, "table": self.table.model_dump()}
-        return self.specification | {"usermeta": said}
+    @property
+    def heading(self) -> str:
+        """The title of its pictures."""
+        return self.title
 
-    def picture(self) -> Spec:
-        """Return the specification of a picture: of a width of its own, on a ground, under its
-        title and caption."""
-        palette = PALETTES[self.scheme]
+    @abstractmethod
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        """Return a Vega-Lite specification with its rows, as wide as its container."""
+
+    def described_chart(self, *, scheme: Scheme = "light") -> Spec:
+        """Return the specification with title, caption, table and filters as `usermeta`."""
+        described = self.model_dump(mode="json", include=set(CampaignFigure.model_fields))
+        return self.chart(scheme=scheme) | {"usermeta": described}
+
+    def picture(self, *, scheme: Scheme = "light") -> Spec:
+        """Return the specification of a picture: of a fixed width, with a background, the title and
+        the caption."""
+        palette = PALETTES[scheme]
         heading = {
-            "text": self.title,
+            "text": self.heading,
             "subtitle": wrap(self.caption, CAPTION_LETTERS),
             "anchor": "start",
             "frame": "group",
@@ -59,35 +84,10 @@ class Figure:
             "offset": 14,
         }
         sized = {"width": PICTURE_WIDTH_PX, "background": palette.card, "padding": 16}
-        return self.specification | sized | {"title": heading}
-
-
-class DrawnFigure(CampaignFigure, ABC):
-    """A figure of a campaign as it is answered: with its series, which each kind adds."""
-
-    @abstractmethod
-    def chart(self, *, scheme: Scheme = "light") -> Spec:
-        """Return it as Vega-Lite with its rows, as wide as what it is put into."""
-
-    def described_chart(self, *, scheme: Scheme = "light") -> Spec:
-        """Return the same, with what a page says beside it as `usermeta`."""
-        said = self.model_dump(mode="json", include=set(CampaignFigure.model_fields))
-        return self.chart(scheme=scheme) | {"usermeta": said}
-
-    def drawn(self, *, scheme: Scheme = "light") -> Figure:
-        """Return it under a title that names its campaign, and says that it is simulated."""
-        said = f"{self.title} of campaign {self.campaign_id}"
-        return Figure(
-            name=self.kind,
-            title=f"{said} (simulated)" if self.simulated else said,
-            caption=self.caption,
-            table=self.table,
-            specification=self.chart(scheme=scheme),
-            scheme=scheme,
-        )
+        return self.chart(scheme=scheme) | sized | {"title": heading}
 
     def encoded(self, form: FigureForm, *, scheme: Scheme = "light") -> bytes:
-        """Return it as a file: its data, its table, its chart, or a picture.
+        """Return the figure as a file: its data, its table, its chart, or a picture.
 
         Raises:
             OSError: a picture could not be drawn.
@@ -98,11 +98,20 @@ class DrawnFigure(CampaignFigure, ABC):
             return as_csv(self.table)
         if form == "vega.json":
             return encoded(self.described_chart(scheme=scheme))
-        return export(self.drawn(scheme=scheme).picture(), form)
+        return export(self.picture(scheme=scheme), form)
+
+
+class DrawnFigure(CampaignFigure, Figure):
+    """A figure of a campaign; each kind adds its series."""
+
+    @property
+    def heading(self) -> str:
+        heading = f"{self.title} of campaign {self.campaign_id}"
+        return f"{heading} (simulated)" if self.simulated else heading
 
 
 def as_csv(table: FigureTable) -> bytes:
-    """Return a table as a file that spreadsheets and statistics programs read (RFC 4180)."""
+    """Return a table as CSV (RFC 4180)."""
     written = io.StringIO()
     csv.writer(written).writerows([table.columns, *table.rows])
     return written.getvalue().encode()

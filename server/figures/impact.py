@@ -1,5 +1,5 @@
-"""How much each dimension decides: the source study's figure 10 (Dash et al. 2023,
-arXiv:2312.12705), with exact Shapley values of the fitted belief."""
+"""The importance of each dimension: the source study's figure 10 (Dash et al. 2023,
+arXiv:2312.12705), with exact Shapley values of the calibrated cost model."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import DimensionImpact, impacts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
-from server.figures.figure import DrawnFigure
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.marginal import NOTHING_DIFFERS
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, finish
-from server.figures.vega import Spec, layer, nominal, quantitative
+from server.figures.vega import PALETTES, Scheme, Spec, finish, layer, nominal, quantitative
 
 DOTS = 160
-"""Strategies that are drawn of each dimension; of more, as many evenly spread over their values."""
+"""Maximum dots per dimension; of more strategies, a sample evenly spread over their changes."""
 
 BINS = 64
-"""Of a beeswarm's width: dots in one of them are set beside each other."""
+"""Dots in the same bin of the beeswarm's width are drawn beside each other."""
 
 ROW_PX = 44
 LEVELS = {"light": ("#0072B2", "#E69F00"), "dark": ("#56B4E9", "#E69F00")}
-"""Of a dimension's lowest and highest value."""
+"""Colours of a dimension's lowest and highest value."""
 
 
 class ImpactBar(Wire):
-    """One dimension; figures are in per cent of the rate."""
+    """One dimension; numbers are in per cent of the rate."""
 
     dimension: str
     """The dimension."""
     name: str
-    """Its name for people."""
+    """Its label."""
     impact: float
-    """By how much the choice of its value moves a strategy from the mean, on average."""
+    """Mean absolute contribution of its value to the rate of a strategy."""
     low: float
-    """Lower end of the 80 % interval of that."""
+    """Lower bound of the 80 % interval of the impact."""
     high: float
-    """Upper end of the 80 % interval of that."""
+    """Upper bound of the 80 % interval of the impact."""
     share: float
-    """Its share of the impact of all dimensions together, 0 to 1."""
+    """Its share of the total impact of all dimensions, 0 to 1."""
     values: list[str]
-    """Its values, in rising order."""
+    """Its values, in ascending order."""
     by_level: list[float]
-    """What each of the values adds to the rate on average, per cent."""
+    """Mean contribution of each value to the rate, per cent."""
 
 
 class ImpactDot(Wire):
@@ -56,28 +56,39 @@ class ImpactDot(Wire):
     dimension: str
     """The dimension."""
     name: str
-    """Its name for people."""
+    """Its label."""
     value: str
-    """The strategy's value of it."""
+    """The strategy's value."""
     level: float
-    """That value from 0 for the dimension's lowest to 1 for its highest."""
+    """The value's position, from 0 for the dimension's lowest to 1 for its highest."""
     change: float
-    """What the value adds to the strategy's rate, per cent."""
+    """Contribution of the value to the strategy's rate, per cent."""
     offset: float
-    """Sets dots of one place beside each other."""
+    """Vertical offset that keeps dots at one position apart."""
+
+
+IMPACT_CELLS: Cells[ImpactBar] = {
+    "Parameter": lambda bar: bar.name,
+    "Impact, %": lambda bar: f"{bar.impact:.1f}",
+    "80 % interval, %": lambda bar: f"{bar.low:.1f} to {bar.high:.1f}",
+    "Share": lambda bar: f"{100 * bar.share:.0f} %",
+    "By value, %": lambda bar: "; ".join(
+        f"{value}: {change:+.1f}" for value, change in zip(bar.values, bar.by_level, strict=True)
+    ),
+}
 
 
 class ImpactFigure(DrawnFigure):
-    """Mean absolute Shapley values, the greatest first."""
+    """Mean absolute Shapley values, the largest first."""
 
     kind: Literal["impact"] = "impact"
-    """What it shows."""
+    """Kind of figure."""
     strategies: int
     """Strategies of the space."""
     unit: str
     """Unit of the rate."""
     bars: list[ImpactBar]
-    """A bar for each dimension, the greatest impact first."""
+    """One bar per dimension, the largest impact first."""
 
     @classmethod
     def of(cls, source: FigureSource) -> ImpactFigure:
@@ -85,22 +96,7 @@ class ImpactFigure(DrawnFigure):
         count = len(source.belief.rates.at_fixed_nodes.lattice)
         return cls(
             **source.head(title="Importance", caption=_caption(bars, count)),
-            table=FigureTable(
-                columns=["Parameter", "Impact, %", "80 % interval, %", "Share", "By value, %"],
-                rows=[
-                    [
-                        bar.name,
-                        f"{bar.impact:.1f}",
-                        f"{bar.low:.1f} to {bar.high:.1f}",
-                        f"{100 * bar.share:.0f} %",
-                        "; ".join(
-                            f"{value}: {change:+.1f}"
-                            for value, change in zip(bar.values, bar.by_level, strict=True)
-                        ),
-                    ]
-                    for bar in bars
-                ],
-            ),
+            table=table_of(IMPACT_CELLS, bars),
             strategies=count,
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
             bars=bars,
@@ -108,22 +104,12 @@ class ImpactFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        rows = [
-            bar.model_dump(exclude={"values", "by_level"})
-            | {"said": f"{bar.impact:.1f} % ({bar.low:.1f} to {bar.high:.1f})"}
-            for bar in self.bars
-        ]
+        rows = rows_of(IMPACT_CELLS, self.bars)
         y = nominal("name", sort=[bar.name for bar in self.bars], title=None)
         title = f"mean change of {self.unit}, %"
-        tooltip = [
-            nominal("name", title="parameter"),
-            nominal("said", title="importance (80 %)"),
-            quantitative("share", title="share", format=".0%"),
-        ]
         x = quantitative("impact", title=title, scale={"zero": True}, axis={"tickCount": 8})
-        bars = {"x": x, "y": y, "tooltip": tooltip}
-        low = quantitative("low", title=title)
-        ends = {"x": low, "x2": {"field": "high"}, "y": y, "tooltip": tooltip}
+        bars = {"x": x, "y": y, "tooltip": tooltip(IMPACT_CELLS)}
+        ends = bars | {"x": quantitative("low", title=title), "x2": {"field": "high"}}
         layers = [
             layer("bar", "bars", bars, color=palette.measured, height=16),
             layer("rule", "bars", ends, color=palette.text, strokeWidth=1.5),
@@ -132,16 +118,16 @@ class ImpactFigure(DrawnFigure):
 
 
 class BeeswarmFigure(DrawnFigure):
-    """The Shapley values themselves: a dot for each strategy in each dimension."""
+    """All Shapley values: one dot per strategy and dimension."""
 
     kind: Literal["beeswarm"] = "beeswarm"
-    """What it shows."""
+    """Kind of figure."""
     strategies: int
     """Strategies of the space."""
     unit: str
     """Unit of the rate."""
     dots: list[ImpactDot]
-    """Dots of each dimension; of many strategies, evenly spread ones."""
+    """Dots of each dimension; of many strategies, an evenly spread sample."""
 
     @classmethod
     def of(cls, source: FigureSource) -> BeeswarmFigure:
@@ -193,12 +179,12 @@ class BeeswarmFigure(DrawnFigure):
 
 
 def missing(source: FigureSource) -> str:
-    """Return why no impact can be told."""
+    """Return why there is no importance; empty if there is."""
     return "" if source.measured else "no trial has given a measurement yet"
 
 
 def per_cent(log_ratio: float) -> float:
-    """Return a difference of logarithms as a change in per cent."""
+    """Return a difference of logarithms as a relative change, per cent."""
     return 100.0 * float(np.expm1(log_ratio))
 
 
@@ -217,7 +203,7 @@ def _bar(each: DimensionImpact) -> ImpactBar:
 
 def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
     if not bars:
-        return "The strategies of this space differ in nothing."
+        return f"{NOTHING_DIFFERS}."
     first = bars[0]
     head = (
         f"{first.name} decides most: its choice moves the rate by {first.impact:.0f} % on average "
@@ -233,7 +219,7 @@ def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
 
 def _levels_caption(found: Sequence[DimensionImpact]) -> str:
     if not found:
-        return "The strategies of this space differ in nothing."
+        return f"{NOTHING_DIFFERS}."
     first = found[0]
     best, worst = int(np.argmax(first.by_level)), int(np.argmin(first.by_level))
     gain, loss = (_signed(first.by_level[at]) for at in (best, worst))

@@ -52,18 +52,18 @@ AnyFigure = Annotated[
     | TimelineFigure,
     Field(discriminator="kind"),
 ]
-"""A figure with the series of its kind."""
+"""A figure with the series of its kind: the schema of the API's responses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions:
-    """What a figure may be narrowed to; a kind that has no use for one ignores it.
+    """Filters of figures; a kind ignores those of other kinds.
 
     Attributes:
-        by: what the trajectory's horizontal axis counts.
-        micro_batch_size, num_nodes: of the map; None for the best of all.
-        against: of the Pareto front; None for the first that the campaign has.
-        scaling: strong or weak; None for the first that the campaign has.
+        by: quantity of the trajectory's horizontal axis.
+        micro_batch_size, num_nodes: filter the map; None for the best of all.
+        against: cost of the Pareto front; None for the first that is available.
+        scaling: strong or weak; None for the first that is available.
     """
 
     by: Axis = "trial"
@@ -75,13 +75,12 @@ class FigureOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureDefinition:
-    """One kind.
+    """One kind of figure.
 
     Attributes:
-        missing: why a campaign has none of it; empty where it has.
-        rests_on: what it needs besides the trials themselves: what they taught the calibration, or
-            that and the whole space.
-        of_studies: whether it tells something of a scaling study, too.
+        missing: returns why a campaign has no such figure; empty if it has.
+        rests_on: what it needs besides the trials: the calibration, or that and the search space.
+        of_studies: whether scaling studies have it, too.
     """
 
     title: str
@@ -188,7 +187,7 @@ DEFINITIONS: Mapping[FigureKind, FigureDefinition] = {
 
 
 def missing(kind: FigureKind, source: FigureSource) -> str:
-    """Return why a campaign has no figure of this kind; empty where it has."""
+    """Return why a campaign has no figure of this kind; empty if it has."""
     definition = DEFINITIONS[kind]
     if source.campaign.request.study is not None and not definition.of_studies:
         return "a scaling study searches nothing"
@@ -203,7 +202,7 @@ def missing(kind: FigureKind, source: FigureSource) -> str:
 
 
 def offer(kind: FigureKind, source: FigureSource) -> FigureOffer:
-    """Return what a kind shows, and whether a campaign has it."""
+    """Return a kind's description, and whether a campaign has it."""
     definition = DEFINITIONS[kind]
     return FigureOffer(
         kind=kind,

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from autotune.explanation import LayoutMap, MapCell, layout_map
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape
-from autotune.schemas import FigureChoice, FigureTable, StrategyShape, Wire
+from autotune.schemas import FigureChoice, StrategyShape, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.figure import DrawnFigure
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, by_value, finish
-from server.figures.vega import Spec, layer, nominal, ordinal
+from server.figures.vega import PALETTES, Scheme, Spec, by_value, finish, layer, nominal, ordinal
 from server.wording import plural, probability, strategy_line
 
 PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
-"""`predicted`: nothing ran there yet; `out_of_memory`: what was tried there ran out of it, and the
-rest is not likely to fit; `too_large`: nothing was tried there, and nothing is likely to fit."""
 
 CELL_PX = 56
 MARK_DOWN_PX = 12
-"""How far a cell's mark stands below its middle, where its rate is written."""
+"""Distance of a cell's mark below its centre, where its rate is written."""
 
 HEAT = {"light": ("#edf4fb", "#6aaede"), "dark": ("#18293a", "#2f6d9e")}
-"""Of the lowest and of the highest rate; text and marks stand out from both."""
+"""Colours of the lowest and of the highest rate; text and marks contrast with both."""
 
 WORDS: Mapping[PlaceState, str] = {
     "measured": "measured",
@@ -52,21 +49,21 @@ class MapPlace(Wire):
     tensor_parallel: int
     """GPUs that each layer is split over (TP)."""
     pipeline_parallel: int
-    """Stages that the layers are cut into (PP)."""
+    """Pipeline stages (PP)."""
     state: PlaceState
-    """What became of it: `predicted`: nothing ran there yet; `out_of_memory`: what was tried there
-    ran out of it, and the rest is not likely to fit; `too_large`: nothing was tried there, and
-    nothing is likely to fit."""
+    """`predicted`: no trial ran there yet; `out_of_memory`: trials there ran out of memory, and the
+    other strategies are unlikely to fit; `too_large`: no trial ran, and no strategy is likely to
+    fit."""
     rate: float | None
-    """Rate of its best strategy; null where nothing runs."""
+    """Rate of its best strategy; null if none runs."""
     low: float | None
-    """Lower end of the 80 % interval of a predicted rate; null where it is measured."""
+    """Lower bound of the 80 % interval of a predicted rate; null if it is measured."""
     high: float | None
-    """Upper end of the 80 % interval of a predicted rate; null where it is measured."""
+    """Upper bound of the 80 % interval of a predicted rate; null if it is measured."""
     strategy: StrategyShape | None
-    """Its best strategy; null where nothing runs."""
+    """Its best strategy; null if none runs."""
     fit_probability: float
-    """Probability that the best strategy fits, or the highest of any."""
+    """Probability that the best strategy fits, or the highest of all strategies."""
     strategies: int
     """Legal strategies there."""
     trials: int
@@ -76,22 +73,22 @@ class MapPlace(Wire):
 
 
 class LayoutMapFigure(DrawnFigure):
-    """The best rate for each TP and PP; places without a legal strategy are left out."""
+    """The best rate for each TP and PP that has a legal strategy."""
 
     kind: Literal["map"] = "map"
-    """What it shows."""
+    """Kind of figure."""
     unit: str
     """Unit of the rate."""
     micro_batch_size: int | None
-    """What it was narrowed to; null for all."""
+    """Selected micro-batch size; null for all."""
     num_nodes: int | None
-    """What it was narrowed to; null for all."""
+    """Selected number of nodes; null for all."""
     micro_batch_sizes: list[int]
-    """Micro-batch sizes that it can be narrowed to."""
+    """Micro-batch sizes to select from."""
     nodes: list[int]
-    """Numbers of nodes that it can be narrowed to."""
+    """Numbers of nodes to select from."""
     cells: list[MapPlace]
-    """The places."""
+    """The cells."""
 
     @classmethod
     def of(
@@ -101,8 +98,7 @@ class LayoutMapFigure(DrawnFigure):
         micro_batch_size: int | None = None,
         num_nodes: int | None = None,
     ) -> LayoutMapFigure:
-        """Raises InvalidInput for a micro-batch size or a number of nodes that the space has
-        not."""
+        """Raise InvalidInput if the space lacks the micro-batch size or the number of nodes."""
         request, belief = source.campaign.request, source.belief
         found = layout_map(
             belief.space,
@@ -119,7 +115,7 @@ class LayoutMapFigure(DrawnFigure):
         unit, simulated = OBJECTIVE_UNITS[request.objective], source.campaign.simulated
         return cls(
             **source.head(title="Best rate by TP and PP", caption=_caption(cells, unit)),
-            table=_table(cells, unit, words_of(simulated)),
+            table=table_of(_cells(unit, simulated=simulated), cells),
             unit=unit,
             choices=[
                 *_choice("micro_batch_size", found.micro_batch_sizes, micro_batch_size),
@@ -134,19 +130,22 @@ class LayoutMapFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        rows = self._rows(scheme)
+        cells = _cells(self.unit, simulated=self.simulated)
+        rates = [cell.rate for cell in self.cells if cell.rate is not None]
+        grounds = [self._ground(cell.rate, rates, scheme) for cell in self.cells]
+        rows = [
+            row | {"ground": ground}
+            for row, ground in zip(rows_of(cells, self.cells), grounds, strict=True)
+        ]
         tall = sorted({cell.pipeline_parallel for cell in self.cells})
         place = {
-            "x": ordinal("tp", title="tensor parallel", axis={"labelAngle": 0, "grid": False}),
-            "y": ordinal("pp", title="pipeline parallel", sort=tall, axis={"grid": False}),
-            "tooltip": [
-                nominal("where", title="at"),
-                nominal("state", title="is"),
-                nominal("said", title=self.unit),
-                nominal("between", title="80 %"),
-                nominal("fits", title="fits"),
-                nominal("strategy", title="layout"),
-            ],
+            "x": ordinal(
+                "tensor_parallel", title="tensor parallel", axis={"labelAngle": 0, "grid": False}
+            ),
+            "y": ordinal(
+                "pipeline_parallel", title="pipeline parallel", sort=tall, axis={"grid": False}
+            ),
+            "tooltip": tooltip(cells),
         }
         ground = place | {"color": nominal("ground", scale=None)}
         marked = place | self._channels(scheme)
@@ -156,17 +155,17 @@ class LayoutMapFigure(DrawnFigure):
             layer("rect", "all", ground, stroke=palette.card, strokeWidth=3),
             layer("point", "cells", marked, yOffset=MARK_DOWN_PX, **point),
             layer("point", "empty", marked, **point),
-            layer("text", "cells", place | {"text": nominal("said")}, **rate),
+            layer("text", "cells", place | {"text": nominal(self.unit)}, **rate),
         ]
         data = {
             "all": rows,
-            "cells": [row for row in rows if row["said"]],
-            "empty": [row for row in rows if not row["said"]],
+            "cells": [row for row in rows if row["rate"] is not None],
+            "empty": [row for row in rows if row["rate"] is None],
         }
         return finish(layers, palette, data, height=CELL_PX * max(len(tall), 1))
 
     def _channels(self, scheme: Scheme) -> Spec:
-        """Return shape, stroke and fill of the marks by their state."""
+        """Return the shape, stroke and fill of the marks by their state."""
         palette, words = PALETTES[scheme], words_of(self.simulated)
         states = [state for state in WORDS if any(cell.state == state for cell in self.cells)]
         names = [words[state] for state in states]
@@ -178,45 +177,25 @@ class LayoutMapFigure(DrawnFigure):
         }
         told: Spec = {"title": None, "legend": {"symbolStrokeWidth": 1.5}}
         return {
-            channel: nominal("state", scale=by_value(names, drawn), **told)
+            channel: nominal("State", scale=by_value(names, drawn), **told)
             for channel, drawn in look.items()
         }
 
-    def _rows(self, scheme: Scheme) -> list[dict[str, Any]]:
-        palette, words = PALETTES[scheme], words_of(self.simulated)
-        rates = [cell.rate for cell in self.cells if cell.rate is not None]
-        low, high = min(rates, default=0.0), max(rates, default=1.0)
-        rows = []
-        for cell in self.cells:
-            ground, said, between = palette.lane, "", ""
-            if cell.rate is not None:
-                place = (cell.rate - low) / max(high - low, 1e-12)
-                ground, said = _mixed(*HEAT[scheme], place), figure(cell.rate)
-            if cell.low is not None and cell.high is not None:
-                between = f"{figure(cell.low)} to {figure(cell.high)}"
-            rows.append(
-                {
-                    "tp": cell.tensor_parallel,
-                    "pp": cell.pipeline_parallel,
-                    "where": f"TP {cell.tensor_parallel} · PP {cell.pipeline_parallel}",
-                    "state": words[cell.state],
-                    "said": said,
-                    "between": between,
-                    "fits": "" if cell.state == "measured" else probability(cell.fit_probability),
-                    "strategy": strategy_line(cell.strategy) if cell.strategy else "",
-                    "ground": ground,
-                }
-            )
-        return rows
+    def _ground(self, rate: float | None, rates: Sequence[float], scheme: Scheme) -> str:
+        """Return the background of a cell by its rate."""
+        if rate is None:
+            return PALETTES[scheme].lane
+        place = (rate - min(rates)) / max(max(rates) - min(rates), 1e-12)
+        return _mixed(*HEAT[scheme], place)
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there is no map."""
+    """Return why there is no map; empty if there is one."""
     return "" if source.trials else "no trial has been started yet"
 
 
 def words_of(simulated: bool) -> Mapping[PlaceState, str]:
-    """Return what states are called; nothing simulated is called measured."""
+    """Return the words for the states; simulated results are not called measured."""
     return {**WORDS, "measured": "simulated"} if simulated else WORDS
 
 
@@ -237,7 +216,7 @@ def _choice(name: str, offered: Sequence[int], value: int | None) -> list[Figure
 def _best_run(
     source: FigureSource, micro_batch_size: int | None, num_nodes: int | None
 ) -> dict[tuple[int, int], Contender]:
-    """Return the best that ran at each place, with the figures that it has wherever it stands."""
+    """Return the best layout that ran at each TP and PP."""
     best: dict[tuple[int, int], Contender] = {}
     for each in source.contenders:
         own = each.strategy
@@ -277,7 +256,7 @@ def _places(found: LayoutMap, best: Mapping[tuple[int, int], Contender]) -> list
 
 
 def _state(cell: MapCell) -> PlaceState | None:
-    """Return how a cell is drawn; None for one that is not."""
+    """Return the state of a cell; None if it is not drawn."""
     if cell.state == "illegal":
         return None
     if cell.state == "out_of_memory" and not cell.out_of_memory:
@@ -297,28 +276,28 @@ def _caption(cells: Sequence[MapPlace], unit: str) -> str:
     return f"{head}; of {plural(len(cells), 'place')} {len(ran)} ran{out}."
 
 
-def _table(cells: Sequence[MapPlace], unit: str, words: Mapping[PlaceState, str]) -> FigureTable:
-    rows = [
-        [
-            str(cell.tensor_parallel),
-            str(cell.pipeline_parallel),
-            words[cell.state],
-            figure(cell.rate),
-            "–" if cell.low is None else f"{figure(cell.low)} to {figure(cell.high)}",
-            probability(cell.fit_probability),
-            strategy_line(cell.strategy) if cell.strategy else "",
+def _cells(unit: str, *, simulated: bool) -> Cells[MapPlace]:
+    words = words_of(simulated)
+    return {
+        "TP": lambda cell: str(cell.tensor_parallel),
+        "PP": lambda cell: str(cell.pipeline_parallel),
+        "State": lambda cell: words[cell.state],
+        unit: lambda cell: figure(cell.rate),
+        "80 % interval": lambda cell: (
+            "–" if cell.low is None else f"{figure(cell.low)} to {figure(cell.high)}"
+        ),
+        "Fits": lambda cell: probability(cell.fit_probability),
+        "Strategy": lambda cell: strategy_line(cell.strategy) if cell.strategy else "",
+        "Trials": lambda cell: (
             f"{cell.trials}, {cell.out_of_memory} out of memory"
             if cell.out_of_memory
-            else str(cell.trials),
-        ]
-        for cell in cells
-    ]
-    columns = ["TP", "PP", "State", unit, "80 % interval", "Fits", "Strategy", "Trials"]
-    return FigureTable(columns=columns, rows=rows)
+            else str(cell.trials)
+        ),
+    }
 
 
 def _mixed(low: str, high: str, place: float) -> str:
-    """Return the colour at `place` (0 to 1) between two."""
+    """Return the colour at `place` (0 to 1) between two colours."""
     ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
     channels = (round(a + (b - a) * place) for a, b in zip(*ends, strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in channels)

@@ -1,4 +1,4 @@
-"""The rate along each dimension, all others being equal."""
+"""The rate at each value of a dimension, all others being equal."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, Wire
 from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, finish
-from server.figures.vega import Spec, at, layer, nominal, quantitative
+from server.figures.vega import PALETTES, Scheme, Spec, at, finish, layer, nominal, quantitative
 
 ROW_PX = 19
+NOTHING_DIFFERS = "The strategies of this space do not differ"
 
 
 class MarginalValue(Wire):
-    """One value of a dimension; changes are of the rate against the mean of the space, were all
-    else equal."""
+    """One value of a dimension; changes are relative to the mean rate of the space, all else being
+    equal."""
 
     value: str
     """The value."""
     strategies: int
-    """Strategies that have it."""
+    """Strategies with the value."""
     change: float
     """Change of the rate, per cent."""
     low: float
-    """Lower end of the 80 % interval of that."""
+    """Lower bound of its 80 % interval."""
     high: float
-    """Upper end of the 80 % interval of that."""
+    """Upper bound of its 80 % interval."""
 
 
 class MarginalCurve(Wire):
@@ -39,34 +39,30 @@ class MarginalCurve(Wire):
     dimension: str
     """The dimension."""
     name: str
-    """Its name for people."""
+    """Its label."""
     points: list[MarginalValue]
-    """Its values, in rising order."""
+    """Its values, in ascending order."""
     sentence: str
-    """The largest clear step, in words."""
+    """Its largest significant step, in words."""
 
 
 class MarginalFigure(DrawnFigure):
-    """A curve for each dimension, that of the greatest impact first."""
+    """One curve per dimension, the largest impact first."""
 
     kind: Literal["marginal"] = "marginal"
-    """What it shows."""
+    """Kind of figure."""
     unit: str
     """Unit of the rate."""
     curves: list[MarginalCurve]
-    """The dimensions, the greatest impact first."""
+    """The dimensions, the largest impact first."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MarginalFigure:
         rates = source.belief.rates
         order = [each.dimension for each in impacts(rates)]
         curves = [_curve(marginal_of(rates, dimension)) for dimension in order]
-        told = [curve.sentence for curve in curves[:3]]
-        caption = (
-            capitalised("; ".join(told))
-            if told
-            else "The strategies of this space differ in nothing"
-        )
+        sentences = [curve.sentence for curve in curves[:3]]
+        caption = capitalised("; ".join(sentences)) if sentences else NOTHING_DIFFERS
         rows = [
             [
                 curve.name,
@@ -130,7 +126,7 @@ class MarginalFigure(DrawnFigure):
         return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
 
     def _rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-        """Return the points, the dimensions' own rows, and all rows from the top."""
+        """Return the rows of the points, those of the headings, and their order from the top."""
         rows: list[dict[str, Any]] = []
         heads: list[dict[str, Any]] = []
         order: list[str] = []
@@ -148,23 +144,23 @@ class MarginalFigure(DrawnFigure):
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there is no curve."""
+    """Return why there is no curve; empty if there is one."""
     return "" if source.measured else "no trial has given a measurement yet"
 
 
-def _curve(told: Marginal) -> MarginalCurve:
+def _curve(found: Marginal) -> MarginalCurve:
     return MarginalCurve(
-        dimension=told.dimension,
-        name=capitalised(dimension_name(told.dimension)),
+        dimension=found.dimension,
+        name=capitalised(dimension_name(found.dimension)),
         points=[
             MarginalValue(
-                value=value_words(told.dimension, point.value),
+                value=value_words(found.dimension, point.value),
                 strategies=point.strategies,
                 change=100.0 * (point.relative - 1.0),
                 low=100.0 * (point.low - 1.0),
                 high=100.0 * (point.high - 1.0),
             )
-            for point in told.points
+            for point in found.points
         ],
-        sentence=told.sentence,
+        sentence=found.sentence,
     )

@@ -1,30 +1,43 @@
-"""The rate against the memory that is left on the fullest GPU."""
+"""The rate of each trial against the free memory of its fullest GPU."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import FigureTable, TrialPurpose, TrialState, Wire
+from autotune.schemas import TrialPurpose, TrialState, Wire
 from autotune.wording import figure
-from server.figures.figure import DrawnFigure
-from server.figures.marks import (
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.outcome import (
     LANE_ROWS,
+    Outcome,
     above_lane,
     lane_layers,
     lane_middle,
     mark_area_px,
+    objective_of,
     outcome_channels,
+    outcome_of,
 )
-from server.figures.outcome import Outcome, objective_of, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Scheme, axis, finish, limit_line, scale
 from server.figures.trajectory import thin
-from server.figures.vega import Spec, at, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    PALETTES,
+    Scheme,
+    Spec,
+    at,
+    axis,
+    finish,
+    layer,
+    limit_line,
+    nominal,
+    quantitative,
+    scale,
+)
 from server.wording import plural, strategy_line
 
 FARTHEST = 0.3
-"""Share of a GPU's memory that a trial may have wanted beyond it and still be drawn there."""
+"""Share of a GPU's memory: trials that needed more than this beyond it are drawn at the edge."""
 
 
 class HeadroomPoint(Wire):
@@ -35,29 +48,29 @@ class HeadroomPoint(Wire):
     purpose: TrialPurpose
     """Why it was run."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     outcome: Outcome
     """How it ended."""
     headroom_gib: float
-    """Memory of a GPU that it left, GiB: measured, or, of one that ran out of it, by what was
-    predicted of it before; negative where that was more than there is."""
+    """Free memory of the fullest GPU, GiB: measured, or, if the trial ran out of memory, predicted;
+    negative if it needs more than there is."""
     rate: float | None
-    """Its rate; null where it ran out of memory."""
+    """Its rate; null if it ran out of memory."""
 
 
 class MemoryFigure(DrawnFigure):
-    """The rate of each trial against the memory that it left."""
+    """The rate of each trial against its free memory."""
 
     kind: Literal["memory"] = "memory"
-    """What it shows."""
+    """Kind of figure."""
     unit: str
     """Unit of the rate."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     wanted_gib: float
-    """Headroom that the campaign asks for, GiB."""
+    """Minimum headroom of the campaign, GiB."""
     points: list[HeadroomPoint]
-    """The trials; of thousands, a share of each outcome."""
+    """The trials; of thousands, a sample of each outcome."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryFigure:
@@ -85,20 +98,9 @@ class MemoryFigure(DrawnFigure):
             )
         unit = OBJECTIVE_UNITS[campaign.request.objective]
         drawn = thin(points)
-        rows = [
-            [
-                str(point.number),
-                point.outcome.value,
-                f"{point.headroom_gib:.1f}" + ("" if point.rate else " (predicted)"),
-                figure(point.rate),
-                point.strategy,
-            ]
-            for point in drawn
-        ]
-        columns = ["Trial", "Outcome", "GiB left", unit, "Strategy"]
         return cls(
             **source.head(title="Memory headroom", caption=_caption(points, whole, unit)),
-            table=FigureTable(columns=columns, rows=rows),
+            table=table_of(_cells(unit), drawn),
             unit=unit,
             gpu_memory_gib=whole,
             wanted_gib=campaign.request.min_headroom_gib,
@@ -107,7 +109,8 @@ class MemoryFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        rows = [point.model_dump(mode="json") for point in self.points]
+        cells = _cells(self.unit)
+        rows = rows_of(cells, self.points)
         measured = [row for row in rows if row["rate"] is not None]
         failed = [row for row in rows if row["rate"] is None]
         x = quantitative(
@@ -123,13 +126,7 @@ class MemoryFigure(DrawnFigure):
         )
         outcomes = [point.outcome for point in self.points]
         outcome = outcome_channels(palette, simulated=self.simulated, drawn=outcomes)
-        tooltip = [
-            ordinal("number", title="trial"),
-            nominal("strategy", title="layout"),
-            quantitative("headroom_gib", title="GiB left", format=".1f"),
-            quantitative("rate", title=self.unit, format=FIGURE),
-        ]
-        mark = {"x": x, "y": y, **outcome, "tooltip": tooltip}
+        mark = {"x": x, "y": y, **outcome, "tooltip": tooltip(cells)}
         look: Spec = {"filled": True, "size": mark_area_px(len(rows)), "strokeWidth": 0}
         limit = {"x": quantitative("headroom_gib")}
         named = limit | {"y": at(0), "text": nominal("label")}
@@ -148,16 +145,28 @@ class MemoryFigure(DrawnFigure):
         return finish(layers, palette, data, height=320)
 
     def _domain(self) -> list[float]:
-        """Return the ends of the axis; what ran out of memory by far stands at the left one."""
+        """Return the ends of the axis; trials that need far more memory are drawn at the left."""
         left = [point.headroom_gib for point in self.points]
         return [min(0.0, max(min(left), -FARTHEST * self.gpu_memory_gib)), max(*left, 1.0)]
 
 
+def _cells(unit: str) -> Cells[HeadroomPoint]:
+    return {
+        "Trial": lambda point: str(point.number),
+        "Outcome": lambda point: point.outcome.value,
+        "GiB left": lambda point: (
+            f"{point.headroom_gib:.1f}" + ("" if point.rate else " (predicted)")
+        ),
+        unit: lambda point: figure(point.rate),
+        "Strategy": lambda point: point.strategy,
+    }
+
+
 def missing(source: FigureSource) -> str:
-    """Return why nothing is known of memory."""
+    """Return why no trial's memory is known; empty if one is."""
     ran = any(trial.metrics and trial.metrics.peak_memory_gib for trial in source.measured)
     full = any(trial.state is TrialState.OOM for trial in source.trials)
-    return "" if ran or full else "no trial has told of its memory yet"
+    return "" if ran or full else "no trial has reported its memory yet"
 
 
 def _caption(points: list[HeadroomPoint], whole: float, unit: str) -> str:

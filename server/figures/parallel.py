@@ -1,4 +1,4 @@
-"""All dimensions at once, in parallel coordinates: a line for each trial, coloured by its rate."""
+"""Parallel coordinates: one line per trial through its values, coloured by its rate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from autotune.dimension_words import value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas import FigureTable, TrialPurpose, Wire
 from server.figures.figure import DrawnFigure
-from server.figures.marks import outcome_channels
-from server.figures.outcome import FAILURES, NOT_DRAWN, Outcome, objective_of, outcome_of
+from server.figures.outcome import (
+    FAILURES,
+    NOT_DRAWN,
+    Outcome,
+    objective_of,
+    outcome_channels,
+    outcome_of,
+)
 from server.figures.parallel_axes import (
     FAILED_PLACE,
     SLANT,
@@ -27,25 +33,38 @@ from server.figures.parallel_axes import (
     measured_scales,
 )
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Palette, Scheme, by_value, finish
 from server.figures.trajectory import thin
-from server.figures.vega import Spec, expr, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    FIGURE,
+    PALETTES,
+    Palette,
+    Scheme,
+    Spec,
+    by_value,
+    expr,
+    finish,
+    layer,
+    nominal,
+    ordinal,
+    quantitative,
+)
 from server.wording import plural, strategy_line
 
 LINES = 400
-"""More are a mat: of more trials a share of each outcome is drawn."""
+"""Maximum number of lines; of more trials, a sample of each outcome is drawn."""
 
 ALWAYS = 100
-"""The fastest so many are drawn in any case."""
+"""Number of fastest trials that are always drawn."""
 
 FASTEST = 0.1
-"""Share of the trials that ran whose common values are told, of LEAST_FASTEST at least."""
+"""Share of the successful trials whose common values the caption lists, but at least
+LEAST_FASTEST."""
 
 LEAST_FASTEST = 3
 
 HEIGHT_PX = 400
 HEAD_PLACE = 1.13
-"""The upper end of what is drawn, over the names of the axes."""
+"""Upper end of the chart, above the names of the axes."""
 
 DASHES: Mapping[Outcome, list[int]] = {
     Outcome.OOM: [6, 3],
@@ -53,21 +72,21 @@ DASHES: Mapping[Outcome, list[int]] = {
     Outcome.CRASHED: [9, 3, 2, 3],
     Outcome.OTHER: [1, 4],
 }
-"""Failures differ by more than their colour."""
+"""Failures also differ by their dashes."""
 
 RAMPS: Mapping[Scheme, list[float]] = {"light": [0.6, 0.0], "dark": [0.38, 1.0]}
-"""The part of viridis, from the slowest to the fastest, that stands out from the ground."""
+"""The part of viridis, from the slowest to the fastest, that contrasts with the background."""
 
 WEIGHTS = ((60, 2.2, 0.9), (200, 1.6, 0.7), (inf, 1.2, 0.5))
-"""Of lines: up to how many, their width, px, and their opacity."""
+"""Maximum number of lines, their width, px, and their opacity."""
 
 HARDLY = 0.05
-"""Opacity of lines that are beside what is brushed."""
+"""Opacity of lines outside the brushed ranges."""
 
 BRUSH, BESIDE = "brush", "beside"
-"""The parameters of a chart: the ends of the range of each axis that is brushed, by its key; and,
-by their numbers, the trials that are not within all of them, as `true`. Whoever draws the chart
-sets both: to look a number up is what an interpreter has the time for with thousands of marks."""
+"""Parameters of the chart, which the page sets: the brushed range of each axis by its key; and, for
+each trial outside these ranges, its number with the value `true`. Looking up a number is cheap for
+Vega's interpreter."""
 
 
 class ParallelLine(Wire):
@@ -80,28 +99,28 @@ class ParallelLine(Wire):
     outcome: Outcome
     """How it ended."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     rate: float | None
-    """What the campaign optimises; null where it failed."""
+    """Its objective; null if it failed."""
     values: list[str]
-    """Its value of each axis, in words."""
+    """Its value on each axis, as text."""
     places: list[float]
-    """Where it crosses each axis, from 0 at the foot to 1 at the head; below the foot where a
-    failed trial has no such figure."""
+    """Its position on each axis, from 0 at the bottom to 1 at the top; below 0 if a failed trial
+    has no value."""
 
 
 class ParallelFigure(DrawnFigure):
-    """Each trial through its values of all that differs."""
+    """One line per trial through the dimensions that differ, memory and rate."""
 
     kind: Literal["parallel"] = "parallel"
-    """What it shows."""
+    """Kind of figure."""
     unit: str
     """Unit of the rate."""
     axes: list[ParallelAxis]
-    """The dimensions that differ, then memory and rate where any trial ran."""
+    """The dimensions that differ, then memory and rate if any trial succeeded."""
     lines: list[ParallelLine]
-    """The trials in the order of their rates, failed ones first; of thousands, the fastest and a
-    share of each outcome."""
+    """The trials by ascending rate, failed ones first; of thousands, the fastest and a sample of
+    each outcome."""
     finished: int
     """Trials that have ended, drawn or not."""
 
@@ -146,7 +165,7 @@ class ParallelFigure(DrawnFigure):
         ]
 
         def through(name: str, *, seen: float, channels: Spec, **look: Any) -> Spec:
-            """Lines through all axes, those beside what is brushed hardly seen."""
+            """Return lines through all axes, faint outside the brushed ranges."""
             beside = {"test": f"{BESIDE}[datum.number]", "value": HARDLY}
             own = {
                 "detail": nominal("number"),
@@ -198,7 +217,7 @@ class ParallelFigure(DrawnFigure):
         }
 
     def _keys(self) -> list[str]:
-        """Return a field for each axis: their order as words is that of the axes."""
+        """Return one field per axis, whose alphabetical order is that of the axes."""
         return [f"at_{number:02}" for number in range(len(self.axes))]
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -211,7 +230,7 @@ class ParallelFigure(DrawnFigure):
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there is nothing to set side by side."""
+    """Return why there is nothing to compare; empty if there is."""
     trials = _plotted(source)
     if not trials:
         return "no trial has ended yet"
@@ -219,8 +238,8 @@ def missing(source: FigureSource) -> str:
 
 
 def _plotted(source: FigureSource) -> list[PlottedTrial]:
-    """Return the trials that have ended, failed ones first, then by their rates; those that stand
-    for more nodes are left out, as their rates are of few."""
+    """Return the trials that have ended, failed ones first, then by ascending rate; without those
+    that stand in for more nodes."""
     objective = source.campaign.request.objective
     ended = [
         (objective_of(trial, objective), trial)
@@ -257,7 +276,7 @@ def _line(trial: PlottedTrial, scales: Sequence[AxisScale]) -> ParallelLine:
 
 
 def _caption(trials: Sequence[PlottedTrial]) -> str:
-    """Return what the fastest have in common."""
+    """Return the values that the fastest trials have in common, in a sentence."""
     ran = [trial for trial in trials if trial.rate is not None]
     fewer = len(trials) - len(ran)
     failed = f"{plural(fewer, 'trial')} failed" if fewer else "none failed"
@@ -286,7 +305,7 @@ def _ramp(ran: Sequence[Mapping[str, Any]], scheme: Scheme) -> Spec:
 
 
 def _frame(place: Spec, palette: Palette, *, foot: float) -> list[Spec]:
-    """Return the axes, and what is brushed of them."""
+    """Return the axes and their brushed ranges."""
     ends = place | {"y2": {"field": "head"}}
     whole = [{"calculate": str(foot), "as": "place"}, {"calculate": "1.05", "as": "head"}]
     brushed = [
@@ -302,9 +321,8 @@ def _frame(place: Spec, palette: Palette, *, foot: float) -> list[Spec]:
 
 
 def _names(place: Spec, palette: Palette, layout: AxesLayout) -> list[Spec]:
-    """Return the values of the axes, cut where the next axis begins, and the names over them,
-    slanted where they would overlap. The ground's colour surrounds each value, as lines pass
-    behind it."""
+    """Return the values of the axes, cut at the next axis, and the names above them, slanted where
+    they would overlap. Values are outlined in the background's colour: lines pass behind them."""
     value = place | {"text": nominal("label")}
     left: Spec = {"align": "left", "dx": VALUE_DX, "baseline": "middle", "fontSize": 11}
     left["limit"] = expr(layout.value_limit)

@@ -1,5 +1,4 @@
-"""The axes of parallel coordinates: one for each dimension in which trials differ, and one for each
-figure that was measured."""
+"""The axes of parallel coordinates: the dimensions in which trials differ, memory and rate."""
 
 from __future__ import annotations
 
@@ -15,46 +14,46 @@ from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.outcome import Outcome
 
 FAILED_PLACE = -0.12
-"""Where a failed trial stands on the axes of what is measured: below all values."""
+"""Position of failed trials on the axes of memory and rate."""
 
 LABELLED = 9
-"""Values that an axis names at most, its first and its last among them."""
+"""Maximum number of labels of an axis, including its first and its last."""
 
 MARGIN = 0.45
-"""Of the gap between two axes: kept free beside the first axis and the last."""
+"""Margin beside the first and the last axis, as a share of the gap between two axes."""
 
 LAST_PX = 48
-"""Free to the right of the last axis at the least, for its values."""
+"""Minimum margin to the right of the last axis, for its values."""
 
 LETTER_PX = 7.2
 """Mean width of a letter of the bold names."""
 
 SPARE_PX = 8
-"""Between two names side by side."""
+"""Minimum space between two names."""
 
 NARROW_PX = 62
-"""For each axis: below it names are slanted in any case."""
+"""Minimum width of an axis; below it names are always slanted."""
 
 SLANT = 40
-"""Degrees by which names rise where they would overlap side by side."""
+"""Angle of slanted names, degrees."""
 
 VALUE_DX = 4
-"""From an axis to its values, px."""
+"""Distance of the values from their axis, px."""
 
 WIDEST_BAND = 0.12
 BAND_OF_A_GAP = 0.3
 BAND_OF_A_TRIAL = 0.004
-"""Lines of one value are set apart in the order of their rates: by this share of an axis at most,
-of the gap between two values, and for each trial."""
+"""Lines through the same value are spread in the order of their rates. Limits of the spread, as a
+share of an axis: in all, of the gap between two values, and per trial."""
 
 
 class AxisTick(Wire):
-    """A value that is named beside an axis."""
+    """A labelled value of an axis."""
 
     place: float
-    """Where it stands, from 0 at the axis's foot to 1 at its head."""
+    """Its position, from 0 at the bottom to 1 at the top."""
     label: str
-    """The value in a word."""
+    """The value as text."""
 
 
 class ParallelAxis(Wire):
@@ -63,20 +62,20 @@ class ParallelAxis(Wire):
     name: str
     """A dimension, `peak_memory_gib`, or `rate`."""
     title: str
-    """Its name for people."""
+    """Its label."""
     reach: float
-    """Half the way from a value's place to the next one's; 0 where any figure may stand between."""
+    """Half the distance between two values; 0 for memory and rate, which are continuous."""
     ticks: list[AxisTick]
-    """Its values, the lowest first; round ones of what is measured."""
+    """Its values in ascending order; round numbers for memory and rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlottedTrial:
-    """What is drawn of a trial that has ended.
+    """A trial that has ended.
 
     Attributes:
-        rate: what the campaign optimises; None where the trial failed.
-        peak_memory_gib: of the fullest GPU; None where it failed or told nothing.
+        rate: the objective; None if the trial failed.
+        peak_memory_gib: of the fullest GPU; None if it failed or did not report it.
         order: from 0 for the slowest of all trials to 1 for the fastest.
     """
 
@@ -91,14 +90,14 @@ class PlottedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class AxesLayout:
-    """Where axes and their words stand, as expressions of Vega over the figure's `width`, px, and
-    over `datum.after`, the number of axes to the right.
+    """Positions of axes and their labels, as Vega expressions of the figure's `width`, px, and of
+    `datum.after`, the number of axes to the right.
 
     Attributes:
-        slanted: whether the axes' names would overlap side by side.
-        scale: the scale that places the axes.
-        value_limit: length of a value, which stands to the right of its axis.
-        title_limit: length of an axis's name.
+        slanted: whether the names would overlap if they were not slanted.
+        scale: the scale of the axes' positions.
+        value_limit: maximum length of a value, which is to the right of its axis.
+        title_limit: maximum length of an axis's name.
     """
 
     slanted: str
@@ -129,27 +128,25 @@ class AxesLayout:
 
 
 class AxisScale(Protocol):
-    """Where trials stand on an axis."""
-
     @property
     def axis(self) -> ParallelAxis: ...
 
     def words(self, trial: PlottedTrial) -> str:
-        """Return the trial's value as a table has it."""
+        """Return the trial's value as text."""
         ...
 
     def place(self, trial: PlottedTrial) -> float:
-        """Return where its line crosses the axis."""
+        """Return the position of its line on the axis."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelScale:
-    """A dimension, its values at equal distances however far apart they are.
+    """A dimension, whose values are at equal distances.
 
     Attributes:
-        values: two or more, the lowest first.
-        band: by how much lines of one value are set apart.
+        values: two or more, in ascending order.
+        band: spread of lines through the same value.
     """
 
     dimension: str
@@ -188,10 +185,10 @@ class LevelScale:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredScale:
-    """A figure that was measured, from the lowest to the highest.
+    """Memory or rate, from the lowest to the highest.
 
     Attributes:
-        failed: whether there are trials without it.
+        failed: whether some trials have no value.
     """
 
     name: Literal["rate", "peak_memory_gib"]
@@ -222,13 +219,13 @@ class MeasuredScale:
 
 
 def differing(trials: Sequence[PlottedTrial]) -> list[str]:
-    """Return the dimensions of which trials have more than one value."""
+    """Return the dimensions in which trials differ."""
     every = dict.fromkeys(name for trial in trials for name in trial.strategy.dimensions)
     return [name for name in every if len({t.strategy.value(name) for t in trials}) > 1]
 
 
 def measured_scales(trials: Sequence[PlottedTrial], *, rate_title: str) -> list[AxisScale]:
-    """Return the scales of memory and rate, as far as any trial has told of them."""
+    """Return the scales of memory and rate, if any trial has a value."""
     titles: dict[Literal["peak_memory_gib", "rate"], str] = {
         "peak_memory_gib": "GiB",
         "rate": rate_title,
@@ -243,7 +240,7 @@ def measured_scales(trials: Sequence[PlottedTrial], *, rate_title: str) -> list[
 
 
 def labelled(ticks: Sequence[AxisTick]) -> list[AxisTick]:
-    """Return all, of which no more than LABELLED keep their labels, evenly among them."""
+    """Return all ticks, at most LABELLED of them with a label, evenly spaced."""
     last = len(ticks) - 1
     named = {round(n * last / (LABELLED - 1)) for n in range(LABELLED)}
     return [
@@ -253,20 +250,20 @@ def labelled(ticks: Sequence[AxisTick]) -> list[AxisTick]:
 
 
 def scalar_words(value: Scalar) -> str:
-    """Return a dimension's value in a word: a switch is on or off."""
+    """Return a dimension's value as text: `on` or `off` for a switch."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
 
 
 def joined(words: Sequence[str]) -> str:
-    """Return them in one: `TP 8, MBS 2 and ZeRO 1`."""
+    """Return a list as text: `TP 8, MBS 2 and ZeRO 1`."""
     head = ", ".join(words[:-1])
     return f"{head} and {words[-1]}" if head else words[-1]
 
 
 def compact(value: float) -> str:
-    """Return a round figure in few letters: `1.2M`, `168k`, `48`."""
+    """Return a number in short: `1.2M`, `168k`, `48`."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.4g}{letter}"
@@ -274,8 +271,8 @@ def compact(value: float) -> str:
 
 
 def round_values(low: float, high: float, *, most: int = 6) -> list[float]:
-    """Return at most so many figures of one or two digits at equal distances from `low` to `high`;
-    the figure itself where both are one."""
+    """Return at most `most` round numbers at equal distances from `low` to `high`; `low` itself if
+    they are equal."""
     if high <= low:
         return [low]
     least = (high - low) / most

@@ -1,4 +1,4 @@
-"""The rate against nodes or energy: what nothing beats in both."""
+"""The Pareto front of the rate against nodes or energy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from typing import Literal
 
 from autotune.recommendation.pareto import COSTS, pareto_fronts
-from autotune.schemas import FigureChoice, FigureTable, ParetoCost, Wire
+from autotune.schemas import FigureChoice, ParetoCost, Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.figure import DrawnFigure
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
-from server.figures.style import FIGURE, PALETTES, Scheme, by_value, finish
-from server.figures.vega import Spec, layer, nominal, quantitative
+from server.figures.vega import (
+    PALETTES,
+    Scheme,
+    Spec,
+    by_value,
+    finish,
+    layer,
+    nominal,
+    quantitative,
+)
 from server.wording import plural, strategy_line
 
 TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
@@ -25,53 +33,42 @@ class ParetoPoint(Wire):
     trial_numbers: list[int]
     """Its trials."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     cost: float
-    """What it takes, in the unit of `against`."""
+    """Its cost, in the unit of `against`."""
     tokens_per_s: float
-    """Tokens trained in a second."""
+    """Tokens per second."""
     on_front: bool
-    """Whether none beats it in both."""
+    """Whether no other layout is better in both."""
     predicted: bool
-    """Whether its energy was not sampled but follows from the machine's power figures."""
+    """Whether its energy is computed from the machine's power figures, not sampled."""
 
 
 class ParetoFigure(DrawnFigure):
-    """The rate against one of the things that it takes."""
+    """The rate against one cost."""
 
     kind: Literal["pareto"] = "pareto"
-    """What it shows."""
+    """Kind of figure."""
     against: ParetoCost
-    """What the rate is held against."""
+    """The cost."""
     offered: list[ParetoCost]
-    """What this campaign's layouts differ in."""
+    """Costs in which this campaign's layouts differ."""
     points: list[ParetoPoint]
     """The layouts that ran."""
 
     @classmethod
     def of(cls, source: FigureSource, *, against: ParetoCost | None = None) -> ParetoFigure:
-        """Raises InvalidInput where its layouts do not differ in that cost."""
+        """Raise InvalidInput if its layouts do not differ in that cost."""
         offered = costs_of(source)
         cost = against or offered[0]
         if cost not in offered:
             reason = f"the layouts that ran do not differ in {TITLES[cost]}"
             raise InvalidInput("against", cost, reason, valid=", ".join(offered))
         points = _points(source, cost)
-        rows = [
-            [
-                figure(point.cost) + (" (predicted)" if point.predicted else ""),
-                figure(point.tokens_per_s),
-                KINDS[not point.on_front],
-                point.strategy,
-                ", ".join(map(str, point.trial_numbers)),
-            ]
-            for point in points
-        ]
-        columns = [TITLES[cost].capitalize(), "tokens/s", "Stands", "Strategy", "Trials"]
         title = f"Pareto front: tokens/s against {'nodes' if cost == 'num_nodes' else 'energy'}"
         return cls(
             **source.head(title=title, caption=_caption(points, cost)),
-            table=FigureTable(columns=columns, rows=rows),
+            table=table_of(_cells(cost), points),
             choices=[
                 FigureChoice(
                     name="against",
@@ -101,27 +98,16 @@ class ParetoFigure(DrawnFigure):
         )
         axis = {"format": "~s", "tickCount": 6}
         y = quantitative("tokens_per_s", title="tokens/s", axis=axis)
-        rows = [
-            point.model_dump(exclude={"on_front"})
-            | {
-                "stands": KINDS[not point.on_front],
-                "trials": ", ".join(map(str, point.trial_numbers)),
-            }
-            for point in self.points
-        ]
+        cells = _cells(self.against)
+        rows = rows_of(cells, self.points)
         colours = by_value(KINDS, [palette.confirmed, palette.other])
         shapes = by_value(KINDS, ["diamond", "circle"])
         mark = {
             "x": x,
             "y": y,
-            "color": nominal("stands", title=None, scale=colours),
-            "shape": nominal("stands", title=None, scale=shapes),
-            "tooltip": [
-                nominal("strategy", title="layout"),
-                quantitative("cost", title=TITLES[self.against], format=".4~g"),
-                quantitative("tokens_per_s", title="tokens/s", format=FIGURE),
-                nominal("trials", title="trials"),
-            ],
+            "color": nominal("Stands", title=None, scale=colours),
+            "shape": nominal("Stands", title=None, scale=shapes),
+            "tooltip": tooltip(cells),
         }
         steps: Spec = {"interpolate": "step-after", "color": palette.confirmed, "strokeWidth": 1.5}
         look: Spec = {"filled": True, "size": 90, "opacity": 0.9, "strokeWidth": 0}
@@ -129,12 +115,24 @@ class ParetoFigure(DrawnFigure):
             layer("line", "front", {"x": x, "y": y}, **steps),
             layer("point", "points", mark, **look),
         ]
-        front = [row for row in rows if row["stands"] == KINDS[0]]
+        front = [row for row in rows if row["on_front"]]
         return finish(layers, palette, {"points": rows, "front": front}, height=320)
 
 
+def _cells(cost: ParetoCost) -> Cells[ParetoPoint]:
+    return {
+        TITLES[cost].capitalize(): lambda point: (
+            figure(point.cost) + (" (predicted)" if point.predicted else "")
+        ),
+        "tokens/s": lambda point: figure(point.tokens_per_s),
+        "Stands": lambda point: KINDS[not point.on_front],
+        "Strategy": lambda point: point.strategy,
+        "Trials": lambda point: ", ".join(map(str, point.trial_numbers)),
+    }
+
+
 def costs_of(source: FigureSource) -> list[ParetoCost]:
-    """Return the costs of which the measured layouts have more than one value."""
+    """Return the costs in which the measured layouts differ."""
     ran = [c for c in source.contenders if c.projection is None]
     return [
         name
@@ -144,14 +142,14 @@ def costs_of(source: FigureSource) -> list[ParetoCost]:
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there is no front."""
+    """Return why there is no front; empty if there is one."""
     if not source.measured:
         return "no trial has given a measurement yet"
     return "" if costs_of(source) else "the layouts that ran differ in neither nodes nor energy"
 
 
 def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
-    """Return all layouts, the cheapest first."""
+    """Return the layouts that ran, the cheapest first."""
     front = next(each for each in pareto_fronts(source.contenders) if each.against == cost)
     on_front = [point.strategy for point in front.points]
     points = [

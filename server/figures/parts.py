@@ -1,4 +1,4 @@
-"""Where time and memory of the best layouts go, part by part, beside the baseline's."""
+"""Time and memory of the best layouts and of the baseline, by part."""
 
 from __future__ import annotations
 
@@ -22,14 +22,27 @@ from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
 from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, by_value, finish, limit_line
-from server.figures.vega import Spec, at, expr, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    PALETTES,
+    Scheme,
+    Spec,
+    at,
+    by_value,
+    expr,
+    finish,
+    layer,
+    limit_line,
+    nominal,
+    ordinal,
+    quantitative,
+)
+from server.wording import mark, probability, seconds
 
 LEAST_SHARE = 0.01
-"""Of the longest bar, below which a part is not drawn on its own in any bar."""
+"""Parts below this share of the longest bar in all bars are combined."""
 
 LABELLED_SHARE = 0.06
-"""Of the longest bar, from which on a part's figure stands in it."""
+"""Parts from this share of the longest bar on are labelled."""
 
 ROW_PX = 58
 OTHER = "other"
@@ -63,8 +76,8 @@ MEMORY_COLOURS: Mapping[str, tuple[str, str]] = {
     "zero3_gather": ("#D55E00", "#1c2430"),
     "overhead": ("#7a828c", "#ffffff"),
 }
-"""Ground and ink of each part: Okabe and Ito's colours, in an order in which neighbours differ in
-lightness, too."""
+"""Background and text colour of each part: Okabe and Ito's colours, ordered so that neighbours also
+differ in lightness."""
 
 ROLES: Mapping[Role, str] = {
     "winner": "Best",
@@ -74,56 +87,59 @@ ROLES: Mapping[Role, str] = {
 
 
 class ComparedParts(Wire):
-    """One strategy's bar; which part has how much of it is always predicted."""
+    """One strategy's bar; the parts are always predicted."""
 
     role: Role
-    """What it is to the campaign."""
+    """Role of the strategy in the campaign."""
     name: str
-    """What sets the strategy apart from the others."""
+    """How the strategy differs from the others."""
     strategy: StrategyShape
     """The strategy."""
     total: float
     """Sum of the parts, in the unit of the figure."""
     origin: Origin
-    """Where the total is from."""
+    """Origin of the total."""
+    note: str
+    """Time of a step, or the probability that a predicted peak fits."""
     parts: dict[str, float]
     """Size of each part, in the unit of the figure."""
 
 
 class PartsFigure(DrawnFigure):
-    """What a token takes by part, in per cent of what it takes the best."""
+    """Time per token by part, in per cent of the best strategy's."""
 
     kind: Literal["parts"] = "parts"
-    """What it shows."""
+    """Kind of figure."""
     unit: str
-    """What a token takes: time, GPU time, node-hours or energy."""
+    """What is compared: time, GPU time, node-hours or energy per token."""
     bars: list[ComparedParts]
     """The best, its runners-up and the baseline."""
 
     @classmethod
     def of(cls, source: FigureSource) -> PartsFigure:
-        told = _told(source)
-        winner = told[0]
+        compared = _compared(source)
+        best = compared[0]
         bars = [
             ComparedParts(
                 role=each.role,
                 name=name,
                 strategy=strategy_shape(each.strategy),
-                total=100.0 * each.cost / winner.cost,
+                total=100.0 * each.cost / best.cost,
                 origin=each.time_origin,
+                note=f"{seconds(each.iteration_time_s)} a step",
                 parts={
-                    part: 100.0 * each.cost / winner.cost * share
+                    part: 100.0 * each.cost / best.cost * share
                     for part, share in each.shares.items()
                 },
             )
-            for each, name in zip(told, names([each.strategy for each in told]), strict=True)
+            for each, name in zip(compared, names(compared), strict=True)
         ]
-        others = compare(winner, told[1:])
-        # The baseline is last; where it is the best itself, the first runner-up is told instead.
+        others = compare(best, compared[1:])
+        # The baseline is last; if it is itself the best, describe the first runner-up instead.
         against = [each for each in others if each.strategy.role == "baseline"] or others
-        caption = f"{against[0].sentence}." if against else f"{winner.sentence}."
-        if winner.bubble_note and winner.bubble_note not in caption:
-            caption = f"{caption} The pipeline's bubble is {winner.bubble_note}."
+        caption = f"{against[0].sentence}." if against else f"{best.sentence}."
+        if best.bubble_note and best.bubble_note not in caption:
+            caption = f"{caption} The pipeline's bubble is {best.bubble_note}."
         return cls(
             **source.head(title="Where the time goes", caption=caption),
             table=_table(bars, TIME_WORDS, unit="%", simulated=source.campaign.simulated),
@@ -132,12 +148,11 @@ class PartsFigure(DrawnFigure):
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        title = f"{self.unit}, % of the best's"
         return _bars(
             self.bars,
             TIME_WORDS,
             TIME_COLOURS,
-            title=title,
+            title=f"{self.unit}, % of the best's",
             unit="%",
             scheme=scheme,
             simulated=self.simulated,
@@ -148,9 +163,9 @@ class MemoryPartsFigure(DrawnFigure):
     """Peak memory of the fullest GPU by part, GiB."""
 
     kind: Literal["memory_parts"] = "memory_parts"
-    """What it shows."""
+    """Kind of figure."""
     limit_gib: float
-    """Memory of a GPU that can be used, GiB."""
+    """Usable memory of a GPU, GiB."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     bars: list[ComparedParts]
@@ -158,8 +173,8 @@ class MemoryPartsFigure(DrawnFigure):
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryPartsFigure:
-        told = _told(source)
-        winner = told[0]
+        compared = _compared(source)
+        best = compared[0]
         bars = [
             ComparedParts(
                 role=each.role,
@@ -167,21 +182,25 @@ class MemoryPartsFigure(DrawnFigure):
                 strategy=strategy_shape(each.strategy),
                 total=each.memory_gib,
                 origin=each.memory_origin,
+                note=""
+                if each.memory_origin == "measured"
+                else f"{probability(each.fit_probability)} likely to fit",
                 parts=dict(each.memory_parts_gib),
             )
-            for each, name in zip(told, names([each.strategy for each in told]), strict=True)
+            for each, name in zip(compared, names(compared), strict=True)
         ]
-        most = max(winner.memory_parts_gib, key=lambda part: winner.memory_parts_gib[part])
-        share = winner.memory_parts_gib[most] / winner.memory_gib
+        largest = max(best.memory_parts_gib, key=lambda part: best.memory_parts_gib[part])
+        share = best.memory_parts_gib[largest] / best.memory_gib
         caption = (
-            f"The best takes {figure(winner.memory_gib)} of {figure(winner.gpu_memory_gib)} GiB, "
-            f"{100 * share:.0f} % of it for {MEMORY_WORDS[most]}."
+            f"The best takes {figure(best.memory_gib)} of {figure(best.gpu_memory_gib)} GiB, "
+            f"{100 * share:.0f} % of it for {MEMORY_WORDS[largest]}; the dashed line is the usable "
+            f"memory, {figure(best.memory_limit_gib)} GiB."
         )
         return cls(
             **source.head(title="Where the memory goes", caption=caption),
             table=_table(bars, MEMORY_WORDS, unit="GiB", simulated=source.campaign.simulated),
-            limit_gib=winner.memory_limit_gib,
-            gpu_memory_gib=winner.gpu_memory_gib,
+            limit_gib=best.memory_limit_gib,
+            gpu_memory_gib=best.gpu_memory_gib,
             bars=bars,
         )
 
@@ -194,7 +213,7 @@ class MemoryPartsFigure(DrawnFigure):
             unit="GiB",
             scheme=scheme,
             simulated=self.simulated,
-            limit=self.gpu_memory_gib,
+            limit=self.limit_gib,
         )
 
 
@@ -207,29 +226,30 @@ COSTS = {
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there are no parts to show."""
+    """Return why there are no parts to show; empty if there are."""
     return "" if source.measured else "no trial has given a measurement yet"
 
 
-def names(strategies: Sequence[Strategy]) -> list[str]:
-    """Return each strategy by what not all of them have in common; a single one in full."""
-    telling = [
+def names(compared: Sequence[StrategyParts]) -> list[str]:
+    """Return the values in which each strategy differs from the others; a single one in full."""
+    strategies = [each.strategy for each in compared]
+    differing = [
         name
         for name in dict.fromkeys(name for each in strategies for name in each.dimensions)
         if name != ACCUMULATION and len({strategy.value(name) for strategy in strategies}) > 1
     ]
-    if not telling:
+    if not differing:
         return [strategy.short() for strategy in strategies]
-    return [" · ".join(_briefly(name, strategy) for name in telling) for strategy in strategies]
+    return [" · ".join(_briefly(name, strategy) for name in differing) for strategy in strategies]
 
 
 def _briefly(dimension: str, strategy: Strategy) -> str:
-    """Return a value as a strategy's line has it, and also where that leaves it out."""
-    value, said = strategy.value(dimension), BY_NAME.get(dimension)
-    return value_words(dimension, value) if said is None else said.told(value)
+    """Return a value as in a strategy's line, also if the line would omit it."""
+    value, own = strategy.value(dimension), BY_NAME.get(dimension)
+    return value_words(dimension, value) if own is None else own.told(value)
 
 
-def _told(source: FigureSource) -> list[StrategyParts]:
+def _compared(source: FigureSource) -> list[StrategyParts]:
     assert source.recommendation is not None
     return parts_of(
         compared_of(source.recommendation),
@@ -239,9 +259,9 @@ def _told(source: FigureSource) -> list[StrategyParts]:
     )
 
 
-def told_origin(origin: Origin, *, simulated: bool) -> str:
-    """Return where a figure is from; nothing simulated is called measured."""
-    return "simulated" if simulated and origin == "measured" else origin
+def _origin(bar: ComparedParts, *, simulated: bool) -> str:
+    """Return the origin of a bar's total; simulated results are not called measured."""
+    return mark(simulated) if bar.origin == "measured" else bar.origin
 
 
 def _table(
@@ -255,7 +275,7 @@ def _table(
     ]
     total = [
         "whole",
-        *(f"{bar.total:.1f}, {told_origin(bar.origin, simulated=simulated)}" for bar in bars),
+        *(f"{bar.total:.1f}, {_origin(bar, simulated=simulated)}" for bar in bars),
     ]
     return FigureTable(columns=columns, rows=[*rows, total])
 
@@ -271,7 +291,7 @@ def _bars(
     simulated: bool,
     limit: float | None = None,
 ) -> Spec:
-    """Draw a bar for each strategy, under a line that names it."""
+    """Return one bar per strategy, below its description."""
     palette = PALETTES[scheme]
     longest = max(bar.total for bar in bars)
     shown = [
@@ -339,8 +359,9 @@ def _rows(
     for number, bar in enumerate(bars):
         head = f"{ROLES[bar.role]}: {bar.name}"
         whole = f"{bar.total:.0f} %" if unit == "%" else f"{figure(bar.total)} {unit}"
-        said = told_origin(bar.origin, simulated=simulated)
-        heads.append({"bar": number, "head": f"{ROLES[bar.role]}, {whole} {said}: {bar.name}"})
+        origin = _origin(bar, simulated=simulated)
+        about = ", ".join(filter(None, [ROLES[bar.role], f"{whole} {origin}", bar.note]))
+        heads.append({"bar": number, "head": f"{about}: {bar.name}"})
         parts = {words[name]: (bar.parts.get(name, 0.0), *colours[name]) for name in shown}
         rest = bar.total - sum(value for value, _, _ in parts.values())
         if rest > 1e-9 * bar.total and len(shown) < len(words):
@@ -349,7 +370,7 @@ def _rows(
         for part, (value, _, ink) in parts.items():
             if value <= 0.0:
                 continue
-            telling = value >= LABELLED_SHARE * longest
+            is_labelled = value >= LABELLED_SHARE * longest
             rows.append(
                 {
                     "bar": number,
@@ -359,7 +380,7 @@ def _rows(
                     "to": end + value,
                     "middle": end + value / 2,
                     "figure": f"{value:.1f} {unit}",
-                    "label": f"{value:.0f}" if telling else "",
+                    "label": f"{value:.0f}" if is_labelled else "",
                     "ink": ink,
                 }
             )

@@ -1,8 +1,8 @@
-"""How layouts scale over nodes: what was measured filled, what is predicted hollow."""
+"""How layouts scale over nodes: measured points filled, predicted ones hollow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -23,53 +23,61 @@ from autotune.schemas import (
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.figures.figure import DrawnFigure, Figure
-from server.figures.marks import LANE_ROWS, above_lane, lane_layers, lane_middle, outcome_channels
-from server.figures.outcome import outcome_of_state
+from server.figures.figure import Cells, DrawnFigure, Figure, rows_of, tooltip
+from server.figures.outcome import (
+    LANE_ROWS,
+    above_lane,
+    lane_layers,
+    lane_middle,
+    outcome_channels,
+    outcome_of_state,
+)
 from server.figures.source import FigureSource
-from server.figures.style import (
-    FIGURE,
+from server.figures.vega import (
     PALETTES,
-    Palette,
     Scheme,
+    Spec,
     by_value,
+    expr,
     finish,
+    layer,
+    nominal,
+    quantitative,
     reference_line,
 )
-from server.figures.vega import Spec, expr, layer, nominal, quantitative
 from server.wording import count, mark, seconds, strategy_line
 
 TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",
     "weak": "Weak scaling",
 }
-PREDICTED = "predicted"
+PREDICTED, EFFICIENCY = "predicted", "Efficiency"
 STEP = 0.05
-"""Of the efficiency, to a multiple of which its axis is rounded."""
+"""The efficiency axis is rounded to multiples of this."""
 ROOM = 0.03
-"""Of the efficiency, for the labels below the intervals."""
+"""Room on the efficiency axis for the labels below the intervals."""
 HIGHEST_BOTTOM = 0.85
-"""Of the axis: what is nearly ideal is not to look far from it."""
+"""Maximum lower end of the axis, so that a nearly ideal efficiency looks nearly ideal."""
 LABEL_DOWN_PX = 13
 FOOT_PX = 18
-"""Under the lowest place, for the label of a point there."""
+"""Room below the lowest point for its label."""
 
 
 class ScalingFigure(DrawnFigure):
     """The efficiency of layouts on more nodes."""
 
     kind: Literal["scaling"] = "scaling"
-    """What it shows."""
+    """Kind of figure."""
     scaling: ScalingKind
-    """Which of the two is shown."""
+    """The kind of scaling shown."""
     offered: list[ScalingKind]
-    """In which ways its layouts are scaled."""
+    """The kinds of scaling available."""
     series: list[ScalingSeries]
-    """Scaling in that way, of each layout."""
+    """Scaling of each layout."""
 
     @classmethod
     def of(cls, source: FigureSource, *, scaling: ScalingKind | None = None) -> ScalingFigure:
-        """Raises InvalidInput where its layouts were not to scale, or cannot, in that way."""
+        """Raise InvalidInput if the kind of scaling is not available."""
         found = series_of(source)
         offered = list(dict.fromkeys(series.kind for series in found))
         shown = scaling or offered[0]
@@ -94,14 +102,14 @@ class ScalingFigure(DrawnFigure):
 
 
 def missing(source: FigureSource) -> str:
-    """Return why nothing can be told of scaling."""
+    """Return why there is no scaling to show; empty if there is."""
     if source.campaign.request.study is not None or source.recommendation:
         return ""
     return "no trial has given a measurement yet"
 
 
 def series_of(source: FigureSource) -> list[ScalingSeries]:
-    """Return how the layouts of a study scale; of a search, how what it recommends does."""
+    """Return the scaling of a study's layouts, or of the layout that a search recommends."""
     study = source.campaign.request.study
     if study is not None:
         strategies = [strategy_of(shape) for shape in study.strategies]
@@ -118,12 +126,12 @@ def scaled(
     nodes: Sequence[int] = (),
     kinds: Sequence[ScalingKind] = get_args(ScalingKind),
 ) -> list[ScalingSeries]:
-    """Return how layouts scale: measured where a trial of the campaign ran them, and predicted
-    elsewhere from all that its trials have shown.
+    """Return how layouts scale: measured if a trial ran them, otherwise predicted by the campaign's
+    calibration.
 
     Args:
-        nodes: on which they are looked at; where none are given, halves and doubles of each one's
-            own, and all on which it ran.
+        nodes: numbers of nodes; if empty, halves and doubles of each layout's own, and all on which
+            it ran.
 
     Raises:
         InvalidInput: field `nodes`: a layout can run on none of them.
@@ -192,95 +200,105 @@ def layout_line(strategy: StrategyShape) -> str:
     return " · ".join(part for part in parts if part.split()[0] not in changing)
 
 
+def _cells(simulated: bool) -> Cells[ScaledStrategy]:
+    return {
+        "Nodes": lambda point: count(point.num_nodes),
+        "GPUs": lambda point: count(point.gpus),
+        "Batch": lambda point: count(point.global_batch_size),
+        "GAS": lambda point: str(point.strategy.gradient_accumulation_steps),
+        "Step": lambda point: seconds(point.iteration_time_s),
+        "tokens/s": lambda point: figure(point.tokens_per_s),
+        EFFICIENCY: lambda point: f"{100 * point.efficiency:.1f} %",
+        "80 %": lambda point: (
+            f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %"
+        ),
+        "Is": lambda point: mark(simulated) if point.measured else PREDICTED,
+    }
+
+
 def _table(series: Sequence[ScalingSeries], *, simulated: bool) -> FigureTable:
-    """Return every point, and what could not be timed."""
-    columns = ["Nodes", "GPUs", "Batch", "GAS", "Step", "tokens/s", "Efficiency", "80 %", "Is"]
-    several = len(series) > 1
-    rows = [
-        [layout_line(each.strategy)] * several + row
-        for each in series
-        for _, row in sorted(_rows(each, mark(simulated)))
-    ]
-    return FigureTable(columns=["Layout"] * several + columns, rows=rows)
+    """Return every point, and the numbers of nodes on which trials failed."""
+    cells, several = _cells(simulated), len(series) > 1
+    rows = []
+    for each in series:
+        own = [(p.num_nodes, [text(p) for text in cells.values()]) for p in each.points]
+        for failure in each.failed:
+            shown = {
+                "Nodes": count(failure.num_nodes),
+                "GAS": str(failure.strategy.gradient_accumulation_steps),
+                "Is": outcome_of_state(failure.state).value,
+            }
+            own.append((failure.num_nodes, [shown.get(name, "–") for name in cells]))
+        layout = [layout_line(each.strategy)] * several
+        rows += [layout + row for _, row in sorted(own)]
+    return FigureTable(columns=["Layout"] * several + list(cells), rows=rows)
 
 
-def _rows(series: ScalingSeries, ran: str) -> Iterator[tuple[int, list[str]]]:
-    for point in series.points:
-        yield (
-            point.num_nodes,
-            [
-                count(point.num_nodes),
-                count(point.gpus),
-                count(point.global_batch_size),
-                str(point.strategy.gradient_accumulation_steps),
-                seconds(point.iteration_time_s),
-                figure(point.tokens_per_s),
-                _percent(point.efficiency),
-                _interval(point),
-                ran if point.measured else PREDICTED,
-            ],
+class PredictedScaling(Figure):
+    """Predicted scaling of one layout, of one kind."""
+
+    series: list[ScalingSeries]
+
+    @classmethod
+    def of(cls, series: ScalingSeries) -> PredictedScaling:
+        return cls(
+            title=TITLES[series.kind],
+            caption=_caption([series]),
+            table=_table([series], simulated=False),
+            series=[series],
         )
-    for each in series.failed:
-        gas = str(each.strategy.gradient_accumulation_steps)
-        said = outcome_of_state(each.state).value
-        row = [count(each.num_nodes), "–", "–", gas, "–", "–", "–", "–", said]
-        yield each.num_nodes, row
 
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _interval(point: ScaledStrategy) -> str:
-    return f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %"
-
-
-def scaling_figure(
-    series: Sequence[ScalingSeries], *, simulated: bool, scheme: Scheme = "light"
-) -> Figure:
-    """Return how layouts scale, a series of one kind each."""
-    return Figure(
-        name="scaling",
-        title=TITLES[series[0].kind],
-        caption=_caption(series),
-        table=_table(series, simulated=simulated),
-        specification=scaling_chart(series, simulated=simulated, scheme=scheme),
-        scheme=scheme,
-    )
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        return scaling_chart(self.series, simulated=False, scheme=scheme)
 
 
 def scaling_chart(
     series: Sequence[ScalingSeries], *, simulated: bool, scheme: Scheme = "light"
 ) -> Spec:
-    """Draw the efficiency of layouts over nodes, under the line of the ideal; those that failed
-    stand in a strip below.
+    """Return the efficiency of layouts over nodes, below the line of the ideal, with failures in a
+    strip at the bottom.
 
     Args:
-        series: of one kind, a layout each.
+        series: one per layout, all of one kind.
     """
-    palette = PALETTES[scheme]
-    points = [point for each in series for point in each.points]
-    failed = [failure for each in series for failure in each.failed]
+    palette, cells = PALETTES[scheme], _cells(simulated)
     kinds = [mark(simulated), PREDICTED]
-    rows = _points(series, kinds)
+    rows = [
+        {"layout": layout_line(each.strategy)} | row
+        for each in series
+        for row in rows_of(cells, each.points)
+    ]
+    failed: list[dict[str, Any]] = [
+        {
+            "layout": layout_line(each.strategy),
+            "num_nodes": failure.num_nodes,
+            "outcome": outcome_of_state(failure.state),
+        }
+        for each in series
+        for failure in each.failed
+    ]
     layouts = [layout_line(each.strategy) for each in series]
     colours = [palette.measured, palette.confirmed, palette.crashed, palette.timeout]
     ran = palette.measured if len(series) == 1 else palette.faint
-    widths = sorted(
-        {*(point.num_nodes for point in points), *(failure.num_nodes for failure in failed)}
-    )
     x = quantitative(
-        "nodes",
+        "num_nodes",
         title="nodes",
-        axis={"values": widths, "format": ",d", "labelOverlap": "parity"},
+        axis={
+            "values": sorted({row["num_nodes"] for row in [*rows, *failed]}),
+            "format": ",d",
+            "labelOverlap": "parity",
+        },
         scale={"type": "log", "base": 2, "nice": False, "padding": 40},
     )
-    extent = {"domain": _extent(points), "nice": False}
     y = quantitative(
         "efficiency",
         title="rate per GPU against the fewest nodes",
         axis={"format": ".0%", "tickCount": 6},
-        scale=extent | {"range": above_lane() if failed else [expr(f"height - {FOOT_PX}"), 0]},
+        scale={
+            "domain": _extent([point for each in series for point in each.points]),
+            "nice": False,
+            "range": above_lane() if failed else [expr(f"height - {FOOT_PX}"), 0],
+        },
     )
     by_layout = nominal(
         "layout",
@@ -289,31 +307,22 @@ def scaling_chart(
         legend={"columns": 1, "labelLimit": 520} if len(layouts) > 1 else None,
     )
     legend: Spec = {
-        "values": [kind for kind in kinds if any(row["kind"] == kind for row in rows)],
+        "values": [kind for kind in kinds if any(row["Is"] == kind for row in rows)],
         "symbolStrokeColor": palette.faint,
         "symbolStrokeWidth": 1.5,
     }
     fill = nominal(
-        "kind",
+        "Is",
         title=None,
         scale=by_value(kinds, [ran, palette.card]),
         legend=legend if rows else None,
     )
-    tooltip = [
-        nominal("layout", title="layout"),
-        quantitative("nodes", title="nodes", format=",d"),
-        quantitative("batch", title="global batch", format=",d"),
-        nominal("step", title="step"),
-        quantitative("tokens_per_s", title="tokens/s", format=FIGURE),
-        nominal("said", title="efficiency"),
-        nominal("between", title="80 %"),
-        nominal("kind", title="is"),
-    ]
-    low = quantitative("low")
-    bar = {"x": x, "y": low, "y2": {"field": "high"}, "stroke": by_layout}
+    layout = nominal("layout", title="Layout")
+    low = quantitative("efficiency_low")
+    bar = {"x": x, "y": low, "y2": {"field": "efficiency_high"}, "stroke": by_layout}
     place = {"x": x, "y": y, "stroke": by_layout}
-    point = place | {"fill": fill, "tooltip": tooltip}
-    label = {"x": x, "y": low, "text": nominal("said")}
+    point = place | {"fill": fill, "tooltip": [layout, *tooltip(cells)]}
+    label = {"x": x, "y": low, "text": nominal(EFFICIENCY)}
     layers = [
         *(lane_layers(palette) if failed else []),
         *reference_line("ideal", y, palette),
@@ -323,66 +332,29 @@ def scaling_chart(
         layer("text", "labelled", label, dy=LABEL_DOWN_PX, color=palette.text, fontSize=11),
     ]
     if failed:
-        layers.append(_failures(palette, series, x, simulated=simulated))
+        drawn = {row["outcome"] for row in failed}
+        outcome = outcome_channels(palette, simulated=simulated, drawn=drawn)
+        told = [
+            layout,
+            quantitative("num_nodes", title="Nodes", format=",d"),
+            nominal("outcome", title="Is"),
+        ]
+        cross = {"x": x, "y": lane_middle(), **outcome, "tooltip": told}
+        look: Spec = {"filled": True, "size": 90, "opacity": 1, "strokeWidth": 0}
+        layers.append(layer("point", "failed", cross, **look))
     data: dict[str, list[dict[str, Any]]] = {
         **LANE_ROWS,
         "ideal": [{"efficiency": 1.0, "label": "ideal"}],
         "points": rows,
         "labelled": rows if len(series) == 1 else [],
-        "failed": _failed_rows(series),
+        "failed": failed,
     }
     return finish(layers, palette, data, height=300)
 
 
-def _failures(
-    palette: Palette, series: Sequence[ScalingSeries], x: Spec, *, simulated: bool
-) -> Spec:
-    drawn = {outcome_of_state(failure.state) for each in series for failure in each.failed}
-    tooltip = [
-        nominal("layout", title="layout"),
-        quantitative("nodes", title="nodes", format=",d"),
-        nominal("outcome", title="result"),
-    ]
-    outcome = outcome_channels(palette, simulated=simulated, drawn=drawn)
-    mark = {"x": x, "y": lane_middle(), **outcome, "tooltip": tooltip}
-    return layer("point", "failed", mark, filled=True, size=90, opacity=1, strokeWidth=0)
-
-
 def _extent(points: Sequence[ScaledStrategy]) -> list[float]:
-    """Return the ends of the axis of efficiency: whole steps round all intervals and the ideal."""
+    """Return the ends of the efficiency axis: round values beyond all intervals and the ideal."""
     low = min((point.efficiency_low for point in points), default=1.0)
     high = max((point.efficiency_high for point in points), default=1.0)
     bottom = max(0.0, STEP * int(min(low - ROOM, HIGHEST_BOTTOM) / STEP))
     return [bottom, max(1.0, high) + STEP / 2]
-
-
-def _points(series: Sequence[ScalingSeries], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {
-            "layout": layout_line(each.strategy),
-            "nodes": point.num_nodes,
-            "batch": point.global_batch_size,
-            "step": seconds(point.iteration_time_s),
-            "tokens_per_s": point.tokens_per_s,
-            "efficiency": point.efficiency,
-            "low": point.efficiency_low,
-            "high": point.efficiency_high,
-            "said": _percent(point.efficiency),
-            "between": _interval(point),
-            "kind": kinds[not point.measured],
-        }
-        for each in series
-        for point in each.points
-    ]
-
-
-def _failed_rows(series: Sequence[ScalingSeries]) -> list[dict[str, Any]]:
-    return [
-        {
-            "layout": layout_line(each.strategy),
-            "nodes": failure.num_nodes,
-            "outcome": outcome_of_state(failure.state).value,
-        }
-        for each in series
-        for failure in each.failed
-    ]

@@ -1,4 +1,4 @@
-"""What figures of a campaign are made of: its trials, and what is believed after them."""
+"""The data of a campaign's figures: its trials and its calibration."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from server.campaign.start import (
 )
 
 MAY_FIT = 0.1
-"""Probability of fitting from which on a strategy counts among those that are compared."""
+"""Minimum probability of fitting of the strategies that are compared."""
 
 
 def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
-    """Return what is equal where trials differ in their progress alone, of which no figure and no
-    recommendation tells."""
+    """Return a key that changes with the outcomes of trials, but not with their progress, which no
+    figure and no recommendation shows."""
     told = [campaign.model_dump_json(exclude={"waiting", "reason"})]
     told += [f"{trial.token} {trial.state} {trial.finished_at}" for trial in trials]
     return hashlib.sha256("\n".join(told).encode()).digest()
@@ -42,14 +42,15 @@ def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SpaceBelief:
-    """What is believed after a campaign's trials; what costs time is worked out where it is first
-    asked for, under `lock` where several may ask.
+    """The calibration of a campaign after its trials, and its search space.
+
+    Expensive properties are computed on first use; hold `lock` if several threads may use them.
 
     Attributes:
-        known: what the trials have shown.
-        versions: of the software that they ran.
-        profile: of the campaign's cluster, as it keeps it.
-        kept: what earlier trials had shown when it began.
+        known: results of the trials.
+        versions: of the trials' software.
+        profile: the campaign's stored cluster profile.
+        kept: observations of earlier trials that the campaign started from.
     """
 
     campaign: Campaign
@@ -86,33 +87,32 @@ class SpaceBelief:
 
     @cached_property
     def space(self) -> SearchSpace:
-        """What it searches; raises InvalidInput(s) for a campaign of an earlier version that
-        allowed more."""
+        """The search space; raises InvalidInput(s) if it was valid only in an earlier version."""
         return space_of_campaign(
             self.campaign.request, self.transformer, self.machine, profile=self.profile
         )
 
     @cached_property
     def program(self) -> ProgramCapabilities:
-        """Of what runs its trials."""
+        """Capabilities of the trainer."""
         request = self.campaign.request
         return program_of_campaign(request, profile=self.profile)
 
     @cached_property
     def of_campaign(self) -> CampaignBelief:
-        """What the campaign believes of its machine."""
+        """The prior and the observations that the campaign's calibration uses."""
         return belief_of_campaign(
             self.campaign, versions=self.versions, profile=self.profile, kept=self.kept
         )
 
     @cached_property
     def calibration(self) -> Calibration:
-        """Fitted to the campaign's trials and to what it started from, as its search is."""
+        """The calibration by the campaign's trials and by those that it started from."""
         return self.of_campaign.calibration(self.known)
 
     @cached_property
     def rates(self) -> BelievedRates:
-        """Of the strategies of the space that may fit: of others the rate decides nothing."""
+        """Predicted rates of the strategies of the space that may fit."""
         request = self.campaign.request
         return BelievedRates.of(
             self.space,
@@ -126,7 +126,7 @@ class SpaceBelief:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FigureSource:
-    """A campaign with all its trials, and what is believed after them."""
+    """A campaign with its trials and its calibration."""
 
     campaign: Campaign
     trials: Sequence[Trial]
@@ -137,7 +137,7 @@ class FigureSource:
         return outcome_key(self.campaign, self.trials)
 
     def head(self, *, title: str, caption: str) -> dict[str, Any]:
-        """Return the fields that every figure has, but for its table."""
+        """Return the fields that all figures have, except the table."""
         return {
             "campaign_id": self.campaign.id,
             "title": title,
@@ -147,23 +147,23 @@ class FigureSource:
 
     @cached_property
     def measured(self) -> list[Trial]:
-        """Trials with figures."""
+        """Trials with metrics."""
         return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
 
     @cached_property
     def ended(self) -> list[Trial]:
-        """Trials that do not run any more."""
+        """Trials that have ended."""
         return ended_of(self.trials)
 
     @cached_property
     def pending(self) -> list[Trial]:
-        """Trials that have not ended, those that run before those that wait."""
+        """Trials that have not ended, running ones first."""
         pending = [trial for trial in self.trials if trial.state is TrialState.PENDING]
         return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
 
     @cached_property
     def contenders(self) -> list[Contender]:
-        """The layouts that have been measured, or that are projected, the best first."""
+        """The measured or projected layouts, the best first."""
         return all_contenders(self.campaign, self.trials, belief=self.belief.of_campaign)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The nodes over time: where each trial waited, started up and trained."""
+"""The nodes over time: when each trial waited, started up and trained."""
 
 from __future__ import annotations
 
@@ -8,70 +8,87 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.schemas import FigureTable, Trial, TrialState, Wire
-from server.figures.figure import DrawnFigure
+from autotune.schemas import Trial, TrialState, Wire
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource
-from server.figures.style import PALETTES, Scheme, by_value, finish
-from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
+from server.figures.vega import (
+    PALETTES,
+    Scheme,
+    Spec,
+    by_value,
+    finish,
+    layer,
+    nominal,
+    quantitative,
+)
 from server.wording import axis_unit, duration, strategy_line
 
 MOST_ROWS_PX = 340
 MARKS = 400
-"""Trials up to which the end of each is marked by its outcome."""
+"""Failures are marked only if there are at most this many trials."""
 
 PHASES = ("waiting for nodes", "starting up", "training")
 GROUNDS = {
     "light": ("#c3c9d1", "#E69F00", "#0072B2"),
     "dark": ("#4a5461", "#E69F00", "#56B4E9"),
 }
-"""Of the phases."""
+"""Colours of the phases."""
 OVERLAP = 1.5
-"""Times of the nodes that trials may have held at once before their clock is not the wall's."""
+"""Simulated trials that held more than this multiple of the available node-time are replayed."""
 
 
 class TimelineTrial(Wire):
-    """One trial on its nodes.
-
-    Times are seconds since the campaign's first trial was asked for.
-    """
+    """One trial on its nodes; times are seconds since the first trial was created."""
 
     number: int
     """The trial."""
     outcome: Outcome
     """How it ended."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     first_node: int
-    """The first of its nodes, which are numbered from 0."""
+    """The first of its nodes, numbered from 0."""
     num_nodes: int
-    """Nodes that it ran on, one after the other."""
+    """Number of its nodes, which are consecutive."""
     asked_s: float
-    """When it was asked for."""
+    """When it was created."""
     started_s: float
-    """When it had its nodes."""
+    """When it got its nodes."""
     trained_s: float
-    """When its first timed iteration began, about."""
+    """Approximate start of its first timed iteration."""
     ended_s: float
     """When it ended."""
+
+
+CELLS: Cells[TimelineTrial] = {
+    "Trial": lambda trial: str(trial.number),
+    "Nodes": lambda trial: str(trial.num_nodes),
+    "Asked for after": lambda trial: duration(trial.asked_s),
+    "Waited": lambda trial: duration(trial.started_s - trial.asked_s),
+    "Start-up": lambda trial: duration(trial.trained_s - trial.started_s),
+    "Trained": lambda trial: duration(trial.ended_s - trial.trained_s),
+    "Outcome": lambda trial: trial.outcome.value,
+    "Strategy": lambda trial: trial.strategy,
+}
 
 
 class TimelineFigure(DrawnFigure):
     """The nodes over time."""
 
     kind: Literal["timeline"] = "timeline"
-    """What it shows."""
+    """Kind of figure."""
     nodes: int
-    """Nodes that trials may hold."""
+    """Nodes available to trials."""
     span_s: float
-    """From the first trial to the last end, s."""
+    """Time from the first trial to the last end, s."""
     utilisation: float
-    """Share of the nodes' time that trials held, 0 to 1."""
+    """Share of the node-time that trials held, 0 to 1."""
     training: float
-    """Share of the nodes' time in which trials timed iterations, 0 to 1."""
+    """Share of the node-time in which trials timed iterations, 0 to 1."""
     replayed: bool
-    """Whether the trials are simulated and did not take their time: they are laid out as they would
-    have run, in their order, each as soon as it had its nodes."""
+    """Whether the trials are simulated and faster than real ones: then they are shown as they would
+    have run, in their order, each as soon as enough nodes are free."""
     trials: list[TimelineTrial]
     """The trials that have ended."""
 
@@ -87,38 +104,15 @@ class TimelineFigure(DrawnFigure):
         held = sum(each.num_nodes * (each.ended_s - each.started_s) for each in placed)
         trained = sum(each.num_nodes * (each.ended_s - each.trained_s) for each in placed)
         whole = max(nodes * span_s, 1e-9)
-        rows = [
-            [
-                str(each.number),
-                str(each.num_nodes),
-                duration(each.asked_s),
-                duration(each.started_s - each.asked_s),
-                duration(each.trained_s - each.started_s),
-                duration(each.ended_s - each.trained_s),
-                each.outcome.value,
-                each.strategy,
-            ]
-            for each in placed
-        ]
-        columns = [
-            "Trial",
-            "Nodes",
-            "Asked for after",
-            "Waited",
-            "Start-up",
-            "Trained",
-            "Outcome",
-            "Strategy",
-        ]
         caption = (
             f"{nodes} node{'s' if nodes > 1 else ''} were held for {100 * held / whole:.0f} % of "
             f"{duration(span_s)} and trained for {100 * trained / whole:.0f} %: "
             f"{held / SECONDS_PER_HOUR:.3g} node-hours"
         )
-        told = "; simulated trials, laid out as they would have run" if replayed else ""
+        shown = "; simulated trials, shown as they would have run" if replayed else ""
         return cls(
-            **source.head(title="Nodes over time", caption=f"{caption}{told}."),
-            table=FigureTable(columns=columns, rows=rows),
+            **source.head(title="Nodes over time", caption=f"{caption}{shown}."),
+            table=table_of(CELLS, placed),
             nodes=nodes,
             span_s=span_s,
             utilisation=held / whole,
@@ -130,7 +124,7 @@ class TimelineFigure(DrawnFigure):
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
         unit, length_s = axis_unit(self.span_s)
-        # A trial is drawn on nodes beside each other, for which all that there are may not do.
+        # Trials are drawn on consecutive nodes, which may take more nodes than there are.
         height_nodes = max(self.nodes, *(t.first_node + t.num_nodes for t in self.trials))
         rows, ends = self._rows(length_s)
         x = quantitative(
@@ -145,20 +139,13 @@ class TimelineFigure(DrawnFigure):
             scale={"domain": [0, height_nodes], "nice": False, "reverse": True},
         )
         colour = nominal("phase", title=None, scale=by_value(PHASES, GROUNDS[scheme]))
-        tooltip = [
-            ordinal("number", title="trial"),
-            nominal("strategy", title="layout"),
-            nominal("phase", title="was"),
-            nominal("lasted", title="for"),
-            nominal("outcome", title="ended"),
-        ]
         phase = {
             "x": x,
             "x2": {"field": "to"},
             "y": y,
             "y2": {"field": "high"},
             "color": colour,
-            "tooltip": tooltip,
+            "tooltip": tooltip(CELLS),
         }
         layers = [layer("rect", "phases", phase, stroke=palette.card, strokeWidth=0.6)]
         if ends:
@@ -168,7 +155,7 @@ class TimelineFigure(DrawnFigure):
                 "x": quantitative("to"),
                 "y": quantitative("middle"),
                 "shape": nominal("outcome", title=None, scale=shapes),
-                "tooltip": tooltip,
+                "tooltip": tooltip(CELLS),
             }
             look: Spec = {"filled": True, "size": 60, "opacity": 1, "strokeWidth": 1}
             layers.append(
@@ -178,27 +165,19 @@ class TimelineFigure(DrawnFigure):
         return finish(layers, palette, {"phases": rows, "ends": ends}, height=height)
 
     def _rows(self, length_s: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return a row for each phase of a trial, and one for the end of each that failed."""
+        """Return one row per phase of a trial, and one for the end of each failed trial."""
         rows: list[dict[str, Any]] = []
         ends: list[dict[str, Any]] = []
-        for each in self.trials:
-            said = {
-                "number": each.number,
-                "strategy": each.strategy,
-                "outcome": each.outcome.value,
-                "low": each.first_node,
-                "high": each.first_node + each.num_nodes,
-                "middle": each.first_node + each.num_nodes / 2,
-            }
+        for each, row in zip(self.trials, rows_of(CELLS, self.trials), strict=True):
+            high = each.first_node + each.num_nodes
+            row |= {"low": each.first_node, "high": high, "middle": (each.first_node + high) / 2}
             times = (each.asked_s, each.started_s, each.trained_s, each.ended_s)
             for phase, start, end in zip(PHASES, times, times[1:], strict=False):
                 if end > start:
-                    own = {"phase": phase, "lasted": duration(end - start)}
-                    rows.append(said | own | {"from": start / length_s, "to": end / length_s})
-            failed = each.outcome in FAILURES
-            if failed and len(self.trials) <= MARKS:
-                lasted = duration(each.ended_s - each.started_s)
-                ends.append(said | {"to": each.ended_s / length_s, "lasted": lasted, "phase": ""})
+                    own = {"phase": phase, "from": start / length_s, "to": end / length_s}
+                    rows.append(row | own)
+            if each.outcome in FAILURES and len(self.trials) <= MARKS:
+                ends.append(row | {"to": each.ended_s / length_s})
         return rows, ends
 
 
@@ -212,12 +191,12 @@ class _Span:
 
 
 def missing(source: FigureSource) -> str:
-    """Return why there is no timeline."""
+    """Return why there is no timeline; empty if there is one."""
     return "" if _ended(source) else "no trial has held nodes and ended yet"
 
 
 def _ended(source: FigureSource) -> list[Trial]:
-    """Return the trials that held nodes and ended, in their order."""
+    """Return the trials that held nodes and ended, by number."""
     ran = [t for t in source.trials if t.started_at and t.duration_s and t.finished_at]
     return sorted(
         (t for t in ran if t.state is not TrialState.PENDING), key=lambda trial: trial.number
@@ -231,10 +210,10 @@ def _trained_s(trial: Trial) -> float:
 
 
 def _spans(trials: Sequence[Trial], nodes: int) -> tuple[list[_Span], bool]:
-    """Return when each trial held its nodes, and whether that is as it would have run.
+    """Return when each trial held its nodes, and whether they are replayed.
 
-    Simulated trials end at once, or faster than they say: where more node-time was held than there
-    was, they are laid out one after another instead.
+    Simulated trials end faster than they report. If they report more node-time than there was, they
+    are scheduled again from their reported durations.
     """
     start = min(trial.created_at for trial in trials)
     wall_s = max((trial.finished_at or start) - start for trial in trials).total_seconds()
@@ -259,7 +238,7 @@ def _spans(trials: Sequence[Trial], nodes: int) -> tuple[list[_Span], bool]:
 
 
 def _replayed(trials: Sequence[Trial], nodes: int) -> list[_Span]:
-    """Return the trials in their order, each as soon as enough of the nodes are free."""
+    """Return the trials in their order, each as soon as enough nodes are free."""
     running: list[tuple[float, int]] = []
     free, now = nodes, 0.0
     spans = []
@@ -278,7 +257,7 @@ def _replayed(trials: Sequence[Trial], nodes: int) -> list[_Span]:
 
 
 def _placed(spans: Sequence[_Span]) -> list[TimelineTrial]:
-    """Return each trial on the lowest nodes beside each other that are free throughout."""
+    """Return each trial on the lowest consecutive nodes that are free throughout."""
     placed: list[TimelineTrial] = []
     running: list[TimelineTrial] = []
     for span in sorted(spans, key=lambda each: (each.started_s, each.trial.number)):

@@ -1,4 +1,4 @@
-"""The search as it went: each finished trial, the best so far, failures, and the baseline."""
+"""The course of a search: each finished trial, the best so far, failures, and the baseline."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from autotune.recommendation import improvements
 from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
 from autotune.wording import figure
 from server.figures.figure import DrawnFigure
-from server.figures.marks import (
+from server.figures.outcome import (
+    FAILURES,
     LANE_ROWS,
+    NOT_DRAWN,
+    Outcome,
     above_lane,
     lane_layers,
     lane_middle,
     mark_area_px,
-    outcome_channels,
-)
-from server.figures.outcome import (
-    FAILURES,
-    NOT_DRAWN,
-    Outcome,
     objective_of,
+    outcome_channels,
     outcome_of,
 )
 from server.figures.source import FigureSource
-from server.figures.style import (
+from server.figures.vega import (
     FIGURE,
     PALETTES,
     Scheme,
+    Spec,
     axis,
     finish,
+    layer,
+    nominal,
+    ordinal,
+    quantitative,
     reference_line,
     scale,
 )
-from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 from server.wording import axis_unit, plural, strategy_line
 
 MAXIMUM_POINTS = 3000
-"""More marks than this cost the browser more than they tell the eye."""
+"""Maximum number of marks, which a browser draws without delay."""
 
 NOTABLE_GAIN = 1.05
-"""Less than this over the baseline, or the first measured trial, is not worth a word."""
+"""Gains below this over the baseline, or the first measured trial, are not mentioned."""
 
 BASELINE_LABELS = {True: "your layout", False: "the default layout"}
-"""By whether the user gave it."""
+"""By whether the user specified the baseline."""
 
 NOTHING_YET = "No trial has finished yet."
 
@@ -60,73 +62,73 @@ class TrajectoryPoint(Wire):
     number: int
     """The trial."""
     x: float
-    """Its place on the horizontal axis, in the unit of `x_title`."""
+    """Its position on the horizontal axis, in the unit of `x_title`."""
     objective: float | None
-    """What it reached; null for a failure, which is drawn below the axis all the same."""
+    """Its objective; null for a failure, which is drawn below the axis."""
     outcome: Outcome
     """How it ended."""
     purpose: TrialPurpose
     """Why it was run."""
     strategy: str
-    """The strategy in a line."""
+    """The strategy as text."""
     note: str
-    """Why it failed; empty where it did not."""
+    """Why it failed; empty if it did not."""
 
 
 class BestStep(Wire):
     """The best objective so far."""
 
     x: float
-    """From here on, in the unit of `x_title`."""
+    """Start of the step, in the unit of `x_title`."""
     objective: float
     """The best objective."""
     number: int
     """The trial that reached it."""
     strategy: str
-    """Its strategy in a line."""
+    """Its strategy as text."""
 
 
 class BaselineLevel(Wire):
-    """What the baseline reached: the level that all else is seen against."""
+    """The baseline's objective."""
 
     number: int
     """The baseline's trial."""
     objective: float
-    """What it reached."""
+    """Its objective."""
     label: str
     """Whether it is the user's layout or the default one, in words."""
 
 
 class Trajectory(Wire):
-    """The search as it went: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705)."""
+    """The course of a search: the source study's figure 9 (Dash et al. 2023, arXiv:2312.12705)."""
 
     campaign_id: int
     """The campaign."""
     objective: Objective
-    """What was to be as high as possible."""
+    """The objective."""
     objective_title: str
     """Its unit."""
     simulated: bool
     """Whether its data is simulated by the cost model."""
     by: Axis
-    """What the horizontal axis counts."""
+    """Quantity of the horizontal axis."""
     x_title: str
-    """That in words, with its unit."""
+    """Its title, with the unit."""
     points: list[TrajectoryPoint]
-    """The trials that are drawn. Of thousands, improvements, confirmations, the baseline and at
-    least a share of every kind of failure are always among them."""
+    """The trials drawn; of thousands, all improvements, confirmations and the baseline, and a
+    sample of the others of each outcome."""
     best: list[BestStep]
     """Improvements; the last step repeats the best at the end."""
     baseline: BaselineLevel | None
-    """What the baseline reached; null where there is none."""
+    """The baseline's objective; null if it has none."""
     finished: int
     """Trials that have finished."""
     drawn: int
     """Trials that are drawn."""
     failures: dict[Outcome, int]
-    """How many trials ended in each kind of failure."""
+    """Number of failures of each kind."""
     summary: str
-    """The search in a sentence."""
+    """Summary in a sentence."""
 
 
 def trajectory(
@@ -136,7 +138,7 @@ def trajectory(
     by: Axis = "trial",
     maximum_points: int = MAXIMUM_POINTS,
 ) -> Trajectory:
-    """Return what the trajectory chart shows, by trial number, by time, or by node-hours spent."""
+    """Return the series of the trajectory, by trial number, by time, or by node-hours."""
     objective = campaign.request.objective
     drawable = [trial for trial in trials if trial.state not in NOT_DRAWN]
     x_title, places = _places(campaign, drawable, by=by)
@@ -176,7 +178,7 @@ def trajectory(
 
 
 def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> BaselineLevel | None:
-    """Return what the baseline reached; None without one, or where it failed."""
+    """Return the baseline's objective; None without a baseline, or if it failed."""
     for point in points:
         if point.purpose == "baseline" and point.objective is not None:
             label = BASELINE_LABELS[campaign.request.baseline is not None]
@@ -187,7 +189,7 @@ def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> Ba
 def _best_steps(
     campaign: Campaign, places: Sequence[tuple[float, Trial]], points: Sequence[TrajectoryPoint]
 ) -> list[BestStep]:
-    """Return each improvement, confirmations included, and the best once more at the last point."""
+    """Return each improvement, including confirmations, and the best again at the last point."""
     by_number = {point.number: point for point in points}
     steps = [
         BestStep(x=point.x, objective=reached, number=point.number, strategy=point.strategy)
@@ -200,8 +202,6 @@ def _best_steps(
 
 
 class TrialMark(Protocol):
-    """A trial as it is drawn."""
-
     @property
     def number(self) -> int: ...
 
@@ -218,10 +218,9 @@ Mark = TypeVar("Mark", bound=TrialMark)
 def thin(
     points: Sequence[Mark], *, keep: Collection[int] = (), maximum: int = MAXIMUM_POINTS
 ) -> list[Mark]:
-    """Return at most about `maximum` points, evenly from each outcome, in order.
+    """Return about `maximum` points, sampled evenly from each outcome, in order.
 
-    Trials in `keep`, confirmations and the baseline always stay, so that no record and no kind of
-    failure vanishes.
+    Trials in `keep`, confirmations and the baseline are always returned.
     """
     if len(points) <= maximum:
         return list(points)
@@ -271,7 +270,7 @@ def _summary(
     *,
     baseline: BaselineLevel | None,
 ) -> str:
-    """Return the chart in one sentence, for those who do not see it and those in a hurry."""
+    """Return a summary of the chart in one sentence."""
     if not points:
         return NOTHING_YET
     kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
@@ -290,10 +289,8 @@ def _summary(
 
 
 def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
-    """Draw the objective by trial or time, the best so far as steps, failures in a strip below.
-
-    A dashed line is the baseline's objective.
-    """
+    """Return the objective over trials, time or node-hours: the best so far as steps, the baseline
+    as a dashed line, and failures in a strip at the bottom."""
     palette = PALETTES[scheme]
     x = quantitative(
         "x",
@@ -336,11 +333,10 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
             **marks,
         ),
     ]
-    return finish(layers, palette, trajectory_rows(series), height=320)
+    return finish(layers, palette, _rows(series), height=320)
 
 
-def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of each of the trajectory's named datasets."""
+def _rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
     rows = [point.model_dump(mode="json") for point in series.points]
     return {
         **LANE_ROWS,
@@ -352,12 +348,12 @@ def trajectory_rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
 
 
 class TrajectoryFigure(DrawnFigure):
-    """The search trajectory as one of a campaign's figures."""
+    """The search trajectory of a campaign."""
 
     kind: Literal["trajectory"] = "trajectory"
-    """What it shows."""
+    """Kind of figure."""
     series: Trajectory
-    """The search as it went."""
+    """The course of the search."""
 
     @classmethod
     def of(cls, source: FigureSource, *, by: Axis = "trial") -> TrajectoryFigure:
@@ -374,7 +370,7 @@ class TrajectoryFigure(DrawnFigure):
         return trajectory_chart(self.series, scheme=scheme)
 
     def described_chart(self, *, scheme: Scheme = "light") -> Spec:
-        """Return it with the rest of its series, so that a page need not ask for that as well."""
+        """Add the series without its points, which spares the page a second request."""
         spec = super().described_chart(scheme=scheme)
         rest = self.series.model_dump(mode="json", exclude={"points"})
         return spec | {"usermeta": spec["usermeta"] | {"series": rest}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -20,30 +20,128 @@ from autotune.schemas import (
 )
 from autotune.wording import figure
 from server.figures.comparison import COLOURS, DASHES
-from server.figures.figure import Figure
-from server.figures.style import (
+from server.figures.figure import Cells, Figure, rows_of, table_of, tooltip
+from server.figures.vega import (
     FIGURE,
     PALETTES,
-    Palette,
     Scheme,
+    Spec,
     by_value,
     finish,
+    layer,
     legend,
     limit_line,
+    nominal,
+    ordinal,
+    quantitative,
 )
-from server.figures.vega import Spec, layer, nominal, ordinal, quantitative
 from server.wording import count, mark, plural, power_summary, seconds, strategy_line
 
 HEIGHT_PX = 200
 PREDICTED = "predicted"
 
 
-class AccumulationSeries(Wire):
-    """Throughput of one layout at each GAS: what was measured, and what the law says."""
+class LayoutFigure(Figure):
+    """A figure of one layout; `name` stands in its address."""
 
+    name: ClassVar[str]
+
+
+class AccumulationFigure(LayoutFigure):
+    """Throughput of one layout at each GAS: measured points filled, predicted ones hollow."""
+
+    name = "accumulations"
     strategy: str
     simulated: bool
     points: list[Accumulation]
+
+    @classmethod
+    def of(
+        cls, strategy: str, points: Sequence[Accumulation], *, simulated: bool
+    ) -> AccumulationFigure:
+        return cls(
+            title="Throughput by gradient accumulation",
+            caption=_accumulation_caption(points, simulated=simulated),
+            table=table_of(_cells(simulated), points),
+            strategy=strategy,
+            simulated=simulated,
+            points=list(points),
+        )
+
+    @classmethod
+    def of_trial(cls, campaign: Campaign, trial: Trial) -> AccumulationFigure:
+        """Return the figure of a trial: measured and derived from its measurements."""
+        measured = [
+            AccumulationMeasurement(
+                gradient_accumulation_steps=point.gradient_accumulation_steps,
+                iteration_times_s=tuple(point.iteration_times_s),
+            )
+            for point in trial.accumulations
+            if point.iteration_times_s
+        ]
+        points = accumulations(
+            transformer_of(campaign.model).with_layers(trial.num_layers),
+            machine_of(campaign.machine),
+            strategy_of(trial.strategy),
+            measured,
+        )
+        return cls.of(strategy_line(trial.strategy), points, simulated=trial.simulated)
+
+    @classmethod
+    def of_best(cls, recommendation: Recommendation) -> AccumulationFigure:
+        """Return the figure of the best layout, from all its trials."""
+        return cls.of(
+            strategy_line(recommendation.best.strategy),
+            recommendation.accumulations,
+            simulated=recommendation.simulated,
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        palette, cells = PALETTES[scheme], _cells(self.simulated)
+        blue = palette.measured
+        place = {
+            "x": quantitative(
+                "gradient_accumulation_steps",
+                title="gradient accumulation steps",
+                axis={"values": [point.gradient_accumulation_steps for point in self.points]},
+                scale={"type": "log", "base": 2, "nice": False, "padding": 10},
+            ),
+            "y": quantitative(
+                "tokens_per_s", title="tokens/s", axis={"format": "~s", "tickCount": 5}
+            ),
+        }
+        filled = by_value([mark(self.simulated), PREDICTED], [blue, "transparent"])
+        fill = nominal("From", title=None, scale=filled)
+        point = place | {"fill": fill, "tooltip": tooltip(cells)}
+        layers = [
+            layer("line", "points", place, color=blue, strokeWidth=1.2, strokeOpacity=0.6),
+            layer("point", "points", point, size=60, stroke=blue, strokeWidth=1.5),
+        ]
+        return finish(layers, palette, {"points": rows_of(cells, self.points)}, height=HEIGHT_PX)
+
+
+def _cells(simulated: bool) -> Cells[Accumulation]:
+    return {
+        "GAS": lambda point: str(point.gradient_accumulation_steps),
+        "Global batch": lambda point: count(point.global_batch_size),
+        "Iteration": lambda point: seconds(point.iteration_time_s),
+        "Tokens/s": lambda point: figure(point.tokens_per_s),
+        "From": lambda point: mark(simulated) if point.measured else PREDICTED,
+    }
+
+
+def _accumulation_caption(points: Sequence[Accumulation], *, simulated: bool) -> str:
+    measured = [point for point in points if point.measured]
+    if not measured:
+        return ""
+    steps = ", ".join(str(point.gradient_accumulation_steps) for point in measured)
+    best = max(points, key=lambda point: point.tokens_per_s)
+    how = mark(simulated)
+    return (
+        f"{how.capitalize()} at {steps} accumulation steps; "
+        f"most at {best.gradient_accumulation_steps}: "
+        f"{figure(best.tokens_per_s)} tokens/s ({how if best.measured else PREDICTED})."
+    )
 
 
 class RankMemory(Wire):
@@ -51,242 +149,120 @@ class RankMemory(Wire):
     peak_memory_gib: float
 
 
-class MemorySeries(Wire):
-    """Peak memory of each rank against one GPU's limit, GiB."""
+RANK_CELLS: Cells[RankMemory] = {
+    "Rank": lambda rank: str(rank.rank),
+    "GiB": lambda rank: figure(rank.peak_memory_gib),
+}
 
+
+class RankMemoryFigure(LayoutFigure):
+    """Peak memory of each rank, and the memory of a GPU, GiB."""
+
+    name = "memory"
     limit_gib: Annotated[float, Field(gt=0)]
     simulated: bool
     ranks: list[RankMemory]
 
-
-def accumulation_series(campaign: Campaign, trial: Trial) -> AccumulationSeries:
-    """Return the throughput at each GAS that a trial's measurements tell of, smallest first."""
-    measured = [
-        AccumulationMeasurement(
-            gradient_accumulation_steps=point.gradient_accumulation_steps,
-            iteration_times_s=tuple(point.iteration_times_s),
+    @classmethod
+    def of(cls, trial: Trial, *, limit_gib: float) -> RankMemoryFigure:
+        peaks = trial.peak_memory_gib_by_rank
+        ranks = [RankMemory(rank=rank, peak_memory_gib=gib) for rank, gib in enumerate(peaks)]
+        caption = ""
+        if peaks:
+            caption = (
+                f"{plural(len(peaks), 'rank')}: from {figure(min(peaks))} to {figure(max(peaks))} "
+                f"GiB, of {figure(limit_gib)} GiB each."
+            )
+        return cls(
+            title="Peak memory by rank",
+            caption=caption,
+            table=table_of(RANK_CELLS, ranks),
+            limit_gib=limit_gib,
+            simulated=trial.simulated,
+            ranks=ranks,
         )
-        for point in trial.accumulations
-        if point.iteration_times_s
-    ]
-    points = accumulations(
-        transformer_of(campaign.model).with_layers(trial.num_layers),
-        machine_of(campaign.machine),
-        strategy_of(trial.strategy),
-        measured,
-    )
-    return AccumulationSeries(
-        strategy=strategy_line(trial.strategy), simulated=trial.simulated, points=points
-    )
 
-
-def best_accumulation_series(recommendation: Recommendation) -> AccumulationSeries:
-    """Return the best layout's throughput at each GAS, from all its trials together."""
-    return AccumulationSeries(
-        strategy=strategy_line(recommendation.best.strategy),
-        simulated=recommendation.simulated,
-        points=recommendation.accumulations,
-    )
-
-
-def memory_series(trial: Trial, *, limit_gib: float) -> MemorySeries:
-    """Return the peak memory of each rank of one trial."""
-    ranks = enumerate(trial.peak_memory_gib_by_rank)
-    return MemorySeries(
-        limit_gib=limit_gib,
-        simulated=trial.simulated,
-        ranks=[RankMemory(rank=rank, peak_memory_gib=gib) for rank, gib in ranks],
-    )
-
-
-def accumulation_figure(series: AccumulationSeries, *, scheme: Scheme = "light") -> Figure:
-    """Return tokens/s by GAS: measured points filled, predicted ones hollow, one line through."""
-    kinds = [mark(series.simulated), PREDICTED]
-    rows = [
-        {
-            "gas": point.gradient_accumulation_steps,
-            "batch": point.global_batch_size,
-            "tokens_per_s": point.tokens_per_s,
-            "iteration_time": seconds(point.iteration_time_s),
-            "kind": kinds[not point.measured],
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        palette, title = PALETTES[scheme], "peak memory, GiB"
+        bar = {
+            "x": ordinal("rank", title="rank", axis={"labelAngle": 0, "labelOverlap": "greedy"}),
+            "y": quantitative("peak_memory_gib", title=title, scale={"zero": True}),
+            "tooltip": tooltip(RANK_CELLS),
         }
-        for point in series.points
-    ]
-    table = FigureTable(
-        columns=["GAS", "Global batch", "Iteration", "Tokens/s", "From"],
-        rows=[
-            [
-                str(row["gas"]),
-                count(point.global_batch_size),
-                str(row["iteration_time"]),
-                figure(point.tokens_per_s),
-                str(row["kind"]),
-            ]
-            for row, point in zip(rows, series.points, strict=True)
-        ],
-    )
-    palette = PALETTES[scheme]
-    return Figure(
-        name="accumulations",
-        title="Throughput by gradient accumulation",
-        caption=_accumulation_caption(series),
-        table=table,
-        specification=finish(
-            _accumulation_layers(palette, kinds, [point["gas"] for point in rows]),
-            palette,
-            {"points": rows},
-            height=HEIGHT_PX,
-        ),
-        scheme=scheme,
-    )
-
-
-def _accumulation_layers(
-    palette: Palette, kinds: Sequence[str], ticks: Sequence[Any]
-) -> list[Spec]:
-    place = {
-        "x": quantitative(
-            "gas",
-            title="gradient accumulation steps",
-            axis={"values": list(ticks)},
-            scale={"type": "log", "base": 2, "nice": False, "padding": 10},
-        ),
-        "y": quantitative("tokens_per_s", title="tokens/s", axis={"format": "~s", "tickCount": 5}),
-    }
-    filled = by_value(kinds, [palette.measured, "transparent"])
-    point = place | {
-        "fill": nominal("kind", title=None, scale=filled),
-        "tooltip": [
-            ordinal("gas", title="accumulation steps"),
-            ordinal("batch", title="global batch"),
-            quantitative("tokens_per_s", title="tokens/s", format=FIGURE),
-            nominal("iteration_time", title="iteration"),
-            nominal("kind", title="figures"),
-        ],
-    }
-    blue = palette.measured
-    return [
-        layer("line", "points", place, color=blue, strokeWidth=1.2, strokeOpacity=0.6),
-        layer("point", "points", point, size=60, stroke=blue, strokeWidth=1.5),
-    ]
-
-
-def _accumulation_caption(series: AccumulationSeries) -> str:
-    measured = [point for point in series.points if point.measured]
-    if not measured:
-        return ""
-    steps = ", ".join(str(point.gradient_accumulation_steps) for point in measured)
-    best = max(series.points, key=lambda point: point.tokens_per_s)
-    how = mark(series.simulated)
-    origin = how if best.measured else PREDICTED
-    return (
-        f"{how.capitalize()} at {steps} accumulation steps; "
-        f"most at {best.gradient_accumulation_steps}: "
-        f"{figure(best.tokens_per_s)} tokens/s ({origin})."
-    )
-
-
-def memory_figure(series: MemorySeries, *, scheme: Scheme = "light") -> Figure:
-    """Return the peak memory of each rank as bars, under the line of one GPU's limit."""
-    palette = PALETTES[scheme]
-    title = "peak memory, GiB"
-    bar = {
-        "x": ordinal("rank", title="rank", axis={"labelAngle": 0, "labelOverlap": "greedy"}),
-        "y": quantitative("peak_memory_gib", title=title, scale={"zero": True}),
-        "tooltip": [
-            ordinal("rank", title="rank"),
-            quantitative("peak_memory_gib", title=title, format=FIGURE),
-        ],
-    }
-    layers = [
-        layer("bar", "ranks", bar, color=palette.measured),
-        limit_line("limit", {"y": quantitative("limit_gib", title=title)}, palette),
-    ]
-    rows = {
-        "ranks": [rank.model_dump() for rank in series.ranks],
-        "limit": [{"limit_gib": series.limit_gib}],
-    }
-    told = [[str(rank.rank), figure(rank.peak_memory_gib)] for rank in series.ranks]
-    peaks = [rank.peak_memory_gib for rank in series.ranks]
-    caption = ""
-    if peaks:
-        caption = (
-            f"{plural(len(peaks), 'rank')}: from {figure(min(peaks))} to {figure(max(peaks))} GiB, "
-            f"of {figure(series.limit_gib)} GiB each."
-        )
-    return Figure(
-        name="memory",
-        title="Peak memory by rank",
-        caption=caption,
-        table=FigureTable(columns=["Rank", "GiB"], rows=told),
-        specification=finish(layers, palette, rows, height=HEIGHT_PX),
-        scheme=scheme,
-    )
-
-
-def power_figure(power: TrialPower, *, scheme: Scheme = "light") -> Figure:
-    """Return the power of each node's GPUs over time, a line for each node, behind it the seconds
-    from which energy was computed.
-
-    Of more nodes than there are colours all lines look alike, and tell their node under the mouse.
-    """
-    palette = PALETTES[scheme]
-    rows = {
-        "points": [
-            {"node": node.node, "at_s": at_s, "watts": watts}
-            for node in power.nodes
-            for at_s, watts in zip(node.at_s, node.watts, strict=True)
-        ],
-        "windows": [each.model_dump() for each in power.energy_windows],
-    }
-    told = [
-        [node.node, count(node.samples)]
-        + [figure(watts) for watts in (min(node.watts), node.mean_watts, max(node.watts))]
-        for node in power.nodes
-    ]
-    columns = ["Node", "Samples", "Least W", "Mean W", "Most W"]
-    return Figure(
-        name="power",
-        title="Power of the GPUs over time",
-        caption=power_summary(power),
-        table=FigureTable(columns=columns, rows=told),
-        specification=finish(
-            _power_layers(palette, [node.node for node in power.nodes]),
-            palette,
-            rows,
-            height=HEIGHT_PX,
-        ),
-        scheme=scheme,
-    )
-
-
-def _power_layers(palette: Palette, nodes: Sequence[str]) -> list[Spec]:
-    few = len(nodes) <= len(COLOURS)
-    place = {
-        "x": quantitative("at_s", title="seconds since the trial's start", scale={"zero": False}),
-        "y": quantitative("watts", title="power of a node's GPUs, W", scale={"zero": True}),
-        "detail": nominal("node"),
-    }
-    line, told = place, legend(nodes)
-    if few:
-        colours = by_value(nodes, COLOURS[: len(nodes)])
-        dashes = by_value(nodes, [DASHES[n % len(DASHES)] for n in range(len(nodes))])
-        line = place | {
-            "color": nominal("node", legend=told, scale=colours),
-            "strokeDash": nominal("node", legend=told, scale=dashes),
-        }
-    hovered = place | {
-        "tooltip": [
-            nominal("node", title="node"),
-            quantitative("at_s", title="s", format=FIGURE),
-            quantitative("watts", title="W", format=FIGURE),
+        layers = [
+            layer("bar", "ranks", bar, color=palette.measured),
+            limit_line("limit", {"y": quantitative("limit_gib", title=title)}, palette),
         ]
-    }
-    window = {"x": quantitative("start_s"), "x2": {"field": "end_s"}}
-    edge: Spec = {"stroke": palette.faint, "strokeDash": [4, 3]}
-    opacity = 1.0 if few else 0.4
-    return [
-        layer("rect", "windows", window, color=palette.measured, opacity=0.15, **edge),
-        layer("line", "points", line, color=palette.measured, strokeWidth=1.5, opacity=opacity),
-        layer("point", "points", hovered, size=40, opacity=0),
-    ]
+        limit = [{"limit_gib": self.limit_gib}]
+        rows = {"ranks": rows_of(RANK_CELLS, self.ranks), "limit": limit}
+        return finish(layers, palette, rows, height=HEIGHT_PX)
+
+
+class PowerFigure(TrialPower, LayoutFigure):
+    """Power of each node's GPUs over time, and the windows from which energy was computed.
+
+    With more nodes than colours, all lines look alike; the tooltip names the node.
+    """
+
+    name = "power"
+
+    @classmethod
+    def of(cls, power: TrialPower) -> PowerFigure:
+        rows = [
+            [
+                node.node,
+                count(node.samples),
+                figure(min(node.watts)),
+                figure(node.mean_watts),
+                figure(max(node.watts)),
+            ]
+            for node in power.nodes
+        ]
+        columns = ["Node", "Samples", "Least W", "Mean W", "Most W"]
+        return cls(
+            title="Power of the GPUs over time",
+            caption=power_summary(power),
+            table=FigureTable(columns=columns, rows=rows),
+            **dict(power),
+        )
+
+    def chart(self, *, scheme: Scheme = "light") -> Spec:
+        palette = PALETTES[scheme]
+        nodes = [node.node for node in self.nodes]
+        few = len(nodes) <= len(COLOURS)
+        x_title = "seconds since the trial's start"
+        line = place = {
+            "x": quantitative("at_s", title=x_title, scale={"zero": False}),
+            "y": quantitative("watts", title="power of a node's GPUs, W", scale={"zero": True}),
+            "detail": nominal("node"),
+        }
+        if few:
+            colours = by_value(nodes, COLOURS[: len(nodes)])
+            dashes = by_value(nodes, [DASHES[n % len(DASHES)] for n in range(len(nodes))])
+            line = place | {
+                "color": nominal("node", legend=legend(nodes), scale=colours),
+                "strokeDash": nominal("node", legend=legend(nodes), scale=dashes),
+            }
+        hovered = place | {
+            "tooltip": [
+                nominal("node", title="node"),
+                quantitative("at_s", title="s", format=FIGURE),
+                quantitative("watts", title="W", format=FIGURE),
+            ]
+        }
+        window = {"x": quantitative("start_s"), "x2": {"field": "end_s"}}
+        edge: Spec = {"stroke": palette.faint, "strokeDash": [4, 3]}
+        opacity = 1.0 if few else 0.4
+        layers = [
+            layer("rect", "windows", window, color=palette.measured, opacity=0.15, **edge),
+            layer("line", "points", line, color=palette.measured, strokeWidth=1.5, opacity=opacity),
+            layer("point", "points", hovered, size=40, opacity=0),
+        ]
+        points = [
+            {"node": node.node, "at_s": at_s, "watts": watts}
+            for node in self.nodes
+            for at_s, watts in zip(node.at_s, node.watts, strict=True)
+        ]
+        windows = [each.model_dump() for each in self.energy_windows]
+        rows = {"points": points, "windows": windows}
+        return finish(layers, palette, rows, height=HEIGHT_PX)

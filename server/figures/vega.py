@@ -1,46 +1,46 @@
-"""Vega-Lite as data: the words that every chart repeats."""
+"""Vega-Lite as data: channels and layers, and the colours and axes that all charts share."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from autotune.schemas import FigureScheme
+
 VEGA_LITE_VERSION = "6.4"
-"""The version that charts are written for, and that pages and pictures draw them with."""
+"""The version of Vega-Lite for pages and pictures."""
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 Spec = dict[str, Any]
-"""A part of a specification, or all of it."""
+"""A specification, or a part of one."""
 
 
 def encoded(spec: Spec) -> bytes:
-    """Return a specification as it is sent."""
+    """Return a specification as JSON."""
     return json.dumps(spec, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def quantitative(field: str, **options: Any) -> Spec:
-    """Return a channel that encodes a number."""
     return {"field": field, "type": "quantitative", **options}
 
 
 def nominal(field: str, **options: Any) -> Spec:
-    """Return a channel that encodes a name."""
     return {"field": field, "type": "nominal", **options}
 
 
 def ordinal(field: str, **options: Any) -> Spec:
-    """Return a channel that encodes a value of a sequence."""
     return {"field": field, "type": "ordinal", **options}
 
 
 def expr(expression: str) -> Spec:
-    """Return what Vega computes while it draws."""
+    """Return a Vega expression."""
     return {"expr": expression}
 
 
 def at(place: float | Spec) -> Spec:
-    """Return a channel with one value for all marks, px where it is a place."""
+    """Return a channel with a constant, in px for a position."""
     return {"value": place}
 
 
@@ -50,8 +50,147 @@ def layer(
     """Return marks of one type.
 
     Args:
-        rows: name of the dataset that has a row for each mark.
-        look: properties that all marks share.
+        rows: name of the dataset with one row per mark.
+        look: properties of all marks.
     """
     drawn = {"data": {"name": rows}, "mark": {"type": mark, **look}, "encoding": encoding}
     return drawn | {"transform": list(transform)} if transform else drawn
+
+
+FIGURE = ",.4~r"
+"""Number format of tooltips: four significant digits, thousands separated."""
+
+LETTER_PX = 7.0
+"""Mean width of a letter in a legend, px, rounded up."""
+NARROW = "width < 420"
+STACKED = f"{NARROW} ? 'vertical' : 'horizontal'"
+"""Direction of several legends: below each other in a narrow figure."""
+SYMBOL_PX = 40
+"""Width of a legend's symbol and of the gap between columns."""
+
+Scheme = FigureScheme
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours of one scheme. Marks have Okabe and Ito's colours (Color Universal Design, 2008),
+    darkened for a contrast of at least 3 to 1 (WCAG 2.2, 1.4.11)."""
+
+    text: str
+    faint: str
+    grid: str
+    lane: str
+    card: str
+    measured: str
+    confirmed: str
+    other: str
+    timeout: str
+    crashed: str
+    oom: str = "#D55E00"
+
+
+PALETTES: dict[Scheme, Palette] = {
+    "light": Palette(
+        text="#1c2430",
+        faint="#5a6472",
+        grid="#e6e9ee",
+        lane="#f6eeea",
+        card="#ffffff",
+        measured="#0072B2",
+        confirmed="#009E73",
+        other="#6b7280",
+        timeout="#A87000",
+        crashed="#B5528A",
+    ),
+    "dark": Palette(
+        text="#e8ecf1",
+        faint="#a3adba",
+        grid="#2b333e",
+        lane="#2a2320",
+        card="#171c23",
+        measured="#56B4E9",
+        confirmed="#2fc79b",
+        other="#b3bac4",
+        timeout="#E69F00",
+        crashed="#CC79A7",
+    ),
+}
+
+
+def finish(
+    layers: Sequence[Spec], palette: Palette, rows: dict[str, list[dict[str, Any]]], *, height: int
+) -> Spec:
+    """Return a specification of the layers, the lowest first, with their rows."""
+    config = {
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": palette.faint,
+            "titleColor": palette.faint,
+            "titleFontWeight": "normal",
+            "titleFontSize": 12,
+            "labelFontSize": 11,
+            "domainColor": palette.faint,
+            "tickColor": palette.faint,
+            "gridColor": palette.grid,
+            "labelOverlap": "greedy",
+        },
+        "axisX": {"grid": False},
+        "legend": {
+            "orient": "bottom",
+            "columns": expr(f"{NARROW} ? 2 : 3"),
+            "labelColor": palette.text,
+            "titleColor": palette.text,
+            "labelFontSize": 12,
+            "labelLimit": 260,
+            "symbolSize": 80,
+            "columnPadding": 18,
+            "layout": {"bottom": {"anchor": "start", "direction": {"signal": STACKED}}},
+        },
+    }
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": height,
+        "layer": list(layers),
+        "datasets": rows,
+        "config": config,
+        "background": "transparent",
+    }
+
+
+def legend(labels: Sequence[str]) -> Spec:
+    """Return a legend with as many columns as fit; labels wider than the figure are cut."""
+    column_px = LETTER_PX * max(map(len, labels), default=0) + SYMBOL_PX
+    columns = f"max(1, min({len(labels)}, floor(width / {column_px:.0f})))"
+    return {"title": None, "columns": expr(columns), "labelLimit": expr("width - 24")}
+
+
+def axis(has_rows: bool, **options: Any) -> Spec:
+    """Return an axis, without ticks if there are no rows."""
+    return options if has_rows else {"values": []}
+
+
+def scale(has_rows: bool, **options: Any) -> Spec:
+    """Return a scale from zero, or from 0 to 1 if there are no rows."""
+    return {"zero": True, **options} if has_rows else {"domain": [0, 1], **options}
+
+
+def by_value(values: Sequence[str], drawn: Sequence[Any]) -> Spec:
+    """Return a scale that maps each value to a colour, shape or dashes."""
+    return {"domain": list(values), "range": list(drawn)}
+
+
+def limit_line(rows: str, encoding: Spec, palette: Palette) -> Spec:
+    """Return the dashed line of a limit."""
+    return layer("rule", rows, encoding, color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5)
+
+
+def reference_line(rows: str, y: Spec, palette: Palette) -> list[Spec]:
+    """Return a dashed reference line, with the text of `label` above it."""
+    named = {"x": at(0), "y": y, "text": nominal("label")}
+    word: Spec = {"align": "left", "dx": 4, "dy": -6, "color": palette.faint, "fontSize": 11}
+    return [
+        layer("rule", rows, {"y": y}, color=palette.faint, strokeDash=[5, 4], strokeWidth=1.5),
+        layer("text", rows, named, **word),
+    ]

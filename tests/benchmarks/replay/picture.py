@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from server.figures.style import by_value
 from server.figures.vega import (
     SCHEMA,
     VEGA_LITE_VERSION,
     Spec,
+    by_value,
     layer,
     nominal,
     quantitative,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from server.figures.outcome import Outcome
-from server.figures.style import PALETTES, Scheme
+from server.figures.outcome import Outcome, colour_of
+from server.figures.vega import PALETTES, Scheme
 
 COUNT_COLOUR = """(canvas, colour) => {
     const wanted = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
@@ -29,7 +29,7 @@ LEGEND_PX = 60
 def drawn(page: Page, outcome: Outcome, *, scheme: Scheme = "light") -> int:
     """Pixels of this outcome's colour in the trajectory."""
     canvas = page.locator("#trajectory canvas")
-    found: int = canvas.evaluate(COUNT_COLOUR, PALETTES[scheme].of(outcome))
+    found: int = canvas.evaluate(COUNT_COLOUR, colour_of(outcome, PALETTES[scheme]))
     return found
 
 

@@ -54,17 +54,16 @@ def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) 
     why = page.locator(".why")
     expect(why.locator("h2 .simulated")).to_be_visible()
     expect(why.get_by_text(" takes ").first).to_be_visible()
-    time, memory = why.locator(".bars").all()
-    for bars in (time, memory):
-        expect(bars.locator("li").first).to_contain_text("Best")
-        assert bars.locator("li").count() > 2
-        box = bars.locator("svg").first.bounding_box()
-        widths = [rect.bounding_box() for rect in bars.locator("svg").first.locator("rect").all()]
-        assert box is not None
-        assert sum(each["width"] for each in widths if each) <= box["width"] + len(widths)
-    expect(memory.locator("line.limit")).not_to_have_count(0)
-    why.get_by_text("As a table").first.click()
-    expect(why.get_by_role("region", name="Time by part")).to_contain_text("matrix products")
+    for kind, caption, part in (
+        ("parts", "takes", "matrix products"),
+        ("memory_parts", "the dashed line is the usable memory", "activations"),
+    ):
+        figure = page.locator(f"[data-figure={kind}]")
+        expect(figure.locator("canvas")).to_be_visible()
+        expect(figure.locator("[data-caption]")).to_contain_text(caption)
+        figure.get_by_text("The same as a table").click()
+        expect(figure.get_by_role("table")).to_contain_text(part)
+        expect(figure.get_by_role("columnheader", name="Best:")).to_be_visible()
     assert page.evaluate(UNNAMED) == []
 
 
@@ -135,7 +134,7 @@ def test_the_bars_fit_a_phone(service: Service, visit: Open) -> None:
     campaign = service.campaigns.done()
     url = f"{service.url}/campaigns/{campaign.id}#why"
     page = explained(visit(url, width=390, height=844, color_scheme="dark"))
-    expect(page.locator(".bars svg").first).to_be_visible()
+    expect(page.locator("[data-figure=memory_parts] canvas")).to_be_visible()
     assert fits_the_screen(page)
 
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 from autotune.schemas import CampaignState
 from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
-from server.figures.style import Scheme
+from server.figures.vega import Scheme
 from tests.server.dashboard.conftest import PATIENCE_MS, Faults, Open, Service
 from tests.server.dashboard.perception import LEGEND_PX, UNNAMED, click_mark, drawn, explained
 

@@ -12,11 +12,10 @@ import vl_convert
 from autotune.schemas import NodePower, TrialPower, TrialState
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE
-from server.figures.outcome import FAILURES, SHAPES, Outcome, outcomes
-from server.figures.style import PALETTES, Scheme
+from server.figures.outcome import FAILURES, SHAPES, Outcome, colour_of, outcomes
 from server.figures.trajectory import trajectory, trajectory_chart
-from server.figures.trial import AccumulationSeries, accumulation_figure, power_figure
-from server.figures.vega import VEGA_LITE_VERSION, Spec
+from server.figures.trial import AccumulationFigure, PowerFigure
+from server.figures.vega import PALETTES, VEGA_LITE_VERSION, Scheme, Spec
 from tests.server.contrast import contrast
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
@@ -34,7 +33,7 @@ def test_every_outcome_is_drawn_in_its_colour(scheme: Scheme) -> None:
     trials += [trial(5, 100.0), trial(6, 120.0, purpose="confirmation")]
     drawn = svg(trajectory_chart(trajectory(campaign(), trials), scheme=scheme)).lower()
     marks = re.findall(r'aria-roledescription="point"[^>]*fill="(#[0-9a-f]{6})"', drawn)
-    expected = {PALETTES[scheme].of(outcome).lower() for outcome in Outcome}
+    expected = {colour_of(outcome, PALETTES[scheme]).lower() for outcome in Outcome}
     assert set(marks) == expected
     assert len(marks) == len(trials)
 
@@ -50,15 +49,14 @@ def test_the_baseline_is_a_line_with_its_name() -> None:
 def test_failures_differ_by_shape_and_by_colour() -> None:
     possible = outcomes(simulated=False)
     for palette in PALETTES.values():
-        assert len({palette.of(outcome) for outcome in possible}) == len(possible)
+        assert len({colour_of(outcome, palette) for outcome in possible}) == len(possible)
     assert len({SHAPES[outcome] for outcome in FAILURES}) == len(FAILURES)
 
 
 def test_charts_without_rows_are_still_charts() -> None:
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [])))
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [trial(1, None)])))
-    empty = AccumulationSeries(strategy="TP 1", simulated=True, points=[])
-    assert "<svg" in svg(accumulation_figure(empty).specification)
+    assert "<svg" in svg(AccumulationFigure.of("TP 1", [], simulated=True).chart())
 
 
 @pytest.mark.parametrize(("width", "columns"), [(300, 1), (560, 2), (1200, 3)])
@@ -67,7 +65,7 @@ def test_a_legend_is_as_wide_as_its_figure(width: int, columns: int) -> None:
     nodes = [NodePower(node=name, samples=1, at_s=[1.0], watts=[90.0]) for name in names]
     labels = [
         word
-        for word in drawn_words(power_figure(TrialPower(nodes=nodes)).specification, width=width)
+        for word in drawn_words(PowerFigure.of(TrialPower(nodes=nodes)).chart(), width=width)
         if word.text in names
     ]
     assert len(labels) == len(names)

@@ -11,8 +11,7 @@ import vl_convert
 from autotune.schemas import FigureKind
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource
-from server.figures.style import Scheme
-from server.figures.vega import VEGA_LITE_VERSION
+from server.figures.vega import VEGA_LITE_VERSION, Scheme
 from tests.server.figures.conftest import Stages
 from tests.server.figures.scene import words_on_page
 
@@ -22,10 +21,8 @@ PLAIN = FigureOptions()
 
 def compiled(source: FigureSource, kind: FigureKind, scheme: Scheme = "light") -> str:
     """The picture of a figure, drawn."""
-    made = DEFINITIONS[kind].make(source, PLAIN)
-    drawn: str = vl_convert.vegalite_to_svg(
-        made.drawn(scheme=scheme).picture(), vl_version=VEGA_LITE_VERSION
-    )
+    picture = DEFINITIONS[kind].make(source, PLAIN).picture(scheme=scheme)
+    drawn: str = vl_convert.vegalite_to_svg(picture, vl_version=VEGA_LITE_VERSION)
     return drawn
 
 
@@ -128,5 +125,5 @@ def test_a_space_of_one_strategy_differs_in_nothing(stages: Stages) -> None:
     source = stages.source(stages.running(ok=1, space=one))
     for kind in ("impact", "beeswarm", "marginal"):
         made = DEFINITIONS[kind].make(source, PLAIN)
-        assert made.caption == "The strategies of this space differ in nothing."
+        assert made.caption == "The strategies of this space do not differ."
         assert "<svg" in compiled(source, kind)

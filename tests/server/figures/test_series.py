@@ -78,7 +78,10 @@ def test_the_map_has_the_best_that_ran_at_each_place(
     }
     assert measured == pytest.approx(best)
     assert figure.nodes == [2, 4]
-    assert {(row["tp"], row["pp"]) for row in figure.chart()["datasets"]["all"]} == {
+    assert {
+        (row["tensor_parallel"], row["pipeline_parallel"])
+        for row in figure.chart()["datasets"]["all"]
+    } == {
         (cell.tensor_parallel, cell.pipeline_parallel) for cell in figure.cells if cell.strategies
     }
 

@@ -10,9 +10,9 @@ import pytest
 from autotune.schemas import (
     TrialState,
 )
-from server.figures.outcome import FAILURES, Outcome
-from server.figures.style import PALETTES, Scheme
+from server.figures.outcome import FAILURES, Outcome, colour_of
 from server.figures.trajectory import thin, trajectory, trajectory_chart
+from server.figures.vega import PALETTES, Scheme
 from tests.server.contrast import contrast
 from tests.server.figures.subjects import START, campaign, trial
 
@@ -79,7 +79,7 @@ def test_a_tooltip_has_names_units_and_rounded_figures() -> None:
 def test_failures_stand_out_from_their_lane(scheme: Scheme) -> None:
     palette = PALETTES[scheme]
     for outcome in FAILURES:
-        assert contrast(palette.of(outcome), palette.lane) >= 3.0, outcome
+        assert contrast(colour_of(outcome, palette), palette.lane) >= 3.0, outcome
 
 
 def test_the_best_is_told_against_the_baseline() -> None:
