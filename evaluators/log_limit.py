@@ -16,9 +16,8 @@ from pathlib import Path
 
 from evaluators.file_hole import give_back
 from evaluators.training_log.error_line import SIGNS as ERROR_SIGNS
-from evaluators.training_log.lines import LONGEST_LINE, LogLines
+from evaluators.training_log.lines import LONGEST_LINE, LogLines, end_of_last_gap
 from evaluators.training_log.reader import FIGURE_SIGNS
-from evaluators.training_log.written import end_of_last_gap
 
 AT_ONCE = 16 << 20
 MOST_OF_A_LOOK = 32 << 20

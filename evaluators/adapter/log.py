@@ -17,9 +17,8 @@ from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
 from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS
-from evaluators.training_log.lines import text_of
+from evaluators.training_log.lines import text_of, whole_log
 from evaluators.training_log.reports import POWER_SIGN, PowerLines
-from evaluators.training_log.written import whole_log
 
 CODE = re.compile(r"ended with exit code \d+$")
 LONGEST_LINE = 64 << 10

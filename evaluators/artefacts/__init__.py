@@ -17,19 +17,16 @@ from evaluators.artefacts.adapter import (
     rank_script,
 )
 from evaluators.artefacts.job import ClusterLaunch
-from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, sbatch_script
-from evaluators.artefacts.needs import megatron_needs
+from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, megatron_needs, sbatch_script
 from evaluators.artefacts.other_trainers import (
-    other_trainer_files,
-    trainers_for,
-    variables_of,
-)
-from evaluators.artefacts.ready_trainers import (
     MEGATRON_LM,
     NEMO,
     megatron_lm_arguments,
     nemo_yaml,
+    other_trainer_files,
     ready_adapter,
+    trainers_for,
+    variables_of,
 )
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
 from evaluators.cluster.catalog import profile_for_machine

@@ -16,8 +16,7 @@ from evaluators.cluster.shell import (
     sbatch_directives,
     srun_words,
 )
-from evaluators.program.rendezvous import RENDEZVOUS
-from evaluators.program.task import RANK_VARIABLES
+from evaluators.program.task import RANK_VARIABLES, RENDEZVOUS
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer

@@ -5,13 +5,14 @@ To add a built-in one, add a file to `profiles/`; its name without `.toml` is th
 
 from evaluators.cluster.catalog import (
     load_profile,
+    profile_as_dict,
     profile_file,
     profile_for_machine,
+    profile_from_dict,
     profile_names,
     read_profile,
 )
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.cluster.reading import profile_as_dict, profile_from_dict
 
 __all__ = [
     "ClusterProfile",

@@ -1,4 +1,4 @@
-"""The local backend: a thin client of its warm process."""
+"""Trials on this machine: the bundled trainer in a warm process, others in one process each."""
 
 from __future__ import annotations
 
@@ -11,25 +11,112 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from autotune.files import FAILING, is_file_system_failure
+from autotune.schemas import TrialState
 from evaluators import processes
-from evaluators.local.own_trials import (
-    OwnTrial,
-    OwnTrials,
-    unwritten,
-    without_result,
-)
+from evaluators.attempt.attempt import without_run
+from evaluators.attempt.driver import ActiveTrial, TrialBackend
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.disk_room import unwritable
+from evaluators.local.attempt import write_attempt
 from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.libraries import environment
 from evaluators.trainer.supervisor import HANG_LIMIT_S
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import request_as_dict
+from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial_files import read_result, request_as_dict
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnTrial(ActiveTrial):
+    """A trial on this machine; `end` asks its processes to end."""
+
+    answer: TrialOutcome | TrialProgress = RUNNING
+    end: Callable[[], object]
+
+    def cancel(self) -> None:
+        super().cancel()
+        self.end()
+
+
+class OwnTrials(TrialBackend[OwnTrial]):
+    """Trials that end when this object's process does.
+
+    Results are in the trials' directories. A trial that left none is `crashed`, or `lost` if the
+    disk was full, as long as this object lives.
+    """
+
+    name = "local"
+
+    def submit(self, request: TrialRequest) -> None:
+        with self._lock:
+            trial = self._trials.get(request.token)
+            if trial and trial not in self._running:  # it left no result, and may be run again
+                del self._trials[request.token]
+            super().submit(request)
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
+        with self._lock:
+            self._look()
+            return super().poll(requests)
+
+    @abstractmethod
+    def _start(self, request: TrialRequest) -> OwnTrial:
+        """Start the trial's processes. Raises OSError."""
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Record which trials have ended."""
+
+    def _begin(self, request: TrialRequest) -> OwnTrial:
+        try:
+            request.directory.mkdir(parents=True, exist_ok=True)
+            return self._start(request)
+        except OSError as error:
+            if is_file_system_failure(error):
+                raise
+            outcome = without_result(request, f"it could not be started: {error}")
+            return OwnTrial(request=request, answer=outcome, end=lambda: None)
+
+    @property
+    def _running(self) -> list[OwnTrial]:
+        return [trial for trial in self._trials.values() if trial.answer is RUNNING]
+
+    def _ended(self, trial: OwnTrial, otherwise: TrialOutcome | None) -> None:
+        """Record that it has ended. It is started again if it left no result and there is none
+        `otherwise`."""
+        if otherwise is None or read_result(trial.request.directory):
+            del self._trials[trial.request.token]
+        else:
+            trial.answer = otherwise
+
+
+def without_result(
+    request: TrialRequest, error: str, *, status: TrialState = TrialState.CRASHED
+) -> TrialOutcome:
+    """Return the outcome of a trial that left no result, which only its owner knows."""
+    return without_run(request.directory, status, error, host=socket.gethostname())
+
+
+def unwritten(request: TrialRequest, code: int) -> TrialOutcome:
+    """Return the outcome of a trial whose files could not be written; `code` is the errno.
+
+    A full disk says nothing about the strategy: the trial is lost, not crashed.
+    """
+    if code in FAILING:
+        return without_result(request, unwritable(request.directory, code), status=TrialState.LOST)
+    return without_result(request, f"the result could not be written: {os.strerror(code)}")
+
 
 WARM = "evaluators.local.warm"
+RUNS_ONE = "evaluators.local.attempt"
+ERRORS = "attempt.log"
 CLOSE_LIMIT_S = 10.0
 
 
@@ -68,7 +155,7 @@ class LocalBackend(OwnTrials):
             return
         for message in self._warm.received():
             if trial := self._trials.get(message["ended"]):
-                self._ended(trial, _without_result(trial.request, message["exit_code"]))
+                self._ended(trial, _of_supervisor(trial.request, message["exit_code"]))
         if not self._warm.alive:
             self._warm.close()
             words = self._warm.last_words
@@ -78,9 +165,8 @@ class LocalBackend(OwnTrials):
                 self._ended(trial, without_result(trial.request, reason))
 
 
-def _without_result(request: TrialRequest, code: int) -> TrialOutcome | None:
-    """Return the outcome of a trial that left none; `code`: of its supervisor, as `warm` reports
-    it."""
+def _of_supervisor(request: TrialRequest, code: int) -> TrialOutcome | None:
+    """Return the outcome of a trial that left none, by its supervisor's exit code."""
     if code > 0:
         return unwritten(request, code)
     if code < 0:
@@ -157,3 +243,72 @@ class _WarmClient:
             errors.seek(0)
             lines = errors.read().decode("utf-8", "replace").splitlines()
         self.last_words = lines[-1] if lines else "no error of its own"
+
+
+class LocalProgramBackend(OwnTrials):
+    """Runs each trial in a process of its own."""
+
+    def __init__(self, profile: ClusterProfile) -> None:
+        super().__init__()
+        self._profile = profile
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def close(self) -> None:
+        """End all processes of this backend; unfinished trials leave no result."""
+        with self._lock:
+            for process in self._processes.values():
+                _close_input(process)
+            for token, process in self._processes.items():
+                try:
+                    process.wait(CLOSE_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                del self._trials[token]
+            self._processes.clear()
+
+    def _start(self, request: TrialRequest) -> OwnTrial:
+        write_attempt(request, self._profile)
+        process = self._processes[request.token] = _started(request.directory)
+        return OwnTrial(request=request, end=process.terminate)
+
+    def _look(self) -> None:
+        for token, process in list(self._processes.items()):
+            if (code := process.poll()) is not None:
+                _close_input(process)
+                del self._processes[token]
+                trial = self._trials[token]
+                self._ended(trial, _of_process(trial, code))
+
+
+def _started(directory: Path) -> subprocess.Popen[bytes]:
+    with (directory / ERRORS).open("ab") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", RUNS_ONE, str(directory)],
+            env=processes.environment(),
+            stdin=subprocess.PIPE,
+            stdout=errors,
+            stderr=errors,
+            process_group=0,
+        )
+
+
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+
+
+def _of_process(trial: OwnTrial, code: int) -> TrialOutcome:
+    """Return the outcome of a trial that left none, by its process's exit code."""
+    if trial.cancelled:  # before it could write one
+        return without_result(trial.request, "cancelled", status=TrialState.CANCELLED)
+    if code in FAILING:
+        return unwritten(trial.request, code)
+    try:
+        text = (trial.request.directory / ERRORS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    lines = text.splitlines()
+    words = lines[-1] if lines else f"exit code {code}"
+    return without_result(trial.request, f"the process that runs the trial has ended: {words}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
+from autotune.trained_model import agree
 from evaluators.adapter.adapter import Adapter, AdapterReader
-from evaluators.adapter.figures import StartFigures
+from evaluators.adapter.figures import ReportedIteration, StartFigures
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import OF_STRATEGY
 from evaluators.adapter.readers import rows_of
@@ -27,11 +29,10 @@ from evaluators.program.check_starts import (
     ONE_START,
     PLAIN,
 )
-from evaluators.program.clock_judgement import clock_judgement
-from evaluators.program.model_size import size_judgement
 from evaluators.program.pattern_match import printed
 from evaluators.program.planned_starts import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialRequest
+from search_spaces.transformer import Transformer
 
 LEAST_GROWTH = 1.5
 """Minimum growth of an iteration with four times the samples, in four micro-batches or in one. Up
@@ -374,3 +375,163 @@ def _lines_that_tell(figure: str, start: _CheckedStart) -> list[int]:
     patterns = [re.compile(reader.log) for reader in readers]
     lines = enumerate(start.lines)
     return [place for place, line in lines if any(each.search(line) for each in patterns)]
+
+
+CLOCKS_AGREE = 0.1
+"""Maximum difference between the two, as a share of an iteration."""
+BETWEEN_S = 0.02
+"""Seconds that a trainer may spend between iterations, outside the printed time."""
+BEFORE_S = 0.002
+"""Seconds by which lines may arrive faster than the printed time."""
+MOST_SPREAD = 0.3
+"""Maximum share of an iteration attributed to a busy machine, so that a clock that is wrong by a
+factor is still detected when arrivals are irregular."""
+LEAST_SHARE = 0.05
+"""Minimum share of the printed time in the interval between two lines, however short iterations
+are."""
+
+
+TOGETHER = 0.02
+"""Lines that arrive within this share of all printed times were buffered until the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockJudgement:
+    """Whether printed times are plausible.
+
+    Attributes:
+        told: the two clocks in words.
+        together: all lines arrived at once, so their arrivals say nothing about single iterations.
+    """
+
+    good: bool
+    told: str
+    together: bool = False
+
+
+def clock_judgement(iterations: Sequence[ReportedIteration]) -> ClockJudgement | None:
+    """Return whether the two agree; None if the lines are not in order of arrival, like those of a
+    file.
+
+    Times of lines that arrive together are plausible if their sum does not exceed the duration of
+    the run so far.
+
+    On a busy machine lines arrive late. A late line changes one pair's difference, which the median
+    ignores, and the next pair's in the opposite direction, which the mean ignores: the smaller of
+    the two is compared. The tolerance is the spread of the differences (their median absolute
+    deviation).
+    """
+    told = [each for each in iterations if each.arrived_s is not None]
+    pairs = [(a, b) for a, b in pairwise(told) if b.step == a.step + 1][1:]
+    if not pairs:
+        return None
+    last_s = told[-1].arrived_s or 0.0
+    printed_in_all_s = sum(each.time_s or 0.0 for each in told)
+    if last_s - (told[0].arrived_s or 0.0) < TOGETHER * printed_in_all_s:
+        words = (
+            f"{printed_in_all_s:.4g} s as they were read, all told {last_s:.4g} s after the start"
+        )
+        good = printed_in_all_s <= last_s * (1 + CLOCKS_AGREE)
+        return ClockJudgement(good=good, told=words, together=good)
+    between_s = [(b.arrived_s or 0.0) - (a.arrived_s or 0.0) for a, b in pairs]
+    printed_s = [b.time_s or 0.0 for _, b in pairs]
+    arrived_s = median(between_s)
+    rests_s = [between - printed for between, printed in zip(between_s, printed_s, strict=True)]
+    rest_s = median(rests_s)
+    spread_s = min(median(abs(rest - rest_s) for rest in rests_s), MOST_SPREAD * arrived_s)
+    rest_s = min(rest_s, fmean(rests_s), key=abs)
+    agrees_s = CLOCKS_AGREE * arrived_s + spread_s
+    good = -agrees_s - BEFORE_S <= rest_s <= agrees_s + BETWEEN_S
+    good = good and median(printed_s) >= LEAST_SHARE * arrived_s
+    words = f"{median(printed_s):.4g} s as they were read, {arrived_s:.4g} s between the lines"
+    return ClockJudgement(good=good, told=words)
+
+
+SIZE_AGREES = 0.1
+"""Maximum relative difference of a size: padding, biases and positions may or may not be counted. A
+number read by an adapter must agree as closely as that of a trial."""
+LEAST_PARAMETERS = 1000
+"""Smaller numbers count something else."""
+
+_NUMBER = r"(?P<number>\d[\d,_]*(?:\.\d+)?)"
+_FACTOR = r"(?:\s?(?P<factor>[KMBGT]|thousand|million|billion)\b)?"
+_AFTER = re.compile(
+    rf"param(?:eter)?s?\b(?P<between>[^0-9:=]{{0,60}})[:=]\s*{_NUMBER}{_FACTOR}", re.IGNORECASE
+)
+_BEFORE = re.compile(
+    rf"(?<![\w.]){_NUMBER}{_FACTOR}\s+(?:(?:total|trainable|model)\s+)?param(?:eter)?s\b",
+    re.IGNORECASE,
+)
+_OF_A_PART = re.compile(r"persistent|offload|bucket|group|frozen|non-trainable", re.IGNORECASE)
+_IN_PARENTHESES = re.compile(r"\([^)]*\)")
+_FACTORS = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6}
+_FACTORS |= {"b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12}
+_WORDS = {"in millions": 1e6, "in billions": 1e9}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedModelSize:
+    """A printed number of parameters.
+
+    Attributes:
+        text: as printed, with adjacent words.
+        rounded: half a unit of its last digit.
+    """
+
+    text: str
+    parameters: float
+    rounded: float
+
+    def fits(self, parameters: int) -> bool:
+        """Return whether this may be a model with this number of parameters."""
+        return abs(self.parameters - parameters) <= SIZE_AGREES * parameters + self.rounded
+
+
+def size_judgement(
+    lines: Iterable[str], told: float | None, *, model: Transformer
+) -> tuple[bool, str] | None:
+    """Return whether the trained model has the size of the requested one, with both sizes in words;
+    None if no size was printed.
+
+    Args:
+        lines: lines that the trainer prints, searched if `told`, the size read by its adapter, is
+            None.
+    """
+    size = model.trained_parameters
+    sizes = printed_sizes(lines) if told is None else []
+    if told is not None:
+        words, good = f"{told:,.0f} parameters", agree(told, size)
+    elif sizes:
+        near = min(sizes, key=lambda each: abs(each.parameters - size))
+        words, good = near.text, near.fits(size)
+    else:
+        return None
+    words = f'the trainer says "{words}", and {model.name} has {size:,}'
+    return good, words if good else f"{words}; --model names the one that it trains"
+
+
+def printed_sizes(lines: Iterable[str]) -> list[PrintedModelSize]:
+    """Return the distinct sizes in lines, including those of parts of a model."""
+    found = (
+        _printed_size(line) for line in lines if "aram" in line and not _OF_A_PART.search(line)
+    )
+    return list(
+        dict.fromkeys(size for size in found if size and size.parameters >= LEAST_PARAMETERS)
+    )
+
+
+def _printed_size(line: str) -> PrintedModelSize | None:
+    plain = _IN_PARENTHESES.sub("", line)
+    match = _AFTER.search(plain) or _BEFORE.search(plain)
+    if match is None:
+        return None
+    number, factor = match["number"].rstrip(",_"), match["factor"] or ""
+    scale = _FACTORS[factor.lower()]
+    between = (match.groupdict().get("between") or "").lower()
+    scale *= next((times for words, times in _WORDS.items() if words in between), 1.0)
+    digits = len(number.partition(".")[2])
+    return PrintedModelSize(
+        text=match[0].strip(),
+        parameters=float(number.replace(",", "").replace("_", "")) * scale,
+        rounded=scale / 2 / 10**digits,
+    )

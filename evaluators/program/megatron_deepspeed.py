@@ -31,7 +31,7 @@ from evaluators.program.outcome import (
 )
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
-from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.program.task import RENDEZVOUS
 from evaluators.program.watched_run import WATCHED, as_run, watch_files, watched_function
 from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest

@@ -21,7 +21,7 @@ from evaluators.program.outcome import (
 )
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
-from evaluators.program.rendezvous import RENDEZVOUS
+from evaluators.program.task import RENDEZVOUS
 from evaluators.trainer.support import indivisible, unsupported_anywhere
 from evaluators.training_log import TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest

@@ -23,7 +23,8 @@ NAMESPACE = "autotune"
 SENT = (
     "evaluators.file_hole",
     "evaluators.process_group",
-    *(f"evaluators.ray.{name}" for name in ("keeper", "node", "node_environment", "rank_step")),
+    "evaluators.ray.keeper",
+    "evaluators.ray.node",
 )
 """Modules that the cluster is sent by value: its nodes need no package of ours."""
 NEEDED = ("torch", "deepspeed", "evaluators")

@@ -15,10 +15,9 @@ from evaluators.training_log.iteration_line import (
     piece_of,
     starts,
 )
-from evaluators.training_log.lines import LogLines, labelled, text_of
+from evaluators.training_log.lines import LogLines, labelled, text_of, whole_log, written_blocks
 from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
 from evaluators.training_log.reports import Overflows, PowerLines, deepspeeds_batch, memory_reports
-from evaluators.training_log.written import whole_log, written_blocks
 
 MOST_RUNS = 1000
 MOST_ITERATIONS = 100_000

@@ -21,7 +21,7 @@ from autotune.schemas import (
     TrialState,
 )
 from autotune.trial_table import COLUMNS, row_of, settings_of
-from evaluators.training_log.written import whole_log, written_blocks
+from evaluators.training_log.lines import whole_log, written_blocks
 from evaluators.trial_files import LOG
 from server.api.answers import as_json
 from server.api.dependencies import (

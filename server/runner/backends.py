@@ -11,7 +11,7 @@ from autotune.schemas import CampaignCreate
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend
-from evaluators.local.program_backend import LocalProgramBackend
+from evaluators.local.backend import LocalProgramBackend
 from evaluators.ray.backend import RayBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend

@@ -18,7 +18,7 @@ from autotune.cost_model import Parameters, estimate, perturbed
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster import ClusterProfile
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator
-from evaluators.local.program_backend import LocalProgramBackend
+from evaluators.local.backend import LocalProgramBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.batch import GlobalBatch

@@ -10,8 +10,8 @@ import pytest
 
 from evaluators.file_hole import CannotShorten
 from evaluators.log_limit import LogLimit
+from evaluators.training_log.lines import whole_log, written_blocks
 from evaluators.training_log.reader import read_log
-from evaluators.training_log.written import whole_log, written_blocks
 from tests.requirement import require
 
 KEPT_BYTES = 200_000

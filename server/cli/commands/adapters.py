@@ -237,7 +237,7 @@ def _adapter(choice: str) -> Adapter:
 
 def _backend(adapter: Adapter, profile: str | None) -> Backend:
     from evaluators.cluster import ClusterProfile, load_profile
-    from evaluators.local.program_backend import LocalProgramBackend
+    from evaluators.local.backend import LocalProgramBackend
     from evaluators.slurm.backend import SlurmBackend
     from server.settings import Settings
 

@@ -10,7 +10,7 @@ import pytest
 from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign, dry_run
 from autotune.schemas import BaselinePlan, CampaignCreate, StrategyShape
-from evaluators.artefacts.ready_trainers import megatron_lm_arguments
+from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evaluators.artefacts import artefact_names, launch_script
-from evaluators.artefacts.needs import megatron_needs
+from evaluators.artefacts.megatron_deepspeed import megatron_needs
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from search_spaces.catalog import load_machine
 from tests.evaluators.artefacts.test_artefacts import SMALL, TINY, launch

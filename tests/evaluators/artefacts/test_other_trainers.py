@@ -9,8 +9,7 @@ import pytest
 
 from autotune.schemas import TrainerName
 from evaluators.artefacts import Launch, artefact_names, trainer_artefacts, trainer_offers
-from evaluators.artefacts.other_trainers import OTHER_TRAINERS
-from evaluators.artefacts.ready_trainers import ready_adapter
+from evaluators.artefacts.other_trainers import OTHER_TRAINERS, ready_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput

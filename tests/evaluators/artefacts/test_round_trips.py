@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
-from evaluators.artefacts.ready_trainers import megatron_lm_arguments, nemo_yaml
+from evaluators.artefacts.other_trainers import megatron_lm_arguments, nemo_yaml
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.cluster import ClusterProfile, profile_names, read_profile
-from evaluators.cluster.reading import SECTIONS
+from evaluators.cluster.catalog import SECTIONS
 from evaluators.cluster.shell import COMMON_VARIABLES, SETUP_FAILED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text("utf-8")

@@ -9,7 +9,7 @@ from autotune.schemas import TrialState
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
 from evaluators.local import LocalBackend
-from evaluators.local.program_backend import LocalProgramBackend
+from evaluators.local.backend import LocalProgramBackend
 from evaluators.trial import RUNNING, TrialOutcome
 from tests.evaluators.adapter.samples import my_script
 from tests.evaluators.local.trials import request, strategy

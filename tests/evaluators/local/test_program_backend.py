@@ -17,7 +17,7 @@ import pytest
 from autotune.schemas import TrialState
 from evaluators.adapter.adapter import Adapter
 from evaluators.cluster import ClusterProfile
-from evaluators.local.program_backend import LocalProgramBackend
+from evaluators.local.backend import LocalProgramBackend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 from tests.patience import PATIENCE_S, until

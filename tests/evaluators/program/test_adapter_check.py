@@ -19,11 +19,15 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import ReportedIteration
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program.adapter_check import CheckFinding, judge
+from evaluators.program.adapter_check import (
+    CheckFinding,
+    clock_judgement,
+    judge,
+    printed_sizes,
+    size_judgement,
+)
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.check_starts import check_starts
-from evaluators.program.clock_judgement import clock_judgement
-from evaluators.program.model_size import printed_sizes, size_judgement
 from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest

@@ -11,7 +11,7 @@ from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
-from evaluators.program.measured_part import measured_parts
+from evaluators.program.adapter_program import measured_parts
 from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
 
 WARMUP, FIRST, LAST = 2, 3, 8

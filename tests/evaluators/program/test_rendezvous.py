@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.program.rendezvous import FIRST_PORT, LOCKS, PORTS, RENDEZVOUS
+from evaluators.program.task import FIRST_PORT, LOCKS, PORTS, RENDEZVOUS
 from tests.cluster import Cluster
 from tests.patience import PATIENCE_S
 

@@ -12,7 +12,7 @@ from autotune.schemas import TrialState
 from evaluators.attempt.attempt import abandoned_duration_s
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import TrialContext
-from evaluators.ray.ray_trial import RayTrial
+from evaluators.ray.backend import RayTrial
 from evaluators.trial_files import read_result
 from tests.evaluators.slurm.trials import PROFILE, Lines, request
 from tests.patience import PATIENCE_S
