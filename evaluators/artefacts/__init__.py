@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.schemas import EvaluatorName, LaunchNeed, LaunchScript, TrainerName, TrainerOffer
+from autotune.schemas import LaunchNeed, LaunchScript, TrainerName, TrainerOffer
 from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.adapter import (
     RANK_NEEDS,
@@ -16,7 +16,7 @@ from evaluators.artefacts.adapter import (
     own_rank_script,
     rank_script,
 )
-from evaluators.artefacts.job import ClusterLaunch
+from evaluators.artefacts.job import Launch
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, megatron_needs, sbatch_script
 from evaluators.artefacts.other_trainers import (
     MEGATRON_LM,
@@ -29,17 +29,12 @@ from evaluators.artefacts.other_trainers import (
     variables_of,
 )
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
-from evaluators.cluster.catalog import profile_for_machine
-from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import arguments, variants
 from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
 from evaluators.frameworks.megatron_deepspeed.defects import defects_of
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
-from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
 
 __all__ = [
     "Launch",
@@ -49,47 +44,6 @@ __all__ = [
     "trainer_artefacts",
     "trainer_offers",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """One strategy to launch, and its context.
-
-    Attributes:
-        name: of the campaign.
-        evaluator: the backend of the campaign's trials.
-        profile: cluster profile at the campaign's creation; the scripts run as the trials did. If
-            None, the machine's bundled profile is used.
-    """
-
-    transformer: Transformer
-    machine: Machine
-    strategy: Strategy
-    name: str
-    evaluator: EvaluatorName
-    profile: ClusterProfile | None = None
-
-    @property
-    def place(self) -> ClusterProfile:
-        """The cluster profile for the sbatch script."""
-        ready = self.profile or profile_for_machine(self.machine.name)
-        return ready or ClusterProfile(name="generic")
-
-    @property
-    def there(self) -> ClusterLaunch:
-        """The launch on that cluster."""
-        return ClusterLaunch(
-            transformer=self.transformer,
-            machine=self.machine,
-            strategy=self.strategy,
-            profile=self.place,
-            name=self.name,
-        )
-
-    @property
-    def variant(self) -> MegatronVariant:
-        """The cluster's variant of Megatron-DeepSpeed."""
-        return self.place.megatron.variant if self.place.megatron else "main"
 
 
 def artefact_names(launch: Launch) -> list[str]:
@@ -131,7 +85,7 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     file = next((name for name in _LAUNCHERS if name in names), None)
     if file is None:
         return None
-    if _by_adapter(launch):
+    if launch.by_adapter:
         remark = f"It trains {TRAIN_ITERATIONS} iterations with the trials' own trainer."
         needs = RANK_NEEDS if file == RANK_SCRIPT else {}
         return LaunchScript(file=file, needs=_needs(needs), remark=remark)
@@ -190,9 +144,7 @@ def _why_not(problem: InvalidInput) -> str:
 
 
 def _with_trainer(launch: Launch, trainer: TrainerName) -> dict[str, str]:
-    return other_trainer_files(
-        launch.there, trainer=trainer, job_file=LAUNCH_JOB, rank_file=RANK_SCRIPT
-    )
+    return other_trainer_files(launch, trainer=trainer, job_file=LAUNCH_JOB, rank_file=RANK_SCRIPT)
 
 
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:
@@ -225,27 +177,18 @@ _in_megatron_deepspeed = _accepted(
 )
 
 
-def _by_adapter(launch: Launch) -> bool:
-    return launch.profile is not None and launch.profile.adapter is not None
-
-
 def _for_megatron_deepspeed(launch: Launch) -> bool:
-    return not _by_adapter(launch) and _in_megatron_deepspeed(launch)
+    return not launch.by_adapter and _in_megatron_deepspeed(launch)
 
 
 def _has_job(launch: Launch) -> bool:
-    return launch.evaluator == "slurm" if _by_adapter(launch) else _in_megatron_deepspeed(launch)
-
-
-def _job(launch: Launch) -> str:
-    return (adapter_sbatch if _by_adapter(launch) else sbatch_script)(launch.there)
+    return launch.evaluator == "slurm" if launch.by_adapter else _in_megatron_deepspeed(launch)
 
 
 def _script_for_here(launch: Launch) -> str:
-    x = launch
-    if _by_adapter(x):
-        return adapter_script(x.there)
-    return train_script(x.transformer, x.machine, x.strategy, name=x.name, python=sys.executable)
+    if launch.by_adapter:
+        return adapter_script(launch)
+    return train_script(launch, python=sys.executable)
 
 
 def _with_ready(name: str) -> Callable[[Launch], bool]:
@@ -257,20 +200,11 @@ def _with_ready(name: str) -> Callable[[Launch], bool]:
     return lambda x: not x.strategy.settings and accepted(x)
 
 
-def _megatron_lm_rank(launch: Launch) -> str:
-    return rank_script(
-        launch.transformer,
-        launch.machine,
-        launch.strategy,
-        ready_adapter(MEGATRON_LM),
-        name=launch.name,
-        python=ANY,
-        file=MEGATRON_LM_SCRIPT,
-    )
-
-
 _ARTEFACTS: Mapping[str, _Artefact] = {
-    LAUNCH_JOB: _Artefact(exists=_has_job, render=_job),
+    LAUNCH_JOB: _Artefact(
+        exists=_has_job,
+        render=lambda x: (adapter_sbatch if x.by_adapter else sbatch_script)(x),
+    ),
     "megatron_deepspeed_args.txt": _Artefact(
         exists=_for_megatron_deepspeed,
         render=lambda x: arguments.arguments_text(
@@ -287,15 +221,15 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     ),
     "train.sbatch": _Artefact(
         exists=lambda x: x.profile is not None and x.profile.program == "trainer",
-        render=lambda x: train_sbatch(x.there),
+        render=train_sbatch,
     ),
     "train.sh": _Artefact(
         exists=lambda x: x.evaluator == "local",
         render=_script_for_here,
     ),
     RANK_SCRIPT: _Artefact(
-        exists=_by_adapter,
-        render=lambda x: own_rank_script(x.there, file=RANK_SCRIPT),
+        exists=lambda x: x.by_adapter,
+        render=lambda x: own_rank_script(x, file=RANK_SCRIPT),
     ),
     # Trainers that no trial ran with.
     "megatron_lm_args.txt": _Artefact(
@@ -304,7 +238,9 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
     ),
     MEGATRON_LM_SCRIPT: _Artefact(
         exists=_with_ready(MEGATRON_LM),
-        render=_megatron_lm_rank,
+        render=lambda x: rank_script(
+            x, ready_adapter(MEGATRON_LM), python=ANY, file=MEGATRON_LM_SCRIPT
+        ),
     ),
     "nemo.yaml": _Artefact(
         exists=_with_ready(NEMO),

@@ -15,7 +15,7 @@ from evaluators.artefacts.job import (
     IN_A_JOB,
     MEETING,
     STRICT,
-    ClusterLaunch,
+    Launch,
     comment,
     environment,
     folder_here,
@@ -27,9 +27,6 @@ from evaluators.cluster.shell import container_words
 from evaluators.program import local_ranks
 from evaluators.program.interpreter import python as python_of
 from evaluators.program.task import RANK_VARIABLES
-from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
 
 TRAIN_ITERATIONS = 100
 _OUT = "AUTOTUNE-OUT-FOLDER"
@@ -75,7 +72,7 @@ mkdir -p "$out"
 """
 
 
-def adapter_sbatch(launch: ClusterLaunch, *, shell: Mapping[str, str] = AS_IT_IS) -> str:
+def adapter_sbatch(launch: Launch, *, shell: Mapping[str, str] = AS_IT_IS) -> str:
     """Return the whole launch as a Slurm job, with one task of srun per GPU.
 
     Submit it from a folder that all nodes share, like its trials.
@@ -87,7 +84,7 @@ def adapter_sbatch(launch: ClusterLaunch, *, shell: Mapping[str, str] = AS_IT_IS
     sections = [
         head(launch),
         "\n".join([DEFAULT, folder_of_job(launch.name), ""]),
-        environment(launch.profile),
+        environment(launch.place),
         IN_A_JOB,
         MEETING,
         STRICT,
@@ -97,25 +94,24 @@ def adapter_sbatch(launch: ClusterLaunch, *, shell: Mapping[str, str] = AS_IT_IS
     return "\n".join(sections)
 
 
-def adapter_script(launch: ClusterLaunch) -> str:
+def adapter_script(launch: Launch) -> str:
     """Return a script that starts all ranks on this machine."""
-    profile, strategy, name = launch.profile, launch.strategy, launch.name
     rank = own_rank_script(launch)
-    ranks = strategy.world_size(launch.machine.gpus_per_node)
+    ranks = launch.strategy.world_size(launch.machine.gpus_per_node)
     # As in a trial, ranks outside a job have no Slurm variables.
     task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
-    inside = shlex.join(container_words(profile))
+    inside = shlex.join(container_words(launch.place))
     start = f"{inside} bash -c {task} task {_START_RANK}".strip()
     sections = [
         "\n".join(
             [
                 "#!/bin/bash",
-                comment(f"{name}: {launch.transformer.name}"),
-                comment(strategy.short()),
+                comment(f"{launch.name}: {launch.transformer.name}"),
+                comment(launch.strategy.short()),
             ]
         ),
-        _ALONE + folder_here(name) + "\n",
-        environment(profile),
+        _ALONE + folder_here(launch.name) + "\n",
+        environment(launch.place),
         MEETING,
         STRICT,
         _FOLDER.format(rank=_RANK, script=rank),
@@ -126,30 +122,18 @@ def adapter_script(launch: ClusterLaunch) -> str:
 
 
 def own_rank_script(
-    launch: ClusterLaunch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
+    launch: Launch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
 ) -> str:
     """Return the script of one rank with the profile's own adapter."""
-    profile = launch.profile
-    assert profile.adapter
-    return rank_script(
-        launch.transformer,
-        launch.machine,
-        launch.strategy,
-        profile.adapter,
-        name=launch.name,
-        python=python_of(profile),
-        file=file,
-        shell=shell,
-    )
+    adapter = launch.place.adapter
+    assert adapter
+    return rank_script(launch, adapter, python=python_of(launch.place), file=file, shell=shell)
 
 
 def rank_script(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
+    launch: Launch,
     adapter: Adapter,
     *,
-    name: str,
     python: str,
     file: str,
     shell: Mapping[str, str] = AS_IT_IS,
@@ -157,19 +141,19 @@ def rank_script(
     """Return the script of one rank, which starts what the trials started, for TRAIN_ITERATIONS
     iterations."""
     plan = StartPlan(
-        transformer=transformer,
-        machine=machine,
-        strategy=strategy,
+        transformer=launch.transformer,
+        machine=launch.machine,
+        strategy=launch.strategy,
         iterations=TRAIN_ITERATIONS,
         python=python,
         out=_OUT,
     )
     start = start_of(adapter, plan)
     head = _HEAD.format(
-        name=" ".join(f"{name} ({adapter.label})".split()),
-        strategy=strategy.short(),
-        nodes=strategy.num_nodes,
-        ranks=machine.gpus_per_node,
+        name=" ".join(f"{launch.name} ({adapter.label})".split()),
+        strategy=launch.strategy.short(),
+        nodes=launch.strategy.num_nodes,
+        ranks=launch.machine.gpus_per_node,
         file=file,
     )
     words = _Words({_OUT: '"$out"', **shell})

@@ -6,8 +6,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from evaluators.cluster.profile import ClusterProfile
+from autotune.schemas import EvaluatorName
+from evaluators.cluster.catalog import profile_for_machine
+from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.cluster.shell import (
     container_words,
     directive_line,
@@ -40,18 +43,37 @@ MEETING = f"# --- where the ranks meet\n{RENDEZVOUS}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterLaunch:
-    """One strategy of one model, to start on a cluster with its profile.
+class Launch:
+    """One strategy to launch, and its context.
 
     Attributes:
         name: of the campaign; the job's name has only characters that Slurm allows.
+        evaluator: the backend of the campaign's trials.
+        profile: cluster profile at the campaign's creation; the scripts run as the trials did.
     """
 
     transformer: Transformer
     machine: Machine
     strategy: Strategy
-    profile: ClusterProfile
     name: str
+    evaluator: EvaluatorName
+    profile: ClusterProfile | None = None
+
+    @cached_property
+    def place(self) -> ClusterProfile:
+        """The cluster profile of the sbatch script; by default the machine's bundled one."""
+        ready = self.profile or profile_for_machine(self.machine.name)
+        return ready or ClusterProfile(name="generic")
+
+    @property
+    def variant(self) -> MegatronVariant:
+        """The cluster's variant of Megatron-DeepSpeed."""
+        return self.place.megatron.variant if self.place.megatron else "main"
+
+    @property
+    def by_adapter(self) -> bool:
+        """Whether an adapter's trainer ran the trials."""
+        return self.profile is not None and self.profile.adapter is not None
 
 
 def comment(text: str) -> str:
@@ -75,9 +97,9 @@ def folder_here(name: str) -> str:
     return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 
-def head(launch: ClusterLaunch) -> str:
+def head(launch: Launch) -> str:
     """Return the first lines: the profile's sbatch options and a description."""
-    strategy, profile, gpus = launch.strategy, launch.profile, launch.machine.gpus_per_node
+    strategy, profile, gpus = launch.strategy, launch.place, launch.machine.gpus_per_node
     options = [f"--job-name={job_name(launch.name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
     directives = [
         *map(directive_line, options),
@@ -133,14 +155,14 @@ def environment(profile: ClusterProfile) -> str:
     )
 
 
-def srun(launch: ClusterLaunch, lines: Iterable[str]) -> str:
+def srun(launch: Launch, lines: Iterable[str]) -> str:
     """Return the srun command that runs `lines` (of bash) as one task per GPU."""
     options = [
         f"--nodes={launch.strategy.num_nodes}",
-        *srun_words(launch.profile, gpus_per_node=launch.machine.gpus_per_node),
+        *srun_words(launch.place, gpus_per_node=launch.machine.gpus_per_node),
     ]
     task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
-    inside = container_words(launch.profile)
+    inside = container_words(launch.place)
     started = [
         f"srun {shlex.join(options)}",
         *([shlex.join(inside)] if inside else []),

@@ -10,7 +10,7 @@ from evaluators.artefacts.job import (
     DEFAULT,
     MEETING,
     STRICT,
-    ClusterLaunch,
+    Launch,
     environment,
     head,
     settings,
@@ -96,13 +96,13 @@ read -r -a extra <<<"$EXTRA_ARGS"
 """
 
 
-def sbatch_script(launch: ClusterLaunch) -> str:
+def sbatch_script(launch: Launch) -> str:
     """Return the whole script.
 
     Raises:
         InvalidInput: the profile's variant of Megatron-DeepSpeed cannot run this strategy.
     """
-    transformer, strategy, profile = launch.transformer, launch.strategy, launch.profile
+    transformer, strategy, profile = launch.transformer, launch.strategy, launch.place
     megatron = profile.megatron or _NO_CHECKOUT
     script = VARIANTS[megatron.variant].script
     checks_outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=script)

@@ -12,7 +12,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from evaluators.artefacts.adapter import adapter_sbatch, own_rank_script
-from evaluators.artefacts.job import ClusterLaunch
+from evaluators.artefacts.job import Launch
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -137,14 +137,14 @@ def variables_of(trainer: TrainerName) -> dict[str, str]:
 
 
 def other_trainer_files(
-    launch: ClusterLaunch, *, trainer: TrainerName, job_file: str, rank_file: str
+    launch: Launch, *, trainer: TrainerName, job_file: str, rank_file: str
 ) -> dict[str, str]:
     """Return a Slurm job and the script of one rank, file name -> text.
 
     Raises:
         InvalidInput: the trainer cannot train the model, or not with this strategy.
     """
-    other, transformer, profile = OTHER_TRAINERS[trainer], launch.transformer, launch.profile
+    other, transformer, profile = OTHER_TRAINERS[trainer], launch.transformer, launch.place
     if other.model_word and not transformer.gated_mlp:
         reason = f"{trainer} trains Llama models here, and {transformer.name} is none"
         raise InvalidInput("model", transformer.name, reason)

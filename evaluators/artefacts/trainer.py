@@ -11,7 +11,7 @@ from evaluators.artefacts.job import (
     IN_A_JOB,
     MEETING,
     STRICT,
-    ClusterLaunch,
+    Launch,
     comment,
     environment,
     folder_here,
@@ -25,9 +25,6 @@ from evaluators.program.interpreter import import_path
 from evaluators.program.interpreter import python as python_of
 from evaluators.trial import TrialProtocol, TrialRequest
 from evaluators.trial_files import request_as_dict
-from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
 
 ITERATIONS = 10
 """Timed iterations: enough to reproduce the recommended metrics, with their spread."""
@@ -45,57 +42,54 @@ echo "training in $RUN_DIR; its log is trial.log, what came of it result.json"
 """
 
 
-def train_script(
-    transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str, python: str
-) -> str:
+def train_script(launch: Launch, *, python: str) -> str:
     """Return a self-contained bash script; `python` is its default interpreter.
 
     It trains at the strategy's own GAS and writes to a folder of its own.
     """
     lines = [
         "#!/bin/bash",
-        comment(f"{name}: {transformer.name} on {machine.name}"),
-        comment(strategy.short()),
+        comment(f"{launch.name}: {launch.transformer.name} on {launch.machine.name}"),
+        comment(launch.strategy.short()),
         STRICT.rstrip(),
         f"default_python={shlex.quote(python)}",
         'PYTHON="${PYTHON:-$default_python}"  # where autotune[trials] is installed',
-        folder_here(name),
+        folder_here(launch.name),
         "",
     ]
-    request = _request(transformer, machine, strategy, name=name)
-    return "\n".join(lines) + request + f"exec {_TRAIN}\n"
+    return "\n".join(lines) + _request(launch) + f"exec {_TRAIN}\n"
 
 
-def train_sbatch(launch: ClusterLaunch) -> str:
+def train_sbatch(launch: Launch) -> str:
     """Return the same as a Slurm job, with one task of srun per GPU."""
-    profile, strategy, name = launch.profile, launch.strategy, launch.name
+    profile = launch.place
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
     sections = [
         head(launch),
-        "\n".join([DEFAULT, *settings(values), folder_of_job(name), ""]),
+        "\n".join([DEFAULT, *settings(values), folder_of_job(launch.name), ""]),
         environment(profile),
         "\n".join([*import_path(profile), ""]),
         IN_A_JOB,
         MEETING,
         STRICT,
-        _request(launch.transformer, launch.machine, strategy, name=name),
+        _request(launch),
         srun(launch, [f"{_TRAIN} 2>&1 | tee trial.log"]),
     ]
     return "\n".join(sections)
 
 
-def _request(transformer: Transformer, machine: Machine, strategy: Strategy, *, name: str) -> str:
+def _request(launch: Launch) -> str:
     """Return bash that writes the trial's request to a new folder and changes to it."""
     protocol = TrialProtocol(
-        accumulations=(strategy.gradient_accumulation_steps,),
+        accumulations=(launch.strategy.gradient_accumulation_steps,),
         measured_iterations=ITERATIONS,
         time_limit_s=TIME_LIMIT_S,
     )
     request = TrialRequest(
-        token=job_name(name),
-        transformer=transformer,
-        machine=machine,
-        strategy=strategy,
+        token=job_name(launch.name),
+        transformer=launch.transformer,
+        machine=launch.machine,
+        strategy=launch.strategy,
         protocol=protocol,
         directory=Path(),
     )

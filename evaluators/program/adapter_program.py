@@ -21,7 +21,15 @@ from evaluators.adapter.rendering import start_of
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
 from evaluators.program.interpreter import named_python, python
-from evaluators.program.outcome import AttemptFailure, failed, failure_of, succeeded
+from evaluators.program.outcome import (
+    AttemptFailure,
+    failed,
+    failure_of,
+    highest_by_rank,
+    succeeded,
+    versions_in,
+    write_versions,
+)
 from evaluators.program.planned_starts import PlannedStarts, accumulation_of
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
@@ -39,20 +47,6 @@ from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
 
 RANK_PROCESS = "rank_process.py"
-VERSIONS = "versions.json"
-
-_WRITE_VERSIONS = f"""import json, platform, sys
-from importlib.metadata import PackageNotFoundError, version
-found = {{"python": platform.python_version()}}
-for name, expected in json.loads(sys.argv[1]).items():
-    try:
-        found[name] = version(name)
-    except PackageNotFoundError:
-        found[name] = "not installed"
-    if found[name] != expected:
-        print(name, "is", found[name] + "; the adapter was written for", expected, flush=True)
-with open("{VERSIONS}", "w") as file:
-    json.dump(found, file)"""
 
 
 class AdapterProgram:
@@ -85,17 +79,16 @@ class AdapterProgram:
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash that runs the starts in order, up to the first failure."""
         interpreter = python(self._profile)
-        pinned = json.dumps(dict(self._adapter.versions))
         plan = self._plan(self.starts(request), folder, 1)
         trains = named_python(plan["words"], folder=plan["folder"]) or interpreter
-        versions = [*launcher.container, trains, "-c", _WRITE_VERSIONS, pinned]
+        versions = write_versions([*launcher.container, trains], self._adapter.versions)
         script = shlex.join([interpreter, str(folder / RANK_PROCESS)])
         starts = self.starts(request)
         commands = [
             task.as_ranks(launcher, folder, script, _plan_name(number))
             for number, _ in enumerate(starts.parts, start=1)
         ]
-        preparation = [RENDEZVOUS, shlex.join(versions)]
+        preparation = [RENDEZVOUS, versions]
         if starts.watched:
             interpreted = [*launcher.container, interpreter]
             preparation.append(watched_function(interpreted, START_SCRIPT))
@@ -115,7 +108,11 @@ class AdapterProgram:
             ended,
             log.power,
             measurements=tuple(part.measurement for part in parts),
-            peak_memory_gib=_peaks(log),
+            peak_memory_gib=highest_by_rank(
+                (rank, told.peak_memory_gib)
+                for start in log.starts
+                for rank, told in start.figures.ranks.items()
+            ),
             loss=parts[-1].figures.last_loss,
             trainer_parameters=parts[-1].figures.parameters,
             versions=self._versions(folder),
@@ -128,7 +125,7 @@ class AdapterProgram:
         return replace(outcome, versions=self._versions(folder))
 
     def _versions(self, folder: Path) -> Mapping[str, str]:
-        return {**_versions(folder), "adapter": self._adapter.label}
+        return {**versions_in(folder), "adapter": self._adapter.label}
 
     def log(self, request: TrialRequest, folder: Path) -> AdapterLog:
         """Return what the attempt's log and files contain; unreadable files are skipped."""
@@ -191,25 +188,6 @@ def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energ
         nodes=request.strategy.num_nodes,
         tokens=samples * request.transformer.seq_length,
     )
-
-
-def _peaks(log: AdapterLog) -> tuple[float, ...]:
-    """Return the peak of each rank that reported it, in rank order, in GiB."""
-    peaks: dict[int, float] = {}
-    for start in log.starts:
-        for rank, told in start.figures.ranks.items():
-            if told.peak_memory_gib is not None:
-                peaks[rank] = max(told.peak_memory_gib, peaks.get(rank, 0.0))
-    return tuple(peaks[rank] for rank in sorted(peaks))
-
-
-def _versions(folder: Path) -> Mapping[str, str]:
-    """Return the package versions recorded by the job; empty if the file is damaged."""
-    try:
-        versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
-        return {str(name): str(version) for name, version in versions.items()}
-    except (OSError, ValueError, AttributeError):
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +25,11 @@ from evaluators.program.outcome import (
     AttemptFailure,
     failed,
     failure_of,
+    highest_by_rank,
     log_of,
     succeeded,
+    versions_in,
+    write_versions,
 )
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
@@ -57,19 +59,6 @@ _OWN_EXTENSIONS = """if [[ -z "${{TORCH_EXTENSIONS_DIR:-}}" ]]; then
 fi"""
 BUILD_LIMIT_MIN = 10
 """Longer than any one of DeepSpeed's files takes to compile."""
-
-VERSIONS = "versions.json"
-
-_WRITE_VERSIONS = f"""import json, platform
-from importlib.metadata import PackageNotFoundError, version
-versions = {{"python": platform.python_version()}}
-for name in ("torch", "deepspeed"):
-    try:
-        versions[name] = version(name)
-    except PackageNotFoundError:
-        pass
-with open("{VERSIONS}", "w") as file:
-    json.dump(versions, file)"""
 
 LEAST_CLEAN = 2
 """Minimum clean iterations at each GAS, if as many were requested."""
@@ -110,7 +99,8 @@ class MegatronProgram:
     def commands(self, request: TrialRequest, folder: Path, launcher: Launcher) -> str:
         """Return bash that runs the runs in order, up to the first failure."""
         interpreter = python(self._profile)
-        versions = shlex.join([*launcher.container, interpreter, "-c", _WRITE_VERSIONS])
+        packages = {"torch": None, "deepspeed": None}
+        versions = write_versions([*launcher.container, interpreter], packages)
         starts = [
             task.as_ranks(launcher, folder, *self._words(request, folder, run, number))
             for number, run in enumerate(self._runs(request), start=1)
@@ -150,9 +140,13 @@ class MegatronProgram:
             ended,
             log.power,
             measurements=tuple(segment.measurement for segment in measured),
-            peak_memory_gib=_peaks(log),
+            peak_memory_gib=highest_by_rank(
+                (rank, peak.reserved_gib or peak.allocated_gib)
+                for run in log.runs
+                for rank, peak in run.memory.items()
+            ),
             loss=losses[-1] if losses else None,
-            versions=_versions(folder),
+            versions=versions_in(folder),
         )
 
     def _runs(self, request: TrialRequest) -> list[PlannedRun]:
@@ -307,22 +301,3 @@ def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialReque
         nodes=request.strategy.num_nodes,
         tokens=samples * request.transformer.seq_length,
     )
-
-
-def _peaks(log: TrainingLog) -> tuple[float, ...]:
-    """Return the peak of each rank that logged it, in rank order, in GiB."""
-    peaks: dict[int, float] = {}
-    for run in log.runs:
-        for rank, peak in run.memory.items():
-            gib = peak.reserved_gib or peak.allocated_gib
-            peaks[rank] = max(gib or 0.0, peaks.get(rank, 0.0))
-    return tuple(peaks[rank] for rank in sorted(peaks))
-
-
-def _versions(folder: Path) -> Mapping[str, str]:
-    """Return the package versions recorded by the job; empty if the file is damaged."""
-    try:
-        versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
-        return {str(name): str(version) for name, version in versions.items()}
-    except (OSError, ValueError, AttributeError):
-        return {}

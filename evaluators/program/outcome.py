@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,23 @@ from evaluators.program.program import AttemptEnd
 from evaluators.training_log import Cause, CauseKind, Power, TrainingLog, read_log
 from evaluators.trial import TrialOutcome
 from evaluators.trial_files import LOG, log_tail
+
+VERSIONS = "versions.json"
+
+_WRITE_VERSIONS = f"""import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {{"python": platform.python_version()}}
+for name, expected in json.loads(sys.argv[1]).items():
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        if expected is None:
+            continue
+        found[name] = "not installed"
+    if expected not in (None, found[name]):
+        print(name, "is", found[name] + "; the adapter was written for", expected, flush=True)
+with open("{VERSIONS}", "w") as file:
+    json.dump(found, file)"""
 
 # Messages of our own job scripts, such as for a module of the profile that does not load.
 OWN_WORDS = "autotune: "
@@ -132,3 +151,32 @@ def _outcome(folder: Path, ended: AttemptEnd, **fields: Any) -> TrialOutcome:
         job_id=ended.job_id,
         **fields,
     )
+
+
+def write_versions(interpreter: Sequence[str], expected: Mapping[str, str | None]) -> str:
+    """Return a line of bash that records versions of packages, for `versions_in`.
+
+    Args:
+        interpreter: words that start the Python that has the packages.
+        expected: package -> the version that the adapter was written for, which is compared; None
+            to record the package only if it is installed.
+    """
+    return shlex.join([*interpreter, "-c", _WRITE_VERSIONS, json.dumps(dict(expected))])
+
+
+def versions_in(folder: Path) -> Mapping[str, str]:
+    """Return the package versions recorded by the job; empty if the file is damaged."""
+    try:
+        versions = json.loads((folder / VERSIONS).read_text(encoding="utf-8"))
+        return {str(name): str(version) for name, version in versions.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def highest_by_rank(peaks: Iterable[tuple[int, float | None]]) -> tuple[float, ...]:
+    """Return the highest peak of each rank that reported one, in rank order."""
+    highest: dict[int, float] = {}
+    for rank, peak in peaks:
+        if peak is not None:
+            highest[rank] = max(peak, highest.get(rank, 0.0))
+    return tuple(highest[rank] for rank in sorted(highest))

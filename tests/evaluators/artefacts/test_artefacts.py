@@ -152,9 +152,8 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
     python.write_text('#!/bin/bash\necho "$PWD: $*"\n')
     python.chmod(0o755)
     hostile = replace(TINY, name="it's $(touch pwned)\nJSON\ntouch pwned")
-    script = train_script(
-        hostile, FRONTIER, SMALL, name="my run; $(touch pwned)", python=str(python)
-    )
+    asked = launch(SMALL, transformer=hostile, name="my run; $(touch pwned)")
+    script = train_script(asked, python=str(python))
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -188,7 +187,7 @@ def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -
 
 
 def test_the_users_python_and_folder_win(tmp_path: Path) -> None:
-    script = train_script(TINY, FRONTIER, SMALL, name="x", python="/no/such/python")
+    script = train_script(launch(SMALL, transformer=TINY), python="/no/such/python")
     folder = tmp_path / "my own folder"
     done = run(script, tmp_path, PYTHON="echo", RUN_DIR=str(folder))
     assert done.returncode == 0, done.stderr

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from evaluators.artefacts.job import ClusterLaunch
+from evaluators.artefacts.job import Launch
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
-from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import (
     ClusterProfile,
     Container,
@@ -60,13 +59,13 @@ def script(
     profile: ClusterProfile | None = None,
     name: str = "x",
 ) -> str:
-    ready = profile_for_machine(machine.name) or ClusterProfile(name="any")
-    launch = ClusterLaunch(
+    launch = Launch(
         transformer=GPT,
         machine=machine,
         strategy=STRATEGIES[strategy],
-        profile=profile or ready,
+        profile=profile,
         name=name,
+        evaluator="slurm",
     )
     return sbatch_script(launch)
 

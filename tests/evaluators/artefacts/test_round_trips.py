@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.artefacts.job import ClusterLaunch
 from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.artefacts.other_trainers import megatron_lm_arguments, nemo_yaml
 from evaluators.cluster.profile import ClusterProfile, Megatron
@@ -21,6 +20,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Precision, Strategy
 from tests.evaluators.adapter.megatron_lm import parsed, strategy_of_arguments
+from tests.evaluators.artefacts.test_artefacts import launch
 from tests.evaluators.frameworks.export_readers import strategy_of_nemo, yaml_of
 from tests.evaluators.frameworks.readers import strategy_of, strategy_of_script
 from tests.evaluators.frameworks.strategies import BASE, legal_strategies
@@ -65,10 +65,7 @@ def test_deepspeeds_configuration_is_of_the_same_strategy(asked: Strategy) -> No
 @given(legal_strategies(), either)
 def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
     profile = ClusterProfile(name="mine", megatron=Megatron(path="/m", variant=variant))
-    launch = ClusterLaunch(
-        transformer=GPT, machine=FRONTIER, strategy=asked, profile=profile, name="x"
-    )
-    text = sbatch_script(launch)
+    text = sbatch_script(launch(asked, profile=profile))
     assert strategy_of_script(text) == asked
     assert ("ds_config-$SLURM_JOB_ID.json" in text) == uses_deepspeed(asked)
 
