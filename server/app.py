@@ -36,11 +36,10 @@ from server.api import (
 from server.api.answers import Answers
 from server.api.auditing import Auditing
 from server.api.campaign_cache import CampaignCache
-from server.api.compression import Compression
-from server.api.conditional import ConditionalAnswers
+from server.api.conditional import Compression, ConditionalAnswers
+from server.api.dependencies import exact_path, known_filters
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
-from server.api.filters import exact_path, known_filters
 from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
 from server.api.planning import Plans

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: each names the field, its value, the reason, and what would do."""
+"""Errors as RFC 9457 problems: each names the field, its value, the reason, and what is valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from autotune.schemas import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server import request_id
 from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound
 from server.store.failures import cause, is_damaged, is_full_disk
 
@@ -41,13 +40,19 @@ def problem(
         status=status,
         detail=detail,
         errors=listed,
-        request_id=request_id.current(),
+        request_id=_request_id(),
     ).model_dump()
     return Response(json.dumps(body), status, dict(headers or {}), MEDIA_TYPE)
 
 
+def _request_id() -> str:
+    """Return the id of the current request (`server.api.request_record`); empty outside of one."""
+    found: str = structlog.contextvars.get_contextvars().get("request", "")
+    return found
+
+
 def plain(value: Any) -> Any:
-    """Return the value as it can be shown in JSON: itself, or a short text."""
+    """Return the value for JSON: itself, or a short text."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -56,7 +61,7 @@ def plain(value: Any) -> Any:
 
 
 def of_invalid_input(error: InvalidInput | InvalidInputs) -> Response:
-    """Return 422 with what the error refuses."""
+    """Return 422 with the refused fields of an error."""
     refused = error.problems if isinstance(error, InvalidInputs) else (error,)
     errors = [
         FieldProblem(field=e.field, value=plain(e.value), reason=e.reason, valid=e.valid)
@@ -75,7 +80,7 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Let `app` answer every error as a problem."""
+    """Make `app` respond to every error with a problem."""
     app.add_exception_handler(InvalidInput, _invalid)
     app.add_exception_handler(InvalidInputs, _invalid)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -102,7 +107,7 @@ def _validation(request: Request, error: Exception) -> Response:  # noqa: ARG001
 
 
 def _resource(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 404 for what does not exist, 409 for what its state forbids."""
+    """Return 404 for NotFound, 409 for Conflict."""
     assert isinstance(error, NotFound | Conflict)
     status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.CONFLICT
     named = FieldProblem(
@@ -118,7 +123,7 @@ def _forbidden(request: Request, error: Exception) -> Response:  # noqa: ARG001
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == HTTPStatus.BAD_REQUEST:
-        # FastAPI's word for a body that is not even text, or nested beyond reason.
+        # FastAPI raises it for a body that is not text, or too deeply nested.
         return refusal([FieldProblem(field="body", reason="it cannot be read", valid="JSON")])
     detail = str(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:
@@ -129,7 +134,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _storage(request: Request, error: Exception) -> Response:
-    """Return 507 for a full disk, 503 for a database that does not answer, otherwise 500."""
+    """Return 507 for a full disk, 503 for an unresponsive database, otherwise 500."""
     if is_full_disk(error):
         log.error("disk_full", error=cause(error))
         detail = "the disk that holds the service's data is full; nothing was stored"
@@ -149,29 +154,29 @@ def _damaged(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return damaged(cause(error))
 
 
-def damaged(told: str) -> Response:
-    """Return 503, with what the database said of its file, until that is replaced."""
+def damaged(error: str) -> Response:
+    """Return 503 for a damaged database file, with the database's error."""
     detail = (
-        f"the database's file is damaged ({told}): stop the service, move the file away, and put a "
-        "backup in its place with `autotune restore`"
+        f"the database's file is damaged ({error}): stop the service, move the file away, and put "
+        "a backup in its place with `autotune restore`"
     )
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
 
 
 def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 503 where no connection to the database became free."""
+    """Return 503 if no connection to the database became free."""
     log.error("connections_exhausted", error=cause(error))
     detail = "all connections to the database are in use; nothing was stored"
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
 
 
 def _replaced(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 503 until the service is started again."""
+    """Return 503 for a replaced database, until the service is restarted."""
     log.error("database_replaced", error=str(error))
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
 def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
     """Return 500; the server that runs the application logs the traceback."""
-    detail = f"the service failed unexpectedly; its log has the cause: {request_id.current()}"
+    detail = f"the service failed unexpectedly; its log has the cause: {_request_id()}"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)

@@ -1,4 +1,4 @@
-"""Keys with which browsers sign in, and who asks."""
+"""Sign-in keys for browsers, and the caller's identity."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ router = APIRouter(tags=["access"])
 
 @router.post("/browser-keys", status_code=HTTPStatus.CREATED, responses=problems(403))
 def create(authenticator: AuthenticatorOf, caller: CallerOf) -> BrowserKey:
-    """Make a key with which one browser may come in, once, as who asks: at `/enter?key=…`."""
+    """Create a key with which one browser can sign in once as the caller: at `/enter?key=…`."""
     return BrowserKey(key=authenticator.new_key(caller.name))
 
 
 @router.get("/whoami", responses=problems())
 def whoami(authenticator: AuthenticatorOf, caller: CallerOf) -> WhoAmI:
-    """Tell who asks, as the service knows them."""
+    """Return the caller's identity and scope."""
     return WhoAmI(name=caller.name, scope=caller.scope, group=authenticator.is_group)

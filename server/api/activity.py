@@ -14,7 +14,7 @@ router = APIRouter(tags=["activity"])
 
 @router.get("/activity", responses=problems())
 def read(store: StoreOf, caller: CallerOf) -> Activity:
-    """Return what runs where, and who waits for what: runners, trials that have not ended, and
-    campaigns that do not rest for good, as far as the caller sees them."""
+    """Return what runs and what waits: runners, pending trials, and campaigns that have not ended,
+    as far as the caller may see them."""
     with store.session() as session:
         return activity(session, caller.sees)

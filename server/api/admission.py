@@ -1,4 +1,4 @@
-"""Whether a campaign can be run here, with everything that is in its way said at once."""
+"""Checks whether a campaign can run here, and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from server.settings import Settings
 T = TypeVar("T")
 OTHER_BASELINE = "a layout that the program of the trials can run, or none"
 PATIENCE_S = 10.0
-"""With an answer of the cluster, while somebody waits for ours."""
+"""Time limit for an answer of the cluster while a user waits."""
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """An accepted campaign: its request, that of a study with all that follows from its being one;
-    its space and, where it runs on a cluster, the cluster's profile."""
+    """An accepted campaign: its request (completed for a study), its space and, if it runs on a
+    cluster, the cluster's profile."""
 
     request: CampaignCreate
     space: SearchSpace
@@ -46,10 +46,13 @@ class Admitted:
 
 
 def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False) -> Admitted:
-    """Return the campaign's space and profile, for an admin or any other user.
+    """Return the campaign's space and profile.
+
+    Args:
+        as_admin: whether the caller is an admin.
 
     Raises:
-        InvalidInputs: all that keeps its trials from being run, for real if that is asked.
+        InvalidInputs: everything that keeps its trials from running.
     """
     problems: list[InvalidInput] = []
     _collect(problems, lambda: demand_known_ray(request, settings))
@@ -66,10 +69,7 @@ def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False
     if space and profile and on_cluster and profile.machine in {"", space.machine.name}:
         try:
             problems += obstacles(request, quickly(profile, limit_s=PATIENCE_S), space)
-        except (
-            SlurmUnavailable,
-            RayUnavailable,
-        ) as error:  # the runner asks a cluster that is silent again
+        except (SlurmUnavailable, RayUnavailable) as error:  # the runner asks again
             log.info("cluster_unavailable", profile=profile.name, reason=str(error))
     if problems or space is None:
         raise InvalidInputs(problems)
@@ -77,7 +77,7 @@ def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
-    """Return what `find` finds; where it refuses, None, and add its reasons to `problems`."""
+    """Return what `find` returns; if it raises, add its reasons to `problems` and return None."""
     try:
         return find()
     except InvalidInput as problem:
@@ -90,7 +90,7 @@ def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
 def _unsuitable(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
 ) -> Iterator[InvalidInput]:
-    """Yield what keeps the profile, or this machine, from running the space's strategies."""
+    """Yield why the profile, or this machine, cannot run the space's strategies."""
     machine = space.machine.name
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"
@@ -105,10 +105,10 @@ def _unsuitable(
 def _unsuitable_baseline(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
 ) -> Iterator[InvalidInput]:
-    """Yield what keeps the user's own layout from being run by the program that runs trials."""
+    """Yield why the trainer cannot run the user's own layout."""
     baseline = None if request.baseline is None else baseline_of(request, space)
     if baseline is None:
-        return  # a customary one is of the space, which was judged as a whole
+        return  # a default one belongs to the space, which was checked as a whole
     alone = Lattice.of([baseline], gpus_per_node=space.machine.gpus_per_node)
     for reason in reasons_not_to_run(request, profile, space.transformer, alone):
         yield InvalidInput("baseline", baseline.short(), reason, valid=OTHER_BASELINE)

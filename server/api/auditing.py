@@ -19,7 +19,7 @@ from server.store import Store
 from server.store.audit import note_change
 
 UNKNOWN_A_MINUTE = 60
-"""Requests of nobody known that are written down, so that they cannot fill the database."""
+"""Recorded requests without a known user per minute, so that they cannot fill the database."""
 CREATED = re.compile(r"/api/v1/campaigns/(\d+)")
 LARGEST_ID = 2**63 - 1
 log = structlog.get_logger(__name__)

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
+from sqlalchemy.orm import Session
 
-from autotune.calibration import Calibration
-from autotune.calibration.document import calibration_of, detail_of
-from autotune.resolution import machine_of
+from autotune.calibration import Calibration, Observation, machine_differences, observations_of
+from autotune.calibration.document import calibration_of, detail_of, observation_shape
+from autotune.resolution import machine_of, transformer_of
 from autotune.schemas import (
     NO_CALIBRATION,
     CalibrationCreate,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
+    Campaign,
     MachineChoice,
     PredictionQuery,
     SweepQuery,
+    TrialState,
 )
-from autotune.schemas.calibrations import NAME
+from autotune.schemas.calibrations import MOST_OBSERVATIONS, NAME
+from autotune.trained_model import another_model
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
-from server.api.dependencies import StoreOf, problems
-from server.api.fitting import document_for
-from server.auth.permissions import CallerOf
+from server.api.dependencies import LARGEST_ID, StoreOf, problems
+from server.auth.permissions import Caller, CallerOf, demand_seen
 from server.programs import is_simulated
 from server.store import NotFound, Store
 from server.store.calibrations import (
@@ -39,8 +43,12 @@ from server.store.calibrations import (
     newest_of,
     save_calibration,
 )
+from server.store.campaigns import get_campaign
+from server.store.trials import all_trials
 
 router = APIRouter(prefix="/calibrations", tags=["calibrations"])
+
+LONGEST_LABEL = 500
 
 Name = Annotated[
     str, Path(pattern=NAME, description="Name of the calibration.", examples=["frontier-trials"])
@@ -73,7 +81,7 @@ def create(
     store: StoreOf,
     caller: CallerOf,
 ) -> CalibrationDetail:
-    """Fit to the trials of campaigns that ran on one machine and software stack."""
+    """Fit a calibration to the trials of campaigns on one machine and software stack."""
     with store.session() as session:
         document = document_for(session, request, caller)
     return _saved(store, request.name, document, response)
@@ -81,13 +89,13 @@ def create(
 
 @router.get("/{name}", responses=problems(404))
 def read(name: Name, store: StoreOf) -> CalibrationDetail:
-    """Return what a calibration rests on, and its constants before and after."""
+    """Return a calibration with its sources, and its constants before and after the fit."""
     return detail_of(*fitted_calibration(store, name))
 
 
 @router.get("/{name}/document", responses=problems(404))
 def export(name: Name, store: StoreOf) -> CalibrationDocument:
-    """Return the whole document, to be imported elsewhere or read by the command line."""
+    """Return the whole document, for import elsewhere or for the command line."""
     with store.session() as session:
         return CalibrationDocument.model_validate(calibration_document(session, name))
 
@@ -98,7 +106,7 @@ def export(name: Name, store: StoreOf) -> CalibrationDocument:
 def import_document(
     name: FreeName, document: CalibrationDocument, response: Response, store: StoreOf
 ) -> CalibrationDetail:
-    """Keep an exported calibration under a name that is free."""
+    """Store an exported calibration under a free name."""
     return _saved(store, name, document, response)
 
 
@@ -109,7 +117,7 @@ def import_document(
     responses=problems(403, 404, 507),
 )
 def delete(name: Name, store: StoreOf) -> None:
-    """Delete a calibration; what was predicted with it stays as it is."""
+    """Delete a calibration; predictions made with it are not affected."""
     with store.transaction() as session:
         delete_calibration(session, name)
 
@@ -117,18 +125,16 @@ def delete(name: Name, store: StoreOf) -> None:
 def _saved(
     store: Store, name: str, document: CalibrationDocument, response: Response
 ) -> CalibrationDetail:
-    """Fit the document, so that none is kept that cannot be fitted, and keep it.
+    """Store a document, after fitting it, so that none is stored that cannot be fitted.
 
     Raises:
-        InvalidInputs: the name is not to be had, or the document holds what cannot be.
+        InvalidInput: the name is reserved.
+        InvalidInputs: the document contains impossible observations.
         Conflict: the name is taken.
     """
-    faults: list[InvalidInput] = []
     if name == NO_CALIBRATION:
         reason = "predictions take this word for no calibration at all"
-        faults.append(InvalidInput("name", name, reason, valid="another name"))
-    if faults:
-        raise InvalidInputs(faults)
+        raise InvalidInput("name", name, reason, valid="another name")
     with store.session() as session:
         check_name(session, name)
     calibration = _fitted(_canonical(document.model_dump(mode="json")))
@@ -138,16 +144,133 @@ def _saved(
     return detail_of(calibration, summary)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FittedCampaign:
+    """A campaign to fit, its index in the request, and the observations of its trials.
+
+    Attributes:
+        software: distinct labels of the software stacks of its trials.
+    """
+
+    place: int
+    campaign: Campaign
+    observations: Sequence[Observation]
+    software: tuple[str, ...]
+
+
+def document_for(
+    session: Session, request: CalibrationCreate, caller: Caller
+) -> CalibrationDocument:
+    """Return the observations of the trials of the request's campaigns as a document.
+
+    Raises:
+        InvalidInputs: fields `campaigns.0` and so on, `campaigns`, `software`.
+    """
+    campaigns, problems = _campaigns(session, request.campaigns, caller)
+    problems += [problem for other in campaigns for problem in _differences(campaigns[0], other)]
+    software = request.software
+    if software is None and not problems:
+        labels = list(dict.fromkeys(label for fitted in campaigns for label in fitted.software))
+        software = (labels or [""])[0]
+        if len(labels) > 1:
+            reason = f"their trials ran on several stacks: {'; '.join(labels)}"
+            valid = "campaigns of one stack, or a label for all of them"
+            problems.append(InvalidInput("software", None, reason, valid=valid))
+    observations = [observation_shape(seen) for fitted in campaigns for seen in fitted.observations]
+    if not problems and len(observations) > MOST_OBSERVATIONS:
+        reason = f"their trials give {len(observations)} observations"
+        valid = f"campaigns with {MOST_OBSERVATIONS} or fewer"
+        problems.append(InvalidInput("campaigns", request.campaigns, reason, valid=valid))
+    if problems:
+        raise InvalidInputs(problems)
+    first = campaigns[0].campaign
+    return CalibrationDocument(
+        machine=first.machine,
+        software=software or "",
+        simulated=first.simulated,
+        observations=observations,
+    )
+
+
+def _campaigns(
+    session: Session, ids: Sequence[int], caller: Caller
+) -> tuple[list[FittedCampaign], list[InvalidInput]]:
+    """Return the distinct campaigns, and why others cannot be used."""
+    campaigns: list[FittedCampaign] = []
+    problems: list[InvalidInput] = []
+    for place, campaign_id in enumerate(ids):
+        try:
+            if campaign_id not in ids[:place]:
+                campaigns.append(_campaign(session, place, campaign_id, caller))
+        except InvalidInput as problem:
+            problems.append(problem)
+    return campaigns, problems
+
+
+def _campaign(session: Session, place: int, campaign_id: int, caller: Caller) -> FittedCampaign:
+    """Return one campaign; raises InvalidInput if it does not exist, has no observations, or is
+    private."""
+    field = f"campaigns.{place}"
+    try:
+        if campaign_id > LARGEST_ID:
+            raise NotFound("campaign", campaign_id)
+        demand_seen(session, caller, campaign_id)
+        campaign = get_campaign(session, campaign_id)
+    except NotFound as error:
+        valid = "ids of campaigns, as GET /campaigns lists them"
+        raise InvalidInput(field, campaign_id, error.reason, valid=valid) from error
+    if campaign.private and campaign.owner is not None:
+        reason = f"campaign {campaign_id} is private, and all users see a calibration"
+        raise InvalidInput(field, campaign_id, reason, valid="campaigns that all users see")
+    every = all_trials(session, campaign_id)
+    trials = [trial for trial in every if not another_model(trial.metrics)]
+    observations = observations_of(
+        transformer_of(campaign.model), trials, machine=machine_of(campaign.machine)
+    )
+    if not observations:
+        reason = f"no trial of campaign {campaign_id} has ended well or out of memory"
+        valid = "campaigns with a trial that is ok or oom"
+        raise InvalidInput(field, campaign_id, reason, valid=valid)
+    labels = [
+        ", ".join(f"{package} {version}" for package, version in sorted(trial.versions.items()))
+        for trial in trials
+        if trial.state is TrialState.OK and trial.versions  # failed ones may lack versions
+    ]
+    return FittedCampaign(
+        place=place,
+        campaign=campaign,
+        observations=observations,
+        software=tuple(dict.fromkeys(label[:LONGEST_LABEL] for label in labels)),
+    )
+
+
+def _differences(first: FittedCampaign, other: FittedCampaign) -> Iterator[InvalidInput]:
+    """Yield why two campaigns cannot share a calibration."""
+    field, known, campaign = f"campaigns.{other.place}", first.campaign, other.campaign
+    machines = machine_of(known.machine), machine_of(campaign.machine)
+    differing = machine_differences(machines[1], machines[0])
+    if differing:
+        shown = campaign.machine.name
+        if known.machine.name == shown:
+            shown += f" with {', '.join(differing)}"
+        reason = f"it ran on {shown}, and campaign {known.id} on {known.machine.name}"
+        yield InvalidInput(field, campaign.id, reason, valid="campaigns of one machine")
+    if known.simulated != campaign.simulated:
+        words = {True: "simulated", False: "measured"}
+        reason = (
+            f"it was {words[campaign.simulated]}, and campaign {known.id} {words[known.simulated]}"
+        )
+        yield InvalidInput(field, campaign.id, reason, valid="all simulated, or all measured")
+
+
 FittedCalibration = tuple[Calibration, CalibrationSummary]
 
 
 def calibration_for(
     store: Store, query: PredictionQuery | SweepQuery
 ) -> FittedCalibration | tuple[None, None]:
-    """Return the calibration that a question names, or else the newest of its machine.
-
-    That is one of simulated trials where the question is about these, and else one of measured
-    trials. Without one, predictions rest on what is generally known.
+    """Return the calibration that a query names, or the newest of its machine, fitted to simulated
+    trials if the query is about these. Without one, predictions use the priors.
 
     Raises:
         InvalidInput: field `calibration`: there is none of this name.
@@ -167,7 +290,7 @@ def calibration_for(
 
 
 def fitted_calibration(store: Store, name: str) -> FittedCalibration:
-    """Return a calibration that is kept, fitted again; raises NotFound."""
+    """Return a stored calibration, fitted again; raises NotFound."""
     with store.session() as session:
         summary = get_calibration(session, name)
         document = calibration_document(session, name)
@@ -177,17 +300,17 @@ def fitted_calibration(store: Store, name: str) -> FittedCalibration:
 def _newest(
     store: Store, machine: MachineChoice, *, simulated: bool
 ) -> FittedCalibration | tuple[None, None]:
-    """Return the machine's newest calibration; none where there is none, or no such machine."""
+    """Return the machine's newest calibration, if there is one."""
     try:
         chosen = machine_of(machine)
     except (InvalidInput, InvalidInputs):
-        return None, None  # refused with everything else that is wrong with the question
+        return None, None  # reported with all other errors of the query
     with store.session() as session:
         summary = newest_of(session, chosen, simulated=simulated)
     try:
         return fitted_calibration(store, summary.name) if summary else (None, None)
     except NotFound:
-        return None, None  # it was deleted in between
+        return None, None  # deleted meanwhile
 
 
 def _canonical(document: Mapping[str, Any]) -> str:
@@ -196,9 +319,9 @@ def _canonical(document: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=8)
 def _fitted(document: str) -> Calibration:
-    """Fit, which takes a tenth of a second and, with very many observations, some seconds.
+    """Fit a document, which takes a tenth of a second, or some seconds with many observations.
 
     Raises:
-        InvalidInputs: what cannot have been observed.
+        InvalidInputs: it contains impossible observations.
     """
     return calibration_of(CalibrationDocument.model_validate_json(document))

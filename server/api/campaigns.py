@@ -1,4 +1,4 @@
-"""Campaigns: created, listed, steered and deleted."""
+"""Campaigns: created, listed, controlled and deleted."""
 
 from __future__ import annotations
 
@@ -137,11 +137,11 @@ def create(
     settings: SettingsOf,
     caller: CallerOf,
     dry: Annotated[
-        bool, Query(alias="dry_run", description="Say what it would do, and store nothing.")
+        bool, Query(alias="dry_run", description="Only report what it would do.")
     ] = False,
     key: KeyHeader = None,
 ) -> Campaign | DryRun:
-    """Create a campaign, or say what it would do."""
+    """Create a campaign, or report what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
         asked = with_study(store, request, caller)
@@ -153,14 +153,14 @@ def create(
 
 
 def located(campaign: Campaign, response: Response) -> Campaign:
-    """Return a created campaign, once the answer's headers have its address."""
+    """Set the Location header of a created campaign, and return the campaign."""
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
 
 
 def idempotency_of(key: str | None, body: BaseModel, caller: Caller) -> IdempotencyKey | None:
-    """Return the key with the SHA-256 of what the body asks for, however it is written; None
-    without a key."""
+    """Return the key with the SHA-256 of the body, independent of its formatting; None without a
+    key."""
     if not key:
         return None
     canonical = json.dumps(body.model_dump(mode="json"), sort_keys=True)
@@ -176,11 +176,11 @@ def create_once(
     caller: Caller = SERVICE,
     idempotency: IdempotencyKey | None = None,
 ) -> Campaign:
-    """Return the campaign that this request creates, or created before under the same key.
+    """Create a campaign, or return the one that an earlier request with the same key created.
 
     Raises:
-        InvalidInputs: what is asked cannot be done.
-        Conflict: the key stands for another request, or the caller's limits allow no more.
+        InvalidInputs: the request cannot be fulfilled.
+        Conflict: the key belongs to another request, or the caller's limits are exhausted.
     """
     replayed = _replay(store, idempotency)
     if replayed is not None:
@@ -206,7 +206,7 @@ def create_once(
                 idempotency=idempotency,
             )
     except IntegrityError:
-        # The same key came twice at once, and the other request was first.
+        # A concurrent request with the same key was first.
         replayed = _replay(store, idempotency)
         if replayed is None:
             raise
@@ -214,8 +214,8 @@ def create_once(
 
 
 def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) -> CampaignCreate:
-    """Return the request with the strategy of a study that is to be like what another campaign
-    recommends.
+    """Return the request with the strategy of a study that scales another campaign's
+    recommendation.
 
     Raises:
         InvalidInput: field `study.like`: there is no such campaign, or it recommends nothing.
@@ -239,7 +239,7 @@ def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) 
 
 
 def _demand_address(session: Session, settings: Settings, caller: Caller) -> None:
-    """Raise InvalidInput where nobody would be told of a campaign's end."""
+    """Raise InvalidInput if nobody would be notified of the campaign's end."""
     if not settings.notice_smtp:
         reason, valid = "this service sends no e-mails", "its operator has set AUTOTUNE_NOTICE_SMTP"
     elif caller.name is not None and not address_of(session, caller.name):
@@ -270,9 +270,9 @@ def listing(
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=500, description="Campaigns of a page at most.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=500, description="Maximum campaigns of a page.")] = 50,
 ) -> CampaignPage:
-    """List campaigns, newest first unless another order is asked for."""
+    """List campaigns, newest first by default."""
     return campaigns.page(
         state=state,
         owner=owner or None,
@@ -288,7 +288,7 @@ def listing(
 def read(
     request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
 ) -> Response:
-    """Return a campaign as it stands."""
+    """Return a campaign."""
     return answers.of(
         request, campaign_id, lambda event: as_json(campaigns.campaign(campaign_id, event))
     )
@@ -300,20 +300,20 @@ def change(
     request: Annotated[CampaignChange, Body(openapi_examples=CHANGES)],
     store: StoreOf,
 ) -> Campaign:
-    """Give a campaign another name, or show it to others or to nobody else."""
+    """Rename a campaign, or make it private or public."""
     with store.transaction() as session:
         return change_campaign(session, campaign_id, request)
 
 
 @router.post("/{campaign_id:positive}/pause", responses=problems(403, 404, 409, 507))
 def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """Let running trials end, and start no new ones."""
+    """Pause a campaign: running trials end, and no new ones start."""
     return _steer(store, campaign_id, pause_campaign)
 
 
 @router.post("/{campaign_id:positive}/resume", responses=problems(403, 404, 409, 507))
 def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """Let a paused or failed campaign go on."""
+    """Resume a paused or failed campaign."""
     with store.transaction() as session:
         _demand_room_of(session, campaign_id)
         return resume_campaign(session, campaign_id)
@@ -321,7 +321,7 @@ def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 
 @router.post("/{campaign_id:positive}/cancel", responses=problems(403, 404, 409, 507))
 def cancel(campaign_id: CampaignId, store: StoreOf) -> Campaign:
-    """End the campaign for good, and its running trials with it."""
+    """Cancel a campaign for good, with its running trials."""
     return _steer(store, campaign_id, cancel_campaign)
 
 
@@ -331,7 +331,7 @@ def extend(
     extension: Annotated[BudgetExtension, Body(openapi_examples=MORE)],
     store: StoreOf,
 ) -> Campaign:
-    """Give the budget new totals; a finished campaign goes on."""
+    """Set new totals of the budget; a finished campaign continues."""
     with store.transaction() as session:
         _demand_room_of(session, campaign_id)
         return extend_campaign(session, campaign_id, extension)
@@ -344,7 +344,7 @@ def extend(
     responses=problems(403, 404, 409, 507),
 )
 def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> None:
-    """Delete a resting campaign, with its trials, their logs and results."""
+    """Delete an ended or paused campaign, with its trials, their logs and results."""
     with store.transaction() as session:
         tokens = delete_campaign(session, campaign_id)
     for token in tokens:
@@ -352,7 +352,7 @@ def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> Non
 
 
 def _demand_room_of(session: Session, campaign_id: int) -> None:
-    """Raise Conflict where its owner's limits do not allow a campaign to go on."""
+    """Raise Conflict if its owner's limits do not allow a campaign to continue."""
     row = campaign_row(session, campaign_id)
     if row.owner is not None:
         present = CampaignState(row.state)

@@ -24,13 +24,13 @@ MachineName = Annotated[str, Path(description="A name of the catalog.", examples
 
 @router.get("/models", response_description="Names.")
 def models() -> list[str]:
-    """List the names of models; bare sizes such as 13B are taken, too."""
+    """List the names of models; bare sizes such as 13B are also accepted."""
     return model_names()
 
 
 @router.get("/models/{name}", responses=problems(404))
 def model(name: ModelName) -> ModelShape:
-    """Return the shape that a preset or a bare size stands for."""
+    """Return the shape of a model, or of a bare size."""
     try:
         return model_shape(load_model(name))
     except InvalidInput as error:
@@ -45,7 +45,7 @@ def machines() -> list[str]:
 
 @router.get("/machines/{name}", responses=problems(404))
 def machine(name: MachineName) -> MachineShape:
-    """Return a machine in full."""
+    """Return a machine."""
     try:
         return machine_shape(load_machine(name))
     except InvalidInput as error:

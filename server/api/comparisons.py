@@ -30,13 +30,13 @@ Ids = Annotated[
         examples=["1,2"],
     ),
 ]
-By = Annotated[ProgressAxis, Query(description="What the horizontal axis counts.")]
+By = Annotated[ProgressAxis, Query(description="Unit of the horizontal axis.")]
 
 
 @router.get("/comparison", responses=problems(404))
 def read(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> CampaignComparison:
-    """Return what these campaigns were asked differently, how each went, and which found the best;
-    404 where there is no campaign of one of the ids."""
+    """Compare campaigns: how their requests differ, their results, and which found the best layout;
+    404 if one does not exist."""
     return comparison_of(campaigns, distinct_ids(ids), caller=caller)
 
 
@@ -52,15 +52,15 @@ def chart(
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> dict[str, Any]:
-    """Return the best so far of each of these campaigns as Vega-Lite with its rows; `usermeta` has
-    its title, caption and table."""
+    """Return the best so far of each campaign as Vega-Lite with its data; `usermeta` has its title,
+    caption and table."""
     found = read(campaigns, caller, ids)
     return ProgressFigure.of(found, by=by).described_chart(scheme=scheme)
 
 
 @router.get("/comparison.csv", response_class=Response, responses={200: TABLE, **problems(404)})
 def table(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> Response:
-    """Return each improvement of these campaigns as CSV, the columns' names first."""
+    """Return the improvements of each campaign as CSV, with a header."""
     found = read(campaigns, caller, ids)
     return Response(as_csv(progress_table(found)), media_type=CSV)
 
@@ -78,15 +78,14 @@ def picture(
     by: By = "node_hours",
     scheme: SchemeOf = "light",
 ) -> Response:
-    """Return the best so far of each of these campaigns as a picture, with what the comparison
-    comes to."""
+    """Return the best so far of each campaign as a picture, with the result of the comparison."""
     found = read(campaigns, caller, ids)
     drawn = ProgressFigure.of(found, by=by).encoded(picture, scheme=scheme)
     return Response(drawn, media_type=MEDIA_TYPES[picture])
 
 
 def distinct_ids(text: str) -> list[int]:
-    """Return the ids in their order, each once.
+    """Return the distinct ids in their order.
 
     Raises:
         InvalidInput: field `ids`: they are not two to MOST_COMPARED.
@@ -104,7 +103,7 @@ def comparison_of(
     *,
     caller: Caller,
 ) -> CampaignComparison:
-    """Return the campaigns of these ids side by side, as far as the caller sees them.
+    """Return the comparison of campaigns that the caller may see.
 
     Raises:
         NotFound: there is no campaign of one of the ids.

@@ -1,4 +1,5 @@
-"""HEAD for whatever GET answers, and 304 for what a client has already (RFC 9110, 13.1.2)."""
+"""How responses are sent: HEAD for every GET, 304 for what a client has cached (RFC 9110, 13.1.2),
+compression."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import hashlib
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 RESOURCES = "/api/v1/"
@@ -15,11 +17,15 @@ ETAG = {
     "description": "Follows from the answer; to be sent as `If-None-Match`.",
     "schema": {"type": "string"},
 }
-"""The header as the reference has it."""
+"""The header in the API reference."""
+LARGE_BYTES = 8_000
+LEVEL = 1
+"""A quarter of the time of level 5 for 20 % more bytes: a page of 100 kB becomes 13 kB in half a
+millisecond."""
 
 
 class ConditionalAnswers:
-    """Middleware of the resources: each JSON answer that brings no ETag has one, of its bytes."""
+    """Middleware that adds an ETag, a hash of the body, to JSON responses without one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -35,11 +41,11 @@ class ConditionalAnswers:
         try:
             await self.app(within, receive, answer.send)
         finally:
-            scope["route"] = within.get("route")  # whoever counts requests asks for it
+            scope["route"] = within.get("route")  # for the metrics
 
 
 class _Answer:
-    """Sends one answer on: JSON once all of it is known, anything else as it comes."""
+    """Sends one response: JSON once it is complete, anything else as it comes."""
 
     def __init__(self, send: Send, asked: Headers, *, without_body: bool) -> None:
         self._send = send
@@ -82,6 +88,22 @@ class _Answer:
 
 
 def is_known(known: str, tag: str) -> bool:
-    """Return whether a client's `If-None-Match` names the tag; weak ones are compared as strong."""
+    """Return whether `If-None-Match` contains the tag; weak tags are compared as strong ones."""
     tags = [each.strip().removeprefix("W/") for each in known.split(",")]
     return "*" in tags or tag in tags
+
+
+class Compression:
+    """Middleware that compresses large responses to GET, event streams excepted.
+
+    Responses to POST, the only ones with tokens and keys, are not compressed: the length of a
+    compressed response can reveal a secret beside text that an attacker chose (BREACH).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._gzip = GZipMiddleware(app, minimum_size=LARGE_BYTES, compresslevel=LEVEL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reads = scope["type"] == "http" and scope["method"] == "GET"
+        await (self._gzip if reads else self.app)(scope, receive, send)

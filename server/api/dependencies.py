@@ -1,13 +1,18 @@
-"""What every endpoint is given: the store, the settings, ids that a database can hold."""
+"""Dependencies and parameters of the endpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, HTTPException, Path, Query, Request
+from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 
 from autotune.schemas import Problem
+from autotune.validation import MOST_UNKNOWN, shortened
+from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.api.answers import Answers
 from server.api.campaign_cache import CampaignCache
 from server.api.event_feed import EventFeed
@@ -18,7 +23,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaign_list import SORTS, CampaignList
 
-# What follows from the request alone is `async`: a thread for it would cost more than it.
+# Dependencies that do no I/O are `async`: a thread would cost more than they do.
 
 LARGEST_ID = 2**63 - 1
 LARGEST_NUMBER = 2**31 - 1
@@ -27,8 +32,8 @@ LARGEST_NUMBER = 2**31 - 1
 class Positive(Convertor[int]):
     """Matches a positive integer in its one canonical spelling.
 
-    Python and Pydantic also read `+2`, `2.0`, ` 2` and `02` as 2. No route matches these, so every
-    part of the service that looks at a path sees the same number.
+    Python and Pydantic also read `+2`, `2.0`, ` 2` and `02` as 2. No route matches these, so that
+    every part of the service reads the same number from a path.
     """
 
     regex = "[1-9][0-9]{0,18}"
@@ -43,67 +48,36 @@ class Positive(Convertor[int]):
 register_url_convertor("positive", Positive())
 
 
-async def _store(request: Request) -> Store:
-    store: Store = request.app.state.store
-    return store
-
-
-async def _settings(request: Request) -> Settings:
-    settings: Settings = request.app.state.settings
-    return settings
-
-
-async def _campaigns(request: Request) -> CampaignCache:
-    campaigns: CampaignCache = request.app.state.campaigns
-    return campaigns
-
-
-async def _answers(request: Request) -> Answers:
-    answers: Answers = request.app.state.answers
-    return answers
-
-
-async def _plans(request: Request) -> Plans:
-    plans: Plans = request.app.state.plans
-    return plans
-
-
-async def _campaign_list(request: Request) -> CampaignList:
-    campaigns: CampaignList = request.app.state.campaign_list
-    return campaigns
-
-
 async def campaign_within_rights(
     request: Request,
     campaign_id: Annotated[
         int, Path(ge=1, le=LARGEST_ID, description="Id of the campaign.", examples=[1])
     ],
 ) -> int:
-    """Return the campaign that a path names, once the caller's rights to it are checked."""
+    """Return the id of the campaign in the path, after a check of the caller's rights."""
     await demand_rights(request, campaign_id)
     return campaign_id
 
 
-async def _authenticator(request: Request) -> Authenticator:
-    authenticator: Authenticator = request.app.state.authenticator
-    return authenticator
+def _of_app(name: str) -> Any:
+    """Return the dependency on an object in the state of the application."""
+
+    async def read(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(read)
 
 
-async def _feed(request: Request) -> EventFeed:
-    feed: EventFeed = request.app.state.feed
-    return feed
-
-
-StoreOf = Annotated[Store, Depends(_store)]
-SettingsOf = Annotated[Settings, Depends(_settings)]
-CampaignsOf = Annotated[CampaignCache, Depends(_campaigns)]
-AnswersOf = Annotated[Answers, Depends(_answers)]
-PlansOf = Annotated[Plans, Depends(_plans)]
-CampaignListOf = Annotated[CampaignList, Depends(_campaign_list)]
-FeedOf = Annotated[EventFeed, Depends(_feed)]
-AuthenticatorOf = Annotated[Authenticator, Depends(_authenticator)]
+StoreOf = Annotated[Store, _of_app("store")]
+SettingsOf = Annotated[Settings, _of_app("settings")]
+CampaignsOf = Annotated[CampaignCache, _of_app("campaigns")]
+AnswersOf = Annotated[Answers, _of_app("answers")]
+PlansOf = Annotated[Plans, _of_app("plans")]
+CampaignListOf = Annotated[CampaignList, _of_app("campaign_list")]
+FeedOf = Annotated[EventFeed, _of_app("feed")]
+AuthenticatorOf = Annotated[Authenticator, _of_app("authenticator")]
 CampaignId = Annotated[int, Depends(campaign_within_rights)]
-"""The only way for an endpoint to a campaign that its path names (`{campaign_id:positive}`)."""
+"""The only way in which endpoints read `{campaign_id:positive}` from their path."""
 TrialNumber = Annotated[
     int,
     Path(
@@ -121,8 +95,8 @@ Search = Annotated[
     str,
     Query(
         max_length=200,
-        description="Words that each stand somewhere in what a list shows of a campaign; those in "
-        "quotation marks stand there side by side.",
+        description="Words that all appear in what a list shows of a campaign; quoted words appear "
+        "together.",
         examples=['frontier "tp 8"'],
     ),
 ]
@@ -131,7 +105,7 @@ OwnerFilter = Annotated[
     Query(
         pattern=r"^[A-Za-z0-9._@+-]*$",
         max_length=64,
-        description="Only campaigns of the user of this name.",
+        description="Only campaigns of this user.",
         examples=["alice"],
     ),
 ]
@@ -139,17 +113,52 @@ CampaignSort = Annotated[
     str,
     Query(
         max_length=50,
-        description=f"One of {', '.join(SORTS)}; falling with a leading -.",
+        description=f"One of {', '.join(SORTS)}; with a leading - for descending order.",
         examples=["-best_mfu"],
     ),
 ]
 Rank = Annotated[int, Query(ge=1, le=100, description="Rank of the strategy; 1 is the best.")]
 
+
+async def exact_path(request: Request) -> None:
+    """Raise 404 for a path that ends with a line break, which the `$` of a route's pattern
+    ignores."""
+    in_parameter = any(str(value).endswith("\n") for value in request.path_params.values())
+    if request.scope["path"].endswith("\n") and not in_parameter:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+
+
+async def known_filters(request: Request) -> None:
+    """Raise InvalidInputs for query parameters that the resource does not have."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return
+    known = list(dict.fromkeys(_filters(route.dependant)))
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    problems = []
+    for name in unknown[:MOST_UNKNOWN]:
+        near = closest(name, known, count=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        reason = f"this resource has no such filter{hint}"
+        valid = ", ".join(known) or "no filter"
+        value = request.query_params[name]
+        problems.append(InvalidInput(shortened(name), value, reason, valid=valid))
+    if problems:
+        raise InvalidInputs(problems)
+
+
+def _filters(dependant: Any) -> Iterator[str]:
+    """Yield the names of a resource's query parameters, including those of its dependencies."""
+    yield from (field.alias for field in dependant.query_params)
+    for other in dependant.dependencies:
+        yield from _filters(other)
+
+
 Responses = dict[int | str, dict[str, Any]]
 
 
 def problems(*statuses: int) -> Responses:
-    """Return the OpenAPI description of these refusals, and of those that every endpoint shares."""
+    """Return the OpenAPI description of error responses, including those of every endpoint."""
     meanings = {
         401: "The service's token is needed.",
         403: "Refused: who asks may not do that, or another site's page sent it.",

@@ -1,4 +1,4 @@
-"""The description of the API (OpenAPI): what FastAPI tells of it, and what that cannot know."""
+"""The OpenAPI description of the API: FastAPI's, with what FastAPI cannot know."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ Everything is under `/api/v1`. Bodies are JSON, times are UTC (RFC 3339), and un
 what is wrong, and `errors` names each refused field with its value, the reason, and what is valid.
 
 **Unchanged answers.** JSON answers have an `ETag`; a `GET` with it in `If-None-Match` is answered \
-with 304 and no body where nothing has changed. `HEAD` is answered wherever `GET` is, streams aside.
+with 304 and no body if nothing has changed. `HEAD` works wherever `GET` does, except for streams.
 
-**Filters.** A parameter of the query that a resource does not know is refused, with those that it \
-knows.
+**Filters.** Unknown query parameters are refused with the list of known ones.
 
-**Pages** end with `next`, the cursor of the following one. A page never repeats or skips a row, \
-whatever is added meanwhile.
+**Pages** end with `next`, the cursor of the next one. Pages never repeat or skip a row, even if \
+rows are added meanwhile.
 
-**Who may ask.** Whoever opens the Unix socket `service.sock` in the data folder, or sends a token \
-(`Authorization: Bearer`): a user's, or the service's own, which `service.json` in that folder \
-holds. Without it the answer is 401. `/healthz` and `/readyz` are open.
+**Authentication.** By the Unix socket `service.sock` in the data folder, or by a token \
+(`Authorization: Bearer`): a user's, or the service's own from `service.json` in that folder. \
+Other requests are answered with 401, except `/healthz` and `/readyz`.
 
 **Retries.** With an `Idempotency-Key`, a repeated `POST` to `/api/v1/campaigns` or \
 `/api/v1/repeats` creates nothing new, \
 and answers with the campaign that the first one created.
 """
 HEALTH = "health"
-"""The tag of what all may ask."""
+"""The tag of operations without authentication."""
 
 TOKEN = {
     "type": "http",
@@ -49,22 +48,22 @@ TOKEN = {
     "description": "The token in `service.json`, or a user's.",
 }
 TAGS = {
-    "campaigns": "Questions that trials answer: asked, listed, steered, held side by side.",
+    "campaigns": "Searches and studies: created, listed, controlled, compared.",
     "trials": "Short training runs of a campaign.",
     "recommendation": "What a campaign recommends, why, and the files that launch it.",
-    "figures": "What a campaign has shown, as data, as charts and as pictures.",
-    "predictions": "What the cost model says before anything runs.",
+    "figures": "Results of a campaign as data, charts and pictures.",
+    "predictions": "Predictions of the cost model before anything runs.",
     "calibrations": "The cost model fitted to trials of a machine and software stack.",
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
-    "adapters": "Trainers that campaigns may run, each by a file.",
+    "adapters": "Trainers that campaigns may run, each described by a file.",
     "events": "Changes as they happen.",
     "activity": "What is worked on now.",
-    "access": "Who asks, and letting a browser in.",
-    "users": "Users of a service that a group shares, and what was done by whom: for admins.",
+    "access": "The caller's identity, and sign-in keys for browsers.",
+    "users": "Users of a shared service, and the audit log: for admins.",
     HEALTH: "Whether the service is alive, and whether it can work.",
 }
-"""Kinds of resources, in the order in which they are told."""
+"""Kinds of resources, in the order of the API reference."""
 
 REFUSED = {
     "field": "nodes",
@@ -80,8 +79,8 @@ def operation_id(route: APIRoute) -> str:
 
 
 def described(document: Document) -> Document:
-    """Return FastAPI's description with the schemas of refusals and events, which no endpoint is
-    declared to answer with, with what its answers say, and with calls in Python and in a shell."""
+    """Return FastAPI's description with the schemas of problems and events, which no endpoint
+    declares, descriptions of responses, and sample calls in Python and in a shell."""
     components = document["components"]
     for model in (Problem, Event):
         schema = model.model_json_schema(
@@ -95,7 +94,7 @@ def described(document: Document) -> Document:
             "name": "If-None-Match",
             "in": "header",
             "required": False,
-            "description": "`ETag` of an answer that is known already.",
+            "description": "`ETag` of a cached response.",
             "schema": {"type": "string"},
         }
     }
@@ -121,7 +120,7 @@ def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 
 def first_sentence(text: str) -> str:
-    """Return what a text says first, in one line and without a full stop."""
+    """Return the first sentence of a text, in one line and without a full stop."""
     return re.split(r"[.;] ", " ".join(text.split()))[0].removesuffix(".")
 
 
@@ -147,12 +146,12 @@ def _describe_answer(status: str, answer: Document, schemas: Document) -> None:
 
 
 def _unless_said(said: str, words: str) -> str:
-    """Return what an endpoint says of its answer; where it says nothing, the words instead."""
+    """Return the description of a response, or `words` if it has none."""
     return f"{words}." if said == "Successful Response" else said
 
 
 def _make_conditional(operation: Document) -> None:
-    """Say what holds where an answer has an ETag: JSON always has one."""
+    """Describe the ETag and the 304 of a response; JSON always has an ETag."""
     answer = operation["responses"]["200"]
     if JSON in answer["content"]:
         answer.setdefault("headers", {})["ETag"] = ETAG

@@ -1,4 +1,4 @@
-"""Events for all streams of a service: looked for once, read once, and put into words once."""
+"""The feed of all event streams: the database is polled, read and encoded once for all of them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ T = TypeVar("T")
 BATCH = 200
 
 Place = tuple[int | None, int]
-"""A campaign, None for all, and the event after which a stream goes on."""
+"""A campaign, or None for all, and the event after which a stream resumes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToldEvent:
-    """An event as it is sent, and who may be told.
+class EncodedEvent:
+    """An encoded event, and the owner of its campaign if it is private.
 
     Attributes:
-        id: the event's.
-        private: whether its campaign is.
-        revoked: users who are told nothing any more.
+        revoked: users who may read no events any more.
     """
 
     id: int
@@ -42,10 +40,10 @@ class ToldEvent:
 
 
 class EventFeed:
-    """What streams wait for. While there is one, the database is asked for news at intervals, and
-    those wake whom they concern; streams that stand at the same place share what is read there.
+    """Polls the database while there are streams, and wakes them for new events. Streams at the
+    same place share one query.
 
-    All of it belongs to one event loop, that of the streams.
+    Belongs to the event loop of the streams.
     """
 
     def __init__(self, store: Store, *, poll_s: float, stopping: threading.Event) -> None:
@@ -59,16 +57,15 @@ class EventFeed:
         self._last = 0
         self._newest: dict[int, int] = {}
         self._revoked: frozenset[str] = frozenset()
-        self._reading: dict[Place, asyncio.Task[list[ToldEvent]]] = {}
+        self._reading: dict[Place, asyncio.Task[list[EncodedEvent]]] = {}
 
     @property
     def streams(self) -> int:
-        """Return how many streams are open."""
         return self._streams
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """While this lasts for a stream, news are looked for, once it has waited for `begin`."""
+        """Count a stream while the block runs; await `begin` in it to start polling."""
         self._streams += 1
         try:
             yield
@@ -79,7 +76,7 @@ class EventFeed:
                 self._polling = None
 
     async def begin(self) -> None:
-        """Fix what to look for: of events from now on, none falls between a batch and its news."""
+        """Start polling: no later event is missed between a batch and `news`."""
         async with self._beginning:
             if self._polling is None or self._polling.done():
                 self._last, self._revoked = await self.read(
@@ -87,24 +84,23 @@ class EventFeed:
                 )
                 self._polling = asyncio.create_task(self._poll())
 
-    async def batch(self, campaign_id: int | None, after: int) -> list[ToldEvent]:
-        """Return the next events of a campaign, of all for None; at most BATCH."""
+    async def batch(self, campaign_id: int | None, after: int) -> list[EncodedEvent]:
+        """Return the next events of a campaign, None for all; at most BATCH."""
         place = (campaign_id, after)
         reading = self._reading.get(place)
         if reading is None or reading.done():
             reading = self._reading[place] = asyncio.create_task(self._batch(campaign_id, after))
-        return await asyncio.shield(reading)  # which others may wait for
+        return await asyncio.shield(reading)  # others may wait for it
 
     def has_ended(self, user: str | None) -> bool:
-        """Return whether a user is told nothing any more: the service stops, or, as of the last
-        look for news, they have been revoked."""
+        """Return whether a user's streams end: the service stops, or the user was revoked."""
         return self._stopping.is_set() or user in self._revoked
 
     async def news(
         self, campaign_id: int | None, after: int, *, user: str | None = None, timeout_s: float
     ) -> bool:
-        """Return once there is an event after this one, once it has ended for the user, or after so
-        long, and then False; raises what kept the database from being asked."""
+        """Wait for an event after this one, or the end of the user's streams; return False after
+        `timeout_s`. Raises the error with which polling ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not (self.has_ended(user) or self._is_known(campaign_id, after)):
@@ -116,7 +112,7 @@ class EventFeed:
         return False
 
     async def read(self, query: Callable[[Session], T]) -> T:
-        """Return the query's answer, read in a thread: streams go on meanwhile."""
+        """Return the result of a query, run in a thread."""
 
         def answer() -> T:
             with self._store.session() as session:
@@ -128,13 +124,13 @@ class EventFeed:
         newest = self._last if campaign_id is None else self._newest.get(campaign_id, 0)
         return newest > after
 
-    async def _batch(self, campaign_id: int | None, after: int) -> list[ToldEvent]:
-        def following(session: Session) -> list[ToldEvent]:
+    async def _batch(self, campaign_id: int | None, after: int) -> list[EncodedEvent]:
+        def following(session: Session) -> list[EncodedEvent]:
             events = events_since(session, after, campaign_id, BATCH)
             private = private_owners(session, {event.campaign_id for event in events})
             revoked = revoked_users(session) if events else frozenset()
             return [
-                ToldEvent(
+                EncodedEvent(
                     id=event.id,
                     message=format_sse_event(
                         data_str=event.model_dump_json(), event=event.kind, id=str(event.id)
@@ -148,7 +144,7 @@ class EventFeed:
 
         try:
             return await self.read(following)
-        finally:  # before it is done: an answer that stands ready would keep a stream from waiting
+        finally:  # at once: a finished task would make later streams read an old batch
             self._reading.pop((campaign_id, after), None)
 
     async def _poll(self) -> None:

@@ -1,9 +1,8 @@
-"""Figures of a campaign: what there are, and each as data, as a chart, and as a picture."""
+"""Figures of a campaign: the list of them, and each as data, as a chart, and as a picture."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
@@ -18,8 +17,6 @@ from autotune.schemas import (
     ScalingKind,
     figure_kind,
 )
-from server.api.answers import Answers
-from server.api.campaign_cache import CampaignCache
 from server.api.conditional import ETAG, JSON
 from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES
@@ -38,7 +35,7 @@ async def _kind(
 
 
 Kind = Annotated[FigureKind, Depends(_kind)]
-SchemeOf = Annotated[Scheme, Query(description="Colours for a light or a dark ground.")]
+SchemeOf = Annotated[Scheme, Query(description="Colours for a light or a dark background.")]
 PICTURES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The picture.",
@@ -48,7 +45,7 @@ PICTURES: dict[int | str, dict[str, Any]] = {
         },
     }
 }
-"""What an answer with a picture is, as the reference has it."""
+"""The response with a picture in the API reference."""
 TABLE: dict[str, Any] = {
     "description": "The table.",
     "content": {CSV: {"schema": {"type": "string"}}},
@@ -56,21 +53,18 @@ TABLE: dict[str, Any] = {
 
 
 async def _options(
-    by: Annotated[
-        Axis, Query(description="Of the trajectory: what its horizontal axis counts.")
-    ] = "trial",
+    by: Annotated[Axis, Query(description="Trajectory: unit of the horizontal axis.")] = "trial",
     micro_batch_size: Annotated[
-        int | None, Query(ge=1, description="Of the map: only strategies with it.")
+        int | None, Query(ge=1, description="Map: only strategies with it.")
     ] = None,
     num_nodes: Annotated[
-        int | None, Query(ge=1, description="Of the map: only strategies on so many nodes.")
+        int | None, Query(ge=1, description="Map: only strategies on this many nodes.")
     ] = None,
     against: Annotated[
-        ParetoCost | None, Query(description="Of the Pareto front: what the rate is held against.")
+        ParetoCost | None,
+        Query(description="Pareto front: cost on the other axis."),
     ] = None,
-    scaling: Annotated[
-        ScalingKind | None, Query(description="Of scaling: which of the two is shown.")
-    ] = None,
+    scaling: Annotated[ScalingKind | None, Query(description="Scaling: strong or weak.")] = None,
 ) -> FigureOptions:
     return FigureOptions(
         by=by,
@@ -84,37 +78,32 @@ async def _options(
 Options = Annotated[FigureOptions, Depends(_options)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureFiles:
-    """Sends figures as files."""
+class FigureFile(Protocol):
+    """Returns the response with the requested figure as a file."""
 
-    campaigns: CampaignCache
-    answers: Answers
+    def __call__(self, *, form: FigureForm, scheme: Scheme = "light") -> Response: ...
 
-    def of(
-        self,
-        request: Request,
-        campaign_id: int,
-        kind: FigureKind,
-        options: FigureOptions,
-        *,
-        form: FigureForm,
-        scheme: Scheme = "light",
-    ) -> Response:
-        """Return the response to a request.
 
-        Raises:
-            NotFound: there is no such campaign, or it has no such figure.
-            InvalidInput: it has no such figure with these options.
-            OSError: a picture could not be drawn.
-        """
-
+async def _file(
+    request: Request,
+    campaign_id: CampaignId,
+    kind: Kind,
+    options: Options,
+    campaigns: CampaignsOf,
+    answers: AnswersOf,
+) -> FigureFile:
+    def response(*, form: FigureForm, scheme: Scheme = "light") -> Response:
         def make(event: int) -> bytes:
-            return self.campaigns.figure_file(
+            return campaigns.figure_file(
                 campaign_id, event, kind, options, form=form, scheme=scheme
             )
 
-        return self.answers.of(request, campaign_id, make, media_type=_media_type(form))
+        return answers.of(request, campaign_id, make, media_type=_media_type(form))
+
+    return response
+
+
+FileOf = Annotated[FigureFile, Depends(_file)]
 
 
 def _media_type(form: FigureForm) -> str:
@@ -123,16 +112,9 @@ def _media_type(form: FigureForm) -> str:
     return JSON if form == "json" or form == "vega.json" else MEDIA_TYPES[form]
 
 
-async def _files(campaigns: CampaignsOf, answers: AnswersOf) -> FigureFiles:
-    return FigureFiles(campaigns=campaigns, answers=answers)
-
-
-FilesOf = Annotated[FigureFiles, Depends(_files)]
-
-
 @router.get("", responses=problems(404))
 def offers(campaign_id: CampaignId, campaigns: CampaignsOf) -> FigureOffers:
-    """Return all kinds of figures, and of those that the campaign has not, why."""
+    """Return all kinds of figures, with the reason for those that the campaign does not have."""
     return campaigns.offers(campaign_id, campaigns.last_event(campaign_id))
 
 
@@ -142,17 +124,10 @@ def offers(campaign_id: CampaignId, campaigns: CampaignsOf) -> FigureOffers:
     response_description="A Vega-Lite specification.",
     responses=problems(404),
 )
-def chart(
-    request: Request,
-    campaign_id: CampaignId,
-    kind: Kind,
-    files: FilesOf,
-    options: Options,
-    scheme: SchemeOf = "light",
-) -> Response:
-    """Return a figure as Vega-Lite with its rows, as wide as what it is put into; `usermeta` has
-    its title, caption and table."""
-    return files.of(request, campaign_id, kind, options, form="vega.json", scheme=scheme)
+def chart(file: FileOf, scheme: SchemeOf = "light") -> Response:
+    """Return a figure as Vega-Lite with its data, as wide as its container; `usermeta` has its
+    title, caption and table."""
+    return file(form="vega.json", scheme=scheme)
 
 
 @router.get(
@@ -161,11 +136,9 @@ def chart(
     response_description="The figure with the series of its kind.",
     responses=problems(404),
 )
-def series(
-    request: Request, campaign_id: CampaignId, kind: Kind, files: FilesOf, options: Options
-) -> Response:
+def series(file: FileOf) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
-    return files.of(request, campaign_id, kind, options, form="json")
+    return file(form="json")
 
 
 @router.get(
@@ -174,11 +147,9 @@ def series(
     response_description="The table.",
     responses={200: TABLE | {"headers": {"ETag": ETAG}}, **problems(404)},
 )
-def table(
-    request: Request, campaign_id: CampaignId, kind: Kind, files: FilesOf, options: Options
-) -> Response:
-    """Return the table of a figure as CSV, its columns' names first."""
-    return files.of(request, campaign_id, kind, options, form="csv")
+def table(file: FileOf) -> Response:
+    """Return the table of a figure as CSV, with a header."""
+    return file(form="csv")
 
 
 @router.get(
@@ -187,13 +158,9 @@ def table(
     responses={200: PICTURES[200] | {"headers": {"ETag": ETAG}}, **problems(404)},
 )
 def picture(
-    request: Request,
-    campaign_id: CampaignId,
-    kind: Kind,
     picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
-    files: FilesOf,
-    options: Options,
+    file: FileOf,
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as a picture, with its title and caption."""
-    return files.of(request, campaign_id, kind, options, form=picture, scheme=scheme)
+    return file(form=picture, scheme=scheme)

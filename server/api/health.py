@@ -1,4 +1,4 @@
-"""Whether the service is alive, and whether it can work."""
+"""Health checks."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ router = APIRouter(tags=["health"])
 
 
 class Health(Wire):
-    """The service can do this."""
+    """The service is healthy."""
 
     status: Literal["ok"] = "ok"
-    """Always `ok`; where it is not, the answer is a problem."""
+    """Always `ok`; otherwise the response is a problem."""
 
 
 @router.get("/healthz")
 def alive() -> Health:
-    """Tell that the process answers."""
+    """Respond while the process is alive."""
     return Health()
 
 
 @router.get("/readyz", response_model=Health, responses=problems(503))
 def ready(store: StoreOf) -> Health | Response:
-    """Tell whether the database answers, is whole, and has the schema that this version expects."""
+    """Check that the database responds, is undamaged, and has this version's schema."""
     if damage := store.damage():
         return damaged(damage)
     if fault := store.schema_fault():

@@ -1,5 +1,4 @@
-"""How much a client may ask of the service: the size of a request, and a user's share of the
-threads and of the streams of events."""
+"""Limits for clients: the size of a request, and a user's share of threads and event streams."""
 
 from __future__ import annotations
 
@@ -18,26 +17,26 @@ from server.auth.permissions import CALLER
 from server.problems import problem
 
 MOST_BODY_BYTES = 2_000_000
-"""Of a request. The largest that is any use, a calibration of 1000 observations, has a third."""
+"""Maximum body; a calibration of 1000 observations, the largest useful one, has a third."""
 TOO_LARGE = f"a request has {MOST_BODY_BYTES // 10**6} MB at most"
 MOST_FIELDS = 2000
-"""Fields of a body, at all depths; each may be wrong in a way of its own."""
+"""Maximum fields of a body, at all depths."""
 MOST_FIELDS_OF_DOCUMENT = 50_000
-"""Of one that is imported: 1000 observations of thirty fields, and room for more."""
+"""The same for imported documents: 1000 observations of thirty fields, with some margin."""
 DOCUMENTS = "/api/v1/calibrations/"
 MOST_PARAMETERS = 100
-"""Of a query."""
+"""Maximum parameters of a query."""
 STREAMS = "/events"
 RETRY_S = 5
 AT_ONCE = 8
-"""Requests of one user that are worked on at the same time: the service has forty threads."""
+"""Concurrent requests of one user; the service has forty threads."""
 WAITING = 24
-"""Requests of one user that wait for their turn: a browser opens six connections."""
+"""Further requests of one user that wait; a browser opens six connections."""
 
 
 class RequestLimit:
-    """Refuses requests that are too large: a body at once where its length is declared, else as
-    soon as it has grown so far. Nothing beyond is kept."""
+    """Middleware that refuses too large requests: at once if the length is declared, otherwise
+    while the body is received."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -64,7 +63,7 @@ class RequestLimit:
             message = await receive()
             body: bytes = message.get("body", b"")
             received += len(body)
-            fields += body.count(b":")  # each name in JSON is followed by one
+            fields += body.count(b":")  # one after each name in JSON
             if received > MOST_BODY_BYTES:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
             if fields > most_fields:
@@ -77,18 +76,18 @@ class RequestLimit:
 
 @dataclass(kw_only=True)
 class _Share:
-    """What one user has under way."""
+    """The requests of one user."""
 
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     asked: int = 0
 
 
 class ConcurrencyLimit:
-    """Works on AT_ONCE requests of a user at the same time, lets WAITING more wait for their turn,
-    and refuses others with 429, so that one user cannot take all threads.
+    """Middleware that runs AT_ONCE requests of a user concurrently, lets WAITING more wait, and
+    refuses others with 429, so that one user cannot take all threads.
 
-    The same holds of each address from where nobody known asks. The service's own user is whoever
-    runs it, and has no limit. Streams hold no thread, and have a limit of their own.
+    The same limits apply to each address without a known user. The service's own user has no limit.
+    Streams hold no thread, and have their own limit.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -116,12 +115,11 @@ class ConcurrencyLimit:
 
 
 class StreamLimit:
-    """Refuses a stream of events while as many are open as one user may have, or as the service is
-    to serve.
+    """Middleware that limits the number of open event streams.
 
     Args:
         most: of the service.
-        most_of_user: of each user but the service's own.
+        most_of_user: of each user except the service's own.
     """
 
     def __init__(self, app: ASGIApp, *, most: int, most_of_user: int) -> None:
@@ -161,8 +159,8 @@ class StreamLimit:
 
 
 def user_or_address(scope: Scope) -> str | None:
-    """Return whose share a request is of: a user's, or that of the address of nobody known; None
-    for the service's own user."""
+    """Return the user whose limits apply to a request, or the address of an unknown user; None for
+    the service's own user."""
     caller = scope.get(CALLER)
     if caller is None:
         return f"from {address_of(scope)}"
@@ -171,12 +169,12 @@ def user_or_address(scope: Scope) -> str | None:
 
 
 def too_many(reason: str) -> Response:
-    """Return 429."""
+    """Return a response 429."""
     return problem(HTTPStatus.TOO_MANY_REQUESTS, reason, headers={"Retry-After": str(RETRY_S)})
 
 
 def _is_light(scope: Scope) -> bool:
-    """Return whether a request holds no thread for long."""
+    """Return whether a request holds no thread, or only briefly."""
     if scope["type"] != "http":
         return True
     path: str = scope["path"]

@@ -1,5 +1,4 @@
-"""The service's figures for Prometheus: its own, those of the database, and those that runners have
-written into their rows."""
+"""Metrics for Prometheus: of the service, the database, and the runners."""
 
 from __future__ import annotations
 
@@ -38,15 +37,15 @@ router = APIRouter(include_in_schema=False)
 log = structlog.get_logger(__name__)
 
 
-class StoreFigures(Collector):
-    """What the database knows, asked whenever the figures are."""
+class StoreMetrics(Collector):
+    """Metrics of the database, read at each request."""
 
     def __init__(self, store: Store, feed: EventFeed) -> None:
         self._store = store
         self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all figures; without an answer of the database, those that need none."""
+        """Yield all metrics; if the database does not respond, those that need none."""
         yield _gauge("autotune_build_info", "This service.", {(version("autotune"),): 1}, "version")
         streams = {(): self._feed.streams}
         yield _gauge("autotune_event_streams_open", "Streams of events that are open.", streams)
@@ -89,7 +88,7 @@ def _of_counts(counts: ServiceCounts) -> Iterator[Metric]:
 
 
 def _of_runners(runners: list[KnownRunner]) -> Iterator[Metric]:
-    """Yield how runners stand and what they have counted, each by its host and process id."""
+    """Yield the state and metrics of runners, labelled by host and process id."""
     names = {f"{runner.host}:{runner.pid}": runner for runner in runners}
     silent = {(name,): runner.silent_s for name, runner in names.items()}
     held = {(name,): len(runner.campaigns) for name, runner in names.items()}
@@ -109,7 +108,7 @@ def _gauge(
 
 
 class ServiceMetrics:
-    """What one service counts from its start on, and what it asks for beside."""
+    """The metrics of one service since its start."""
 
     def __init__(self, store: Store, feed: EventFeed) -> None:
         self._registry = CollectorRegistry()
@@ -129,21 +128,21 @@ class ServiceMetrics:
         ProcessCollector(registry=self._registry)
         for counter in (SENT, FAILURES, GIVEN_UP):
             self._registry.register(counter)
-        self._registry.register(StoreFigures(store, feed))
+        self._registry.register(StoreMetrics(store, feed))
 
     def count(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """Count a request that was answered; `seconds` is None for a stream."""
+        """Count a request; `seconds` is None for a stream."""
         self._requests.labels(method, route, str(status)).inc()
         if seconds is not None:
             self._durations.labels(method, route).observe(seconds)
 
     def page(self) -> bytes:
-        """Return all figures in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 
 @router.get(METRICS)
 def metrics(request: Request) -> Response:
-    """Return the figures of service, database and runners."""
+    """Return the metrics of the service, the database and the runners."""
     found: ServiceMetrics = request.app.state.metrics
     return Response(found.page(), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""Plans of campaigns before they run, computed once for all who ask."""
+"""Plans of campaigns before they run, cached for all users."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ FITS = 32
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PlannedQuestion:
-    """A question that can be asked, and the earlier trials that its answer rests on.
+    """A valid request for a plan, and the stack whose earlier trials it uses.
 
     Attributes:
-        newest: id of the newest of them; 0 where there is none, or none is to count.
+        newest: id of the newest of these trials; 0 if there is none, or none is to be used.
     """
 
     request: CampaignCreate
@@ -60,18 +60,16 @@ class PlannedQuestion:
 
     @cached_property
     def space(self) -> SearchSpace:
-        """The campaign's space. Building it takes up to a third of a second, which a kept answer
-        saves."""
+        """The campaign's space, which takes up to a third of a second to build."""
         program = program_of(self.request, self.profile)
         return campaign_space(self.request, self.transformer, self.machine, program=program)
 
 
 class Plans:
-    """The form asks for a plan at every pause in typing, often for the same one.
+    """Computes plans, which the form requests at every pause in typing, often the same one.
 
-    A plan is cached until another trial of its machine and program ends, for an hour at most: the
-    weight of a trial falls with its age. No connection to the database is held while it is
-    computed.
+    A plan is cached until another trial of its stack ends, at most for an hour, because the weight
+    of a trial falls with its age. No database connection is held while it is computed.
     """
 
     def __init__(self, store: Store, settings: Settings) -> None:
@@ -84,10 +82,10 @@ class Plans:
     def of(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
     ) -> CampaignPlan:
-        """Return the plan of a question that a user asks.
+        """Return the plan of a campaign.
 
         Raises:
-            InvalidInput, InvalidInputs: it cannot be asked. That nothing fits is an answer.
+            InvalidInput, InvalidInputs: the request is invalid; that nothing fits is no error.
         """
         asked = self._asked(request, owner=owner, as_admin=as_admin)
         question = request.model_dump(mode="json", exclude={"name", "time_scale"})
@@ -106,7 +104,7 @@ class Plans:
     def calibration(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
     ) -> Calibration:
-        """Return what the plan of a question rests on; raises as `of` does."""
+        """Return the calibration behind a plan; raises as `of` does."""
         calibration, _ = self._start(self._asked(request, owner=owner, as_admin=as_admin))
         return calibration
 
@@ -145,7 +143,7 @@ class Plans:
         )
 
     def _start(self, asked: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
-        """Return what a campaign would begin with."""
+        """Return the calibration with which a campaign would begin, and its sources."""
         space = asked.space
         if not asked.newest:
             program = space.program

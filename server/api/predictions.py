@@ -1,4 +1,4 @@
-"""Questions answered by the cost model alone: what a space holds, what one strategy would do."""
+"""Predictions of the cost model: of a space, a strategy, a campaign."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def report(
     settings: SettingsOf,
     caller: CallerOf,
 ) -> SpaceReport:
-    """Count the strategies that there are, are legal, and fit, and what each rule removes."""
+    """Count all strategies, the legal ones, those that fit, and what each rule removes."""
     return space_report(query, program=chosen_program(query, settings, as_admin=caller.is_admin))
 
 
@@ -84,7 +84,7 @@ def prediction(
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Prediction:
-    """Tell of one strategy whether it is legal, its memory and its time, part by part."""
+    """Predict of one strategy whether it is legal, its memory and its time, part by part."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     refusals = refusals_of(query, settings, as_admin=caller.is_admin)
     calibration, summary = calibration_for(store, query)
@@ -98,7 +98,7 @@ def ranking(
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Sweep:
-    """Rank a whole space by its predicted rate, the best of it with intervals."""
+    """Rank a whole space by predicted rate, the best strategies with intervals."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     calibration, summary = calibration_for(store, query)
     return sweep(query, calibration, summary, most=query.most, program=program)
@@ -110,6 +110,6 @@ def planned(
     plans: PlansOf,
     caller: CallerOf,
 ) -> CampaignPlan:
-    """Tell of a campaign what is likely to fit, what is predicted best, what it would cost, and
-    what it would find. It rests on the earlier trials that the campaign would start from."""
+    """Predict of a campaign what is likely to fit, the best layout, its cost, and what it would
+    find, from the earlier trials that it would start from."""
     return plans.of(question, owner=caller.name, as_admin=caller.is_admin)

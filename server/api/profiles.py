@@ -16,19 +16,19 @@ from server.store import NotFound
 router = APIRouter(prefix="/profiles", tags=["profiles"])
 
 ProfileName = Annotated[
-    str, Path(description="A name that the list of profiles has.", examples=["generic"])
+    str, Path(description="A name in the list of profiles.", examples=["generic"])
 ]
 
 
 @router.get("", response_description="All profiles.", responses=problems())
 def listing(settings: SettingsOf) -> list[ProfileSummary]:
-    """List all profiles by name; one whose file cannot be used says why."""
+    """List all profiles by name; an invalid one has its error."""
     return profile_summaries(settings.profiles_dir)
 
 
 @router.get("/{name}", responses=problems(404))
 def read(name: ProfileName, settings: SettingsOf) -> ProfileDetail:
-    """Return all that a profile says; a file that cannot be used is refused with its faults."""
+    """Return the content of a profile; 422 with the errors of an invalid file."""
     try:
         profile_file(name, folder=settings.profiles_dir)
     except InvalidInput as error:

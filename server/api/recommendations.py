@@ -1,4 +1,4 @@
-"""The recommendation of a campaign, why it is that, and files that launch it."""
+"""The recommendation of a campaign, its explanation, and the files that launch it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def read(
     campaigns: CampaignsOf,
     answers: AnswersOf,
 ) -> Response:
-    """Return the best strategy so far, how it stands in its space, and its runners-up; 404 while no
-    trial has succeeded, and of a scaling study."""
+    """Return the best strategy so far, its standing in the space, and its runners-up; 404 while no
+    trial has succeeded, and for a scaling study."""
     return answers.of(
         request,
         campaign_id,
@@ -55,8 +55,8 @@ def read(
 def explanation(
     request: Request, campaign_id: CampaignId, campaigns: CampaignsOf, answers: AnswersOf
 ) -> Response:
-    """Return where time and memory of the best, its runners-up and the baseline go, and what lies
-    beyond the space; or why nothing ran, and what to ask instead."""
+    """Return the parts of time and memory of the best, its runners-up and the baseline, and what
+    lies beyond the space; or why nothing ran, and what to request instead."""
     return answers.of(
         request, campaign_id, lambda event: as_json(campaigns.explanation(campaign_id, event))
     )
@@ -74,7 +74,7 @@ def artefact(
     campaigns: CampaignsOf,
     rank: Rank = 1,
 ) -> PlainTextResponse:
-    """Return one of the files that launch the strategy of this rank."""
+    """Return one of the files that launch the strategy with this rank."""
     files = artefacts(launch_at(campaigns, campaign_id, rank=rank))
     if file not in files:
         reason = f"there is no file {file!r}; there are {', '.join(files)}"
@@ -97,8 +97,8 @@ def archive(
     rank: Rank = 1,
     trainer: Trainer = None,
 ) -> Response:
-    """Return all files that launch the strategy in one archive; the same bytes for the same
-    strategy. With a trainer they are those that launch it with that one."""
+    """Return all files that launch the strategy, with another trainer if requested, in one
+    reproducible archive."""
     launch = launch_at(campaigns, campaign_id, rank=rank)
     files = trainer_artefacts(launch, trainer) if trainer else artefacts(launch)
     folder = f"campaign-{campaign_id}-rank-{rank}" + (f"-{trainer}" if trainer else "")
@@ -115,7 +115,7 @@ def archive(
 
 
 def launch_at(campaigns: CampaignCache, campaign_id: int, *, rank: int) -> Launch:
-    """Return the launch of the strategy of a rank.
+    """Return the launch of the strategy with a rank.
 
     Raises:
         NotFound: there is no recommendation.

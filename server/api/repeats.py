@@ -1,4 +1,4 @@
-"""Campaigns that ask what others asked, with another search."""
+"""Campaigns that repeat others with another search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/repeats", tags=["campaigns"])
 
 EXAMPLES: dict[str, Any] = {"DeepHyper": {"value": {"like": 1, "search": "deephyper"}}}
 LONGEST_NAME = 150
-"""Characters that are kept of a campaign's name, with room for the search."""
+"""Characters of the name that are kept, with room for the search."""
 
 
 @router.post(
@@ -35,7 +35,7 @@ def create(
     caller: CallerOf,
     key: KeyHeader = None,
 ) -> Campaign:
-    """Create a campaign that asks what another asked, with another search."""
+    """Create a campaign that repeats another with another search."""
     request = _request(repeat, store, caller)
     idempotency = idempotency_of(key, repeat, caller)
     campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
@@ -43,11 +43,10 @@ def create(
 
 
 def _request(repeat: CampaignRepeat, store: Store, caller: Caller) -> CampaignCreate:
-    """Return what the campaign is to ask.
+    """Return the request of the repeated campaign.
 
     Raises:
-        InvalidInput: `like` is no campaign that the caller sees and that searches, or `search` is
-            its own.
+        InvalidInput: `like` does not exist for the caller or is a study, or `search` is its own.
     """
     try:
         if repeat.like > LARGEST_ID:

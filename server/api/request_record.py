@@ -1,28 +1,35 @@
-"""Each request recorded: an id by which it is found again, and its place in the figures."""
+"""Records each request: its id, its log line, and its metrics."""
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server import request_id
 from server.api.conditional import RESOURCES
 from server.api.limits import STREAMS
 from server.api.metrics import ServiceMetrics
 from server.auth.authentication import STATIC
 
+ID_HEADER = "X-Request-ID"
+WELL_FORMED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 NOWHERE = "none"
-"""In the place of the template, and of the method, of what the service has not."""
+"""Label of unknown routes and methods."""
 
 log = structlog.get_logger(__name__)
 
 
 class RequestRecord:
-    """Middleware around everything, refusals and failures included."""
+    """Middleware around all others, so that refusals and failures are recorded, too.
+
+    The id is the one that the client proposes if it is well-formed. It is in each log line of the
+    request (structlog's context variable `request`), and in the response.
+    """
 
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
         self.app = app
@@ -33,13 +40,14 @@ class RequestRecord:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), 0
-        given = request_id.begin(Headers(scope=scope).get(request_id.HEADER, ""))
+        proposed = Headers(scope=scope).get(ID_HEADER, "")
+        given = proposed if WELL_FORMED_ID.fullmatch(proposed) else secrets.token_hex(8)
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
-                MutableHeaders(scope=message)[request_id.HEADER] = given
+                MutableHeaders(scope=message)[ID_HEADER] = given
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request=given):
@@ -49,8 +57,7 @@ class RequestRecord:
                 self._note(scope, status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request, and write its line; of its address without the query, which may hold
-        what lets a browser in."""
+        """Count a request and log it, without the query, which may contain a sign-in key."""
         method = scope["method"] if scope["method"] in METHODS else NOWHERE
         route = route_of(scope)
         is_stream = route.endswith(STREAMS)
@@ -68,10 +75,10 @@ class RequestRecord:
 
 
 def route_of(scope: Scope) -> str:
-    """Return the template of a request's path, which is of a few however many are asked for."""
+    """Return the template of a request's path."""
     path = getattr(scope.get("route"), "path_format", None)
     if path is None:
         return STATIC if scope["path"].startswith(STATIC) else NOWHERE
-    # A resource knows its path within the API, and not where that begins.
+    # The routes of resources have paths relative to the API.
     within = scope["path"].startswith(RESOURCES) and not path.startswith(RESOURCES)
     return RESOURCES + path.removeprefix("/") if within else str(path)

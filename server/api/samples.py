@@ -1,7 +1,6 @@
-"""What a call of the API looks like in the Python client, and as a command.
+"""Sample calls of the API in the Python client and as commands.
 
-All speak of campaign 1. In this order they can be run one after the other where campaigns 1 and 2
-are done.
+They use campaign 1, and can be run in this order if campaigns 1 and 2 are done.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CallSample:
-    """The same call in Python, where `client` is a `Client`, and in a shell; empty where there is
-    none."""
+    """One call in Python, with a `Client` named `client`, and in a shell; empty without one."""
 
     python: str = ""
     shell: str = ""

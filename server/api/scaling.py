@@ -1,5 +1,4 @@
-"""How a layout scales over nodes: of any strategy, predicted; of a campaign's, with what its trials
-measured."""
+"""Scaling of a layout over nodes: predicted, or of a campaign with its measurements."""
 
 from __future__ import annotations
 
@@ -62,8 +61,8 @@ def predicted(
 def of_campaign(
     campaign_id: CampaignId, campaigns: CampaignsOf, rank: Rank = 1, nodes: Widths = None
 ) -> ScalingStudy:
-    """Tell how the strategy of a rank scales: measured where a trial ran, predicted elsewhere from
-    all that the campaign's trials have shown; 404 while none has succeeded."""
+    """Return the scaling of the strategy with a rank: measured where a trial ran, elsewhere
+    predicted with the campaign's calibration; 404 while no trial has succeeded."""
     source = campaigns.latest(campaign_id)
     ranked = _strategies(source)
     if rank not in ranked:
@@ -89,8 +88,8 @@ def of_campaign(
 
 
 def _strategies(source: FigureSource) -> dict[int, StrategyShape]:
-    """Return what a campaign recommends by rank, or of a study what it measures in the order given;
-    raises NotFound while there is nothing."""
+    """Return a campaign's recommended strategies by rank, or those of a study in their order;
+    raises NotFound while there is none."""
     study, recommendation = source.campaign.request.study, source.recommendation
     if study is not None:
         return dict(enumerate(study.strategies, start=1))

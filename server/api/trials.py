@@ -1,4 +1,4 @@
-"""Trials of a campaign: listed, read, exported as a table, and the ends of their logs."""
+"""Trials of a campaign: listed, read, exported as a table, and their logs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from server.store.trials import get_power, get_trial, layouts_of_experts, list_t
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
 LONGEST_TAIL = 4 * 2**20
-"""Bytes of a log that are read at most."""
+"""Maximum bytes of a log that are read."""
 
 CSV_ROWS_AT_ONCE = 500
 UNITS = {
@@ -84,22 +84,22 @@ def listing(
     answers: AnswersOf,
     state: Annotated[TrialState | None, Query(description="Only trials in this state.")] = None,
     purpose: Annotated[
-        TrialPurpose | None, Query(description="Only trials that were run for this.")
+        TrialPurpose | None, Query(description="Only trials with this purpose.")
     ] = None,
     sort: Annotated[
         str,
         Query(
             max_length=50,
-            description="A figure or a dimension, such as `iteration_time_s` or "
-            "`tensor_parallel`; `-tokens_per_s` falls.",
+            description="A metric or a dimension, such as `iteration_time_s` or "
+            "`tensor_parallel`; with a leading - for descending order.",
         ),
     ] = "number",
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Trials of a page at most.")] = 200,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum trials of a page.")] = 200,
 ) -> Response:
-    """Return trials, filtered and sorted; those without the figure sorted by come last."""
+    """List trials, filtered and sorted; those without the field come last."""
 
-    def page(event: int) -> bytes:  # noqa: ARG001  (the last, of which the rows tell)
+    def page(event: int) -> bytes:  # noqa: ARG001
         with store.session() as session:
             found = list_trials(session, campaign_id, state, purpose, sort, cursor, limit)
         return as_json(found)
@@ -114,7 +114,7 @@ def listing(
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems(404)},
 )
 def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
-    """Return all trials as a table; headers give the units."""
+    """Return all trials as CSV; the header gives the units."""
     with store.session() as session:
         get_campaign(session, campaign_id)
     name = f"campaign-{campaign_id}-trials.csv"
@@ -124,14 +124,14 @@ def export(campaign_id: CampaignId, store: StoreOf) -> StreamingResponse:
 
 @router.get("/trials/{number:positive}", responses=problems(404))
 def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
-    """Return a trial as it stands."""
+    """Return a trial."""
     with store.session() as session:
         return get_trial(session, campaign_id, number)
 
 
 @router.get("/trials/{number:positive}/power", responses=problems(404))
 def power(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> TrialPower:
-    """Return the power of the GPUs of each of a trial's nodes over time."""
+    """Return the power of the GPUs of each node of a trial over time."""
     with store.session() as session:
         return get_power(session, campaign_id, number)
 
@@ -148,17 +148,17 @@ def log(
     store: StoreOf,
     settings: SettingsOf,
     lines: Annotated[
-        int, Query(ge=1, le=10_000, description="Lines at most, counted from the end.")
+        int, Query(ge=1, le=10_000, description="Maximum lines, counted from the end.")
     ] = 200,
 ) -> PlainTextResponse:
-    """Return the last lines of a trial's log, also while it runs."""
+    """Return the last lines of a trial's log, even while it runs."""
     with store.session() as session:
         trial = get_trial(session, campaign_id, number)
     return PlainTextResponse(tail(trial, settings, lines=lines))
 
 
 def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
-    """Return the last `lines` lines, of the last 4 MiB at most.
+    """Return the last `lines` lines within the last 4 MiB.
 
     Raises:
         NotFound: there is no log yet.
@@ -177,10 +177,10 @@ def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
 
 
 def log_file(trial: Trial, settings: Settings) -> Path | None:
-    """Return the log, where it is a file inside of the trial's own directory and nowhere else.
+    """Return the log if it is a file in the trial's own folder; None otherwise.
 
-    A trial that has not ended writes into the folder of its newest attempt. One of a backup may
-    have ended elsewhere: its folder is known by its token.
+    A pending trial writes into the folder of its newest attempt. A trial of a restored backup may
+    have a path on another machine; its folder is found by its token.
     """
     directory = settings.trial_dir(trial.token).resolve()
     if trial.log_path:
@@ -195,7 +195,7 @@ def log_file(trial: Trial, settings: Settings) -> Path | None:
 
 
 def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
-    """Yield the table in pieces; each page of rows is read when it is wanted."""
+    """Yield the table in pieces, reading a page of rows for each."""
     with store.session() as session:
         own = settings_of(list_trials(session, campaign_id, limit=1).items)
         settings = tuple(dict.fromkeys((*layouts_of_experts(session, campaign_id), *own)))
@@ -215,10 +215,8 @@ def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
 
 
 def _cell(value: Any) -> Any:
-    """Return the value, safe to open: spreadsheets run a text that begins like a formula.
-
-    An apostrophe before it makes it a text again.
-    """
+    """Return the value for a cell; an apostrophe keeps spreadsheets from running a text that begins
+    like a formula."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):

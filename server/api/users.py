@@ -1,8 +1,7 @@
-"""Users of a service that a group shares, and the audit: for admins alone."""
+"""Users of a shared service, and the audit log: for admins only."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -44,7 +43,7 @@ CHANGED: dict[str, Any] = {"more node-hours": {"value": {"node_hours_a_month": 4
 
 @router.get("/users", response_description="All users.", responses=problems(403))
 def listing(store: StoreOf) -> list[User]:
-    """List all users by name, the revoked ones among them."""
+    """List all users by name, including revoked ones."""
     with store.session() as session:
         return list_users(session)
 
@@ -55,7 +54,7 @@ def create(
     response: Response,
     store: StoreOf,
 ) -> NewToken:
-    """Add a user, and tell the token, which is told once."""
+    """Add a user and return the token, which is returned only once."""
     with store.transaction() as session:
         token = add_user(session, request)
     response.headers["Cache-Control"] = "no-store"
@@ -75,14 +74,14 @@ def change(
     request: Annotated[UserChange, Body(openapi_examples=CHANGED)],
     store: StoreOf,
 ) -> User:
-    """Give a user another scope or other limits."""
+    """Change a user's scope, limits or address."""
     with store.transaction() as session:
         return change_user(session, name, request.model_dump(exclude_unset=True))
 
 
 @router.post("/users/{name}/renew", responses=problems(403, 404, 507))
 def renew(name: UserNamed, response: Response, store: StoreOf) -> NewToken:
-    """Give a user a new token in the place of the old one; one who was revoked is let in again."""
+    """Replace a user's token; a revoked user is admitted again."""
     with store.transaction() as session:
         token = renew_user(session, name)
     response.headers["Cache-Control"] = "no-store"
@@ -91,7 +90,7 @@ def renew(name: UserNamed, response: Response, store: StoreOf) -> NewToken:
 
 @router.post("/users/{name}/revoke", responses=problems(403, 404, 507))
 def revoke(name: UserNamed, store: StoreOf) -> User:
-    """Let a user in no more, sessions of browsers among it; the user's campaigns go on."""
+    """Revoke a user's access, including browser sessions; the user's campaigns continue."""
     with store.transaction() as session:
         return revoke_user(session, name)
 
@@ -102,7 +101,7 @@ def audit(
     user: Annotated[
         str,
         Query(
-            pattern=r"^[A-Za-z0-9._@+-]*$", max_length=64, description="Only what this user asked."
+            pattern=r"^[A-Za-z0-9._@+-]*$", max_length=64, description="Only requests of this user."
         ),
     ] = "",
     campaign: Annotated[
@@ -110,16 +109,15 @@ def audit(
     ] = None,
     since: Annotated[AwareDatetime | None, Query(description="Only from this time on.")] = None,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Changes of a page at most.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum changes of a page.")] = 100,
 ) -> AuditPage:
-    """List which changes were asked for, by whom, and how they were answered; newest first."""
-    after: datetime | None = since
+    """List requested changes with their users and response statuses, newest first."""
     with store.session() as session:
         return audit_page(
             session,
             user=user or None,
             campaign_id=campaign,
-            since=after,
+            since=since,
             cursor=cursor,
             limit=limit,
         )

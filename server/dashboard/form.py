@@ -17,7 +17,7 @@ from autotune.schemas import (
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text
-from server.adapters import usable_adapters
+from server.api.adapters import usable_adapters
 from server.profiles import profile_summaries
 from server.wording import model_size
 

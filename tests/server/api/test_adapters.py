@@ -3,7 +3,7 @@ from __future__ import annotations
 from fastapi.testclient import TestClient
 
 from autotune.schemas import AdapterSummary
-from server.adapters import usable_adapters
+from server.api.adapters import usable_adapters
 from server.settings import Settings
 from tests.evaluators.adapter.samples import my_script
 
