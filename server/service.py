@@ -1,4 +1,4 @@
-"""The whole service in one process and a child: web server and runner on one database."""
+"""The service: a web server, with a runner as a child process, on one database."""
 
 from __future__ import annotations
 
@@ -27,25 +27,29 @@ from server.connections import BoundedConnection, RequestDeadline
 from server.logs import configure, withhold
 from server.notices.channels import NoticeChannels
 from server.notices.sender import NoticeSender
+from server.periodic import PeriodicTask
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from server.waiting_notes import WaitingNotes
+from server.store.waiting import note_waiting
 
 GRACE_S = 5
+WAITING_EVERY_S = 2.0
+"""Interval at which the reasons of waiting campaigns are updated; longer than a runner needs to
+claim one."""
 ARENAS = 2
-"""Areas from which threads take memory: with one for each of its forty, which is glibc's choice, a
-service that many watch holds a tenth more."""
+"""Memory arenas of malloc. With one per thread, glibc's default, a service with many viewers takes
+a tenth more memory."""
 M_ARENA_MAX = -8  # of glibc's malloc.h
 log = structlog.get_logger(__name__)
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn that ends event streams before it waits for open answers; `run()` serves.
+    """Uvicorn that ends event streams before it waits for open responses; `run()` serves.
 
     Args:
-        own: a socket that listens besides, and that the service's own user alone can open.
+        own: another listening socket, which only the service's own user can open.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class WebServer(uvicorn.Server):
             host=settings.host,
             port=settings.port,
             log_config=None,
-            access_log=False,  # each request has a line of `server.api.request_record`
+            access_log=False,  # `server.api.request_record` logs requests
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
             http=self.connection,  # type: ignore[arg-type]
@@ -72,7 +76,7 @@ class WebServer(uvicorn.Server):
         await super().startup(sockets)
         if self.own is None:
             return
-        # By itself: uvicorn would speak TLS here, too, and could not tell who came this way.
+        # A server of its own: uvicorn would use TLS here, too, and not mark these connections.
         connection = partial(
             self.connection,
             config=self.config,
@@ -88,8 +92,8 @@ class WebServer(uvicorn.Server):
 
 
 def _with_peer(app: ASGIApp, settings: Settings) -> ASGIApp:
-    """Return the service with what a proxy says of a request's origin in the place of the proxy's
-    own address, which is kept."""
+    """Return the service with the client's address as a trusted proxy reports it; the address of
+    the connection is kept as PEER."""
     inner: Any = RequestDeadline(app)
     trusting: Any = ProxyHeadersMiddleware(inner, trusted_hosts=list(settings.proxy_addresses))
 
@@ -107,13 +111,14 @@ def run(
     with_runner: bool,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve on a socket that listens already, until a signal ends it.
+    """Serve on a listening socket until a signal ends the process.
 
-    `ready` is told the address once everything is set up.
+    Args:
+        ready: called with the address once everything is set up.
 
     Raises:
-        InUse: another service has this database.
-        InvalidInput: the database's URL is not one, or a secret is not where it is said to be.
+        InUse: another service uses this database.
+        InvalidInput: the database's URL is invalid, or a secret cannot be read.
     """
     with ExitStack() as resources:
         configure(settings, "service", terminal=True)
@@ -128,7 +133,8 @@ def run(
             runner = RunnerSupervisor(settings)
             runner.start()
             resources.callback(runner.stop)
-        waiting = WaitingNotes(store, silent_s=settings.lease_s)
+        note = partial(note_waiting, store, silent_s=settings.lease_s)
+        waiting = PeriodicTask("waiting-notes", note, every_s=WAITING_EVERY_S)
         waiting.start()
         resources.callback(waiting.stop)
         notices = NoticeSender(store, channels)
@@ -149,8 +155,8 @@ def run(
 
 
 def _note_down(settings: Settings, bound: socket.socket, token: str, resources: ExitStack) -> None:
-    """Write down where the service is and its token, until `resources` end: in the data folder, and
-    where this user's programs find a service by its address."""
+    """Write the service's address and token, until `resources` end, into the data folder and where
+    this user's programs find a service by its address."""
     record = ServiceRecord(
         url=address(settings),
         socket=bound.getsockname(),
@@ -170,7 +176,7 @@ def _note_down(settings: Settings, bound: socket.socket, token: str, resources: 
 
 
 def address(settings: Settings) -> str:
-    """Return where programs and browsers of this machine find the service."""
+    """Return the address of the service on this machine."""
     if settings.socket:
         return f"{SOCKET}{settings.socket}"
     host = FROM_HERE.get(settings.host, settings.host)

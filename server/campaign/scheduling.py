@@ -13,9 +13,7 @@ from statistics import fmean
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
-from autotune.measurement import (
-    SECONDS_PER_HOUR,
-)
+from autotune.measurement import SECONDS_PER_HOUR
 from autotune.recommendation import nodes_at_hand, strategies_to_confirm
 from autotune.resolution import strategy_shape
 from autotune.schemas import (
@@ -39,7 +37,6 @@ from autotune.search import (
 from autotune.search.trial import may_be_tried_again
 from search_spaces.strategy import Strategy
 from server.campaign.trials import NewTrial
-from server.campaign.waiting import while_confirming
 from server.campaign.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 
 FAILURE_WORDS = {
@@ -51,6 +48,8 @@ FAILURE_WORDS = {
     TrialState.LOST: "were lost",
     TrialState.CANCELLED: "were cancelled from outside",
 }
+WAITS = "waits for "
+"""Beginning of each reason to wait."""
 OWN_FAULTS = frozenset({TrialState.CRASHED, TrialState.TIMEOUT})
 """Failures that a strategy may have caused. A series of them is a coincidence once other trials
 have ended differently."""
@@ -225,6 +224,15 @@ def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
     )
     ended = while_confirming(campaign.reason, "")
     return f"{ended.rstrip('.')}; {unmeasured}" if ended else unmeasured
+
+
+def while_confirming(reason: str, wait: str) -> str:
+    """Return the reason of a confirming campaign: why its search ended and, unless `wait` is empty,
+    what it `waits for` now, replacing any previous wait."""
+    ended = "" if reason.startswith(WAITS) else reason.partition(f" It {WAITS}")[0]
+    if not (ended and wait):
+        return ended or wait
+    return f"{ended.rstrip('.')}. It {wait}"
 
 
 def new_trials(

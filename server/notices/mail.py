@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Literal
 
-from server.notices.delivery import NotDelivered
-from server.notices.notice_text import subject, text
+from server.notices.notice_text import NotDelivered, subject, text
 from server.store.notices import DueNotice
 
 Security = Literal["starttls", "tls", "none"]

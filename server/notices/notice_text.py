@@ -17,6 +17,10 @@ WORDS = {
 }
 
 
+class NotDelivered(Exception):
+    """The notice was not delivered, or delivery was not confirmed; it may be retried."""
+
+
 def subject(notice: DueNotice) -> str:
     """Return one line: `campaign 7 (22B on Frontier) is done`."""
     name = " ".join(notice.campaign.name.split())

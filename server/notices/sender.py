@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime
 
 import structlog
 from prometheus_client import Counter
-from sqlalchemy.exc import SQLAlchemyError
 
 from server.notices.channels import NoticeChannels
-from server.notices.delivery import NotDelivered
-from server.store import DatabaseReplaced, Store
+from server.notices.notice_text import NotDelivered
+from server.periodic import PeriodicTask
+from server.store import Store
 from server.store.campaigns import RECIPIENTS
-from server.store.failures import cause
 from server.store.notices import DueNotice, due_notices, settle_notice
 
 EVERY_S = 2.0
@@ -40,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class NoticeSender:
-    """A thread that sends due notices from `start` to `stop`.
+    """Sends due notices from `start` to `stop`, in a thread.
 
     If the service is killed after sending a notice and before recording it, the notice is sent
     again with the same id.
@@ -49,24 +47,16 @@ class NoticeSender:
     def __init__(self, store: Store, channels: NoticeChannels, *, every_s: float = EVERY_S) -> None:
         self._store = store
         self._channels = channels
-        self._every_s = every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="notices", daemon=True)
+        self._task = PeriodicTask(
+            "notices", lambda: self.send_due(datetime.now(UTC)), every_s=every_s
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._task.start()
 
     def stop(self) -> None:
         """Stop; a slow recipient is not waited for."""
-        self._stopping.set()
-        self._thread.join(STOP_TIMEOUT_S)
-
-    def _look(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            try:
-                self.send_due(datetime.now(UTC))
-            except (SQLAlchemyError, DatabaseReplaced) as error:
-                log.warning("notices_not_sent", error=cause(error))
+        self._task.stop(timeout_s=STOP_TIMEOUT_S)
 
     def send_due(self, now: datetime) -> None:
         """Send the notices that are due, and record the recipients that could not be reached.
@@ -78,7 +68,7 @@ class NoticeSender:
         with self._store.session() as session:
             due = due_notices(session, now=now, limit=AT_ONCE)
         for notice in due:
-            if self._stopping.is_set():
+            if self._task.stopping.is_set():
                 return
             left = [who for who in notice.left if not self._is_settled(who, notice, now)]
             with self._store.transaction() as session:

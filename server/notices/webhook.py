@@ -14,13 +14,12 @@ from dataclasses import dataclass
 import httpx2
 
 from search_spaces.errors import InvalidInput
-from server.notices.delivery import NotDelivered
-from server.notices.notice_text import document
+from server.notices.notice_text import NotDelivered, document
 from server.store.notices import DueNotice
 
 PREFIX = "whsec_"
 SHORTEST_KEY, LONGEST_KEY = 24, 64
-"""Bytes of a key, as the standard has them."""
+"""Bytes of a key according to the standard."""
 TIMEOUT_S = 10.0
 
 

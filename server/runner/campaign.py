@@ -30,10 +30,10 @@ from server.campaign.scheduling import (
     next_search,
     reason_to_end_search,
     wants_baseline,
+    while_confirming,
 )
 from server.campaign.study import next_of_study
 from server.campaign.trials import UnrunTrial
-from server.campaign.waiting import while_confirming
 from server.runner.backends import EvaluatorBackends
 from server.runner.belief import SearchBelief
 from server.runner.cluster_check import ClusterCheck, ClusterStatus

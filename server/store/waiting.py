@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas import CampaignState
-from server.campaign.waiting import WAITS, while_confirming
+from server.campaign.scheduling import WAITS, while_confirming
 from server.store.announcements import announce
 from server.store.leases import is_free
 from server.store.runners import CampaignKind, LivingRunner, living_runners
