@@ -256,10 +256,10 @@ def _truth(request: TrialRequest) -> tuple[list[float], float]:
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
     parameters = perturbed(Parameters.default(machine), seed=request.seed)
     predicted = estimate(request.transformer, machine, lattice, parameters=parameters)
-    told = _drawn_by(replace(strategy, num_nodes=1))
-    del told[ACCUMULATION]
-    values = [told.pop(name) for name in FIRST_DRAWN if name in told]
-    rng = _generator(request.seed, (*values, *told.items()))
+    drawn = _drawn_by(replace(strategy, num_nodes=1))
+    del drawn[ACCUMULATION]
+    values = [drawn.pop(name) for name in FIRST_DRAWN if name in drawn]
+    rng = _generator(request.seed, (*values, *drawn.items()))
     slower, fuller = rng.lognormal(0.0, [LAYOUT_NOISE, MEMORY_NOISE])
     times_s = (predicted.iteration_time_s * slower).tolist()
     return times_s, float(predicted.memory_gib.max() * fuller)

@@ -165,7 +165,7 @@ class Evidence:
     def _closed_by(self, trial: SearchTrial, row: int, *, fits: bool) -> list[int]:
         """Return the layouts that need no trial of their own after this one, or while it runs."""
         if fits:
-            return [row, *np.flatnonzero(self.layouts.told_by(row)).tolist()]
+            return [row, *np.flatnonzero(self.layouts.covered_by(row)).tolist()]
         if trial.state == "running":
             return [row, *np.flatnonzero(self.layouts.twins_of(row)).tolist()]
         return [row]

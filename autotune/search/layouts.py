@@ -129,7 +129,7 @@ class Layouts:
         """Return all rows of a row's layout, itself included, shape (n,)."""
         return np.asarray(self._layout == self._layout[row])
 
-    def told_by(self, row: int) -> Mask:
+    def covered_by(self, row: int) -> Mask:
         """Return the rows that a successful trial of a row covers, shape (n,): itself, and its
         twins with fewer micro-batches in flight, which need less memory."""
         fewer = self.in_flight <= self.in_flight[row]

@@ -20,6 +20,7 @@ from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import OF_STRATEGY
 from evaluators.adapter.readers import rows_of
 from evaluators.adapter.reading import FIGURES
+from evaluators.program.adapter_program import PlannedStarts
 from evaluators.program.check_starts import (
     FEW,
     MANY,
@@ -30,7 +31,6 @@ from evaluators.program.check_starts import (
     PLAIN,
 )
 from evaluators.program.pattern_match import printed
-from evaluators.program.planned_starts import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.transformer import Transformer
 

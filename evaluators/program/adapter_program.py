@@ -15,9 +15,9 @@ from autotune.measurement import AccumulationMeasurement
 from autotune.schemas import TrialState
 from evaluators.adapter import rank_process
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.figures import ReportedIteration, StartFigures
+from evaluators.adapter.figures import ReportedIteration, StartFigures, StartPart
 from evaluators.adapter.log import AdapterLog, file_patterns
-from evaluators.adapter.rendering import start_of
+from evaluators.adapter.rendering import StartPlan, in_one_start, names_of, refuse, start_of
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
 from evaluators.program.interpreter import named_python, python
@@ -30,7 +30,6 @@ from evaluators.program.outcome import (
     versions_in,
     write_versions,
 )
-from evaluators.program.planned_starts import PlannedStarts, accumulation_of
 from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.task import RENDEZVOUS
@@ -45,6 +44,106 @@ from evaluators.program.watched_run import (
 from evaluators.training_log import Cause, CauseKind, Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 from evaluators.trial_files import LOG
+from search_spaces.errors import InvalidInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStarts:
+    """The starts that an adapter plans for a request."""
+
+    adapter: Adapter
+    request: TrialRequest
+
+    @property
+    def warmup_iterations(self) -> int:
+        """Warm-up iterations at the beginning of each start."""
+        return max(self.adapter.warmup_iterations, self.request.protocol.warmup_iterations)
+
+    @property
+    def watched(self) -> bool:
+        """Whether output of a start may end it early."""
+        return self.request.protocol.adaptive
+
+    @cached_property
+    def parts(self) -> tuple[tuple[StartPart, ...], ...]:
+        """The parts of each start: one per measured GAS, ascending. Two values share a start if the
+        trainer can increase its batch while running. The warm-up then uses the protocol's own GAS,
+        without measuring it; otherwise that of its start.
+
+        Raises:
+            InvalidInput: the adapter's expression for this has no value.
+        """
+        return tuple(tuple(self._start(values)) for values in self._shared(self._values))
+
+    def plan(self, number: int, *, python: str, out: str) -> StartPlan:
+        """Return the plan of a start; starts are numbered from 1."""
+        *before, last = self.parts[number - 1]
+        request = self.request
+        return StartPlan(
+            transformer=request.transformer,
+            machine=request.machine,
+            strategy=request.strategy.with_accumulation(accumulation_of(last)),
+            iterations=sum(part.iterations for part in (*before, last)),
+            python=python,
+            out=out,
+            seed=1 + request.seed,
+            first_accumulation=accumulation_of(before[0]) if before else None,
+            first_iterations=before[0].iterations if before else 0,
+        )
+
+    @property
+    def _values(self) -> tuple[int, ...]:
+        """GAS values in the order in which they run."""
+        values, measured = self.request.protocol.values, self.request.protocol.accumulations
+        if values == measured or self._refuses(values[0]) or not self._in_one(*values[:2]):
+            return measured
+        return values
+
+    def _refuses(self, accumulation: int) -> bool:
+        """Return whether the trainer cannot run a GAS, which then cannot serve as a warm-up."""
+        request = self.request
+        strategy = request.strategy.with_accumulation(accumulation)
+        try:
+            refuse(self.adapter, request.transformer, request.machine, strategy)
+        except InvalidInput:
+            return True
+        return False
+
+    def _shared(self, accumulations: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield the GAS values of each start."""
+        while accumulations:
+            pair = accumulations[:2]
+            values = pair if len(pair) == 2 and self._in_one(*pair) else pair[:1]
+            yield values
+            accumulations = accumulations[len(values) :]
+
+    def _in_one(self, first: int, last: int) -> bool:
+        request = self.request
+        strategy = request.strategy.with_accumulation(last)
+        return in_one_start(self.adapter, request.transformer, request.machine, strategy, first)
+
+    def _start(self, accumulations: tuple[int, ...]) -> Iterator[StartPart]:
+        """Yield the parts of a start. Only the last one may be ended before its maximum number of
+        iterations, since the length of an earlier batch is fixed."""
+        request, protocol = self.request, self.request.protocol
+        ended = self.watched and self.adapter.ends_early
+        for accumulation in accumulations:
+            warmup = self.warmup_iterations if accumulation == accumulations[0] else 0
+            is_last = accumulation == accumulations[-1]
+            measured = protocol.most if ended and is_last else protocol.measured_iterations
+            if accumulation not in protocol.accumulations:
+                measured = 0
+            strategy = request.strategy.with_accumulation(accumulation)
+            yield StartPart(
+                names=names_of(self.adapter, request.transformer, request.machine, strategy),
+                iterations=warmup + measured,
+                warmup_iterations=warmup,
+            )
+
+
+def accumulation_of(part: StartPart) -> int:
+    return int(part.names["gradient_accumulation_steps"] or 0)
+
 
 RANK_PROCESS = "rank_process.py"
 
@@ -109,9 +208,9 @@ class AdapterProgram:
             log.power,
             measurements=tuple(part.measurement for part in parts),
             peak_memory_gib=highest_by_rank(
-                (rank, told.peak_memory_gib)
+                (rank, reported.peak_memory_gib)
                 for start in log.starts
-                for rank, told in start.figures.ranks.items()
+                for rank, reported in start.figures.ranks.items()
             ),
             loss=parts[-1].figures.last_loss,
             trainer_parameters=parts[-1].figures.parameters,
@@ -172,11 +271,11 @@ def _unmeasured(fault: str, cause: Cause | None) -> AttemptFailure:
 
 def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energy:
     """Return the energy of the last part, which has the largest batches."""
-    counted = {told.step for told in last.iterations}
+    counted = {each.step for each in last.iterations}
     measured = [
-        Iteration(line=line, number=told.step, elapsed_s=told.time_s or 0.0)
-        for line, told in enumerate(last.figures.iterations, start=1)
-        if told.step in counted
+        Iteration(line=line, number=each.step, elapsed_s=each.time_s or 0.0)
+        for line, each in enumerate(last.figures.iterations, start=1)
+        if each.step in counted
     ]
     runs = tuple(LoggedRun(power=power) for power in log.power)
     strategy = request.strategy.with_accumulation(last.gradient_accumulation_steps)
@@ -227,12 +326,12 @@ class MeasuredPart:
         """Why there is no measurement; None if there is one."""
         gas = f"GAS {self.gradient_accumulation_steps}"
         if self.figures.differs:
-            name, asked, told = self.figures.differs
+            name, asked, reported = self.figures.differs
             of = f"GAS {' and '.join(str(accumulation_of(part)) for part in self.figures.parts)}"
             one = " in one start" if len(self.figures.parts) > 1 else ""
-            return f"{of}{one}: the trainer says {name} = {told} where {asked} was asked for"
-        told_of = self.figures.iterations
-        if not told_of:
+            return f"{of}{one}: the trainer says {name} = {reported} where {asked} was asked for"
+        iterations = self.figures.iterations
+        if not iterations:
             return f"{gas}: no pattern of the adapter found the time of an iteration in its output"
         if not self._timed and self.figures.apart > 1:
             return (
@@ -241,7 +340,7 @@ class MeasuredPart:
             )
         if self._missing:
             return (
-                f"{gas}: the last iteration that was timed is number {told_of[-1].step} of "
+                f"{gas}: the last iteration that was timed is number {iterations[-1].step} of "
                 f"{self._last}, though all ended well"
             )
         if not self.iterations:

@@ -1,12 +1,12 @@
-"""Watches the log of a run that cannot be told to end, and says when it has seen enough.
+"""Watch the log of a run that cannot end itself early, and decide when enough was measured.
 
 `python run_watch.py PLAN OFFSET SECONDS`, started SECONDS after the trial, reads the log from byte
 OFFSET on, until the trial has measured enough or should be given up. It then writes a note beside
-the log and exits with the verdict: whoever started it ends the run. It exits with 0 once the plan
-is removed, as it is when the run ends.
+the log and exits with the verdict; its caller ends the run. It exits with 0 once the plan is
+removed, which happens when the run ends.
 
-It lies in the attempt's folder beside the text of `evaluators.stopping_rule`. As there, nothing
-but the standard library is imported and nothing newer than Python 3.8 is used.
+The file is copied to the attempt's folder beside the text of `evaluators.stopping_rule`; like that
+module it imports only the standard library and runs on Python 3.8.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ITERATION = re.compile(
     r"iteration(?: +| *= *)(\d{1,12})/ *\d{1,12} *\|.*?"
     r"elapsed[ _]time[ _]per[ _]iteration[ _](?:\((ms|s)\)|(ms|s))\s*[:=]\s*(\d{1,12}\.\d{1,9}) *\|"
 )
-# What keeps an iteration from being timed: an optimizer step is not in it.
+# Iterations without an optimizer step, which are not timed.
 _NO_STEP = re.compile(
     r"number[ _]of[ _](?:skipped|nan)[ _]iterations\s*[:=]\s*[1-9]"
     r"|(?:loss|norm)\s*[:=]\s*-?(?:nan|inf)",
@@ -42,30 +42,29 @@ _OVERFLOW = "OVERFLOW!"
 _MEMORY = re.compile(r"\[Rank (\d{1,7})\] \(after \d+ iterations\) memory")
 
 WAIT_FOR_MEMORY_S = 30.0
-"""A run is not ended before all ranks that log their memory have done so: a busy node's lines may
-come seconds after another node's. But a run that logs none is ended after so long."""
+"""Maximum wait for the memory lines of all ranks that log them, which may be seconds apart; a run
+without such lines is ended after this time."""
 
 
 class RunWatch:
-    """What the log of one run has told so far.
+    """The state of one run, by its log so far.
 
     Args:
-        plan: as `plan_of` writes it. Only in the last segment may measuring end early: the batch
-            of one before it lasts as long as it was planned to. `memory_ranks` ranks log their
-            memory, once.
+        plan: as `plan_of` writes it. Only the last segment may end early, since the
+            duration of an earlier batch is fixed. `memory_ranks` ranks log their memory, once.
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = plan
         self._times_s: list[list[float]] = [[] for _ in plan["segments"]]
         self._overflow = False
-        self._owed_s = 0.0  # besides the iterations at later GAS values
+        self._owed_s = 0.0  # in addition to the iterations at later GAS values
         self._memory_of: set[int] = set()
         self._decided: tuple[Verdict, str, float] | None = None
         self.iteration = 0
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
-        """Read a line of the log; return whether the run is to go on, and why not.
+        """Process a line of the log; return whether the run continues, and why not.
 
         Args:
             elapsed_s: seconds since the trial's start.
@@ -76,16 +75,16 @@ class RunWatch:
             decision, why = self._judged_by(line, elapsed_s=elapsed_s)
             if decision is not Verdict.GO_ON:
                 self._decided = decision, why, elapsed_s
-        return self._once_memory_is_told(elapsed_s)
+        return self._once_memory_is_logged(elapsed_s)
 
-    def _once_memory_is_told(self, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return what was decided, once nothing needs to be waited for."""
+    def _once_memory_is_logged(self, elapsed_s: float) -> tuple[Verdict, str]:
+        """Return the decision, once memory was logged or waited for."""
         if self._decided is None:
             return Verdict.GO_ON, ""
         decision, why, since_s = self._decided
-        told = len(self._memory_of) >= self._plan["memory_ranks"]
+        logged = len(self._memory_of) >= self._plan["memory_ranks"]
         waited = elapsed_s - since_s >= WAIT_FOR_MEMORY_S
-        return (decision, why) if told or waited else (Verdict.GO_ON, "")
+        return (decision, why) if logged or waited else (Verdict.GO_ON, "")
 
     def _judged_by(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
         found = _ITERATION.search(line)
@@ -104,11 +103,11 @@ class RunWatch:
         return Verdict.GO_ON, ""
 
     def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return as `take` does, where the log has no more lines."""
-        return self._once_memory_is_told(elapsed_s)
+        """Return the same as `take` while the log has no more lines."""
+        return self._once_memory_is_logged(elapsed_s)
 
     def keep(self) -> None:
-        """Keep what tells of the run besides its log, before it is ended; there is nothing."""
+        """Save the run's other files before it is ended; here there are none."""
 
     def _verdict(self, place: int, *, elapsed_s: float) -> tuple[Verdict, str]:
         plan, segment, times_s = self._plan, self._plan["segments"][place], self._times_s[place]
@@ -131,7 +130,7 @@ class RunWatch:
             return decision, gave_up(accumulation, limit_s)
         if decision is Verdict.OUT_OF_TIME:
             return decision, out_of_time(accumulation)
-        # At its last iteration it is about to end by itself, unless it goes on all the same.
+        # At its last iteration the run is about to end by itself.
         if decision is Verdict.ENOUGH and last and self.iteration != segment["last"]:
             middle_s = median(times_s)
             return decision, f"measured enough: {len(times_s)} iterations, {middle_s:.4g} s each"

@@ -99,8 +99,8 @@ class StartWatch(RunWatch):
 
     def _has_memory(self, rank: int) -> bool:
         """Return whether a required memory reading is available now."""
-        told = self._figures.ranks.get(rank)
-        if not self._waits_for_memory or told is None or told.peak_memory_gib is None:
+        reported = self._figures.ranks.get(rank)
+        if not self._waits_for_memory or reported is None or reported.peak_memory_gib is None:
             return False
         self._waits_for_memory = False
         return True
@@ -117,10 +117,11 @@ class StartWatch(RunWatch):
     def _judged(self, elapsed_s: float) -> tuple[Verdict, str]:
         """Return the decision that follows from the iterations so far."""
         figures = self._figures
-        told, not_numbers = figures.iterations, figures.not_numbers
-        if not told:
+        reported, not_numbers = figures.iterations, figures.not_numbers
+        if not reported:
             return Verdict.GO_ON, ""
-        place, self.iteration = figures.part_of(told[-1].step), told[-1].step + 1 - figures.first
+        last = reported[-1].step
+        place, self.iteration = figures.part_of(last), last + 1 - figures.first
         iterations = figures.measured(place)
         times_s = [i.time_s or 0.0 for i in iterations if i.step not in not_numbers]
         if not times_s:

@@ -1,8 +1,8 @@
-"""Ends a run from outside as soon as its log shows that enough was measured.
+"""End a run from outside as soon as its log shows that enough was measured.
 
-A trainer is told beforehand how long to train, and Megatron would save what it has trained before
-it ended sooner. So `run_watch` looks at its log beside it, and the run's step is ended once it has
-seen enough, which is no failure of it; for the trainer of an adapter `start_watch` does.
+A trainer is given its number of iterations at the start, and Megatron would save a checkpoint if it
+stopped earlier. So `run_watch`, or `start_watch` for an adapter's trainer, reads the log while it
+trains, and the run's step is ended, which does not count as a failure.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from evaluators.trial import TrialProtocol
 from evaluators.trial_files import LOG
 
 WATCHED = "watched"
-"""The bash function that runs the words after a run's number, until enough was measured."""
+"""The bash function that runs a command, given after a run's number, until enough was measured."""
 
 _SCRIPT = "run_watch.py"
 START_SCRIPT = "start_watch.py"
 
-# srun takes its tasks with it when it is asked to end. Two processes are waited for one after the
-# other: of two that end at once bash 5.2 may forget the one that `wait -n` does not return.
+# On SIGTERM srun ends its tasks. The two processes are waited for one after the other: if both end
+# at once, bash 5.2 may forget the one that `wait -n` does not return.
 _FUNCTION = """{name}() {{
     local number="$1" seen training watch code verdict
     shift
@@ -64,7 +64,7 @@ _FUNCTION = """{name}() {{
 
 
 def watched_function(interpreter: Sequence[str], script: str = _SCRIPT) -> str:
-    """Return the bash of `watched NUMBER WORDS…`, where these words start Python."""
+    """Return the bash function `watched NUMBER WORDS…`; `interpreter`: words that start Python."""
     return _FUNCTION.format(
         name=WATCHED,
         log=LOG,
@@ -76,7 +76,7 @@ def watched_function(interpreter: Sequence[str], script: str = _SCRIPT) -> str:
 
 
 def watch_files(protocol: TrialProtocol, runs: Sequence[PlannedRun]) -> Mapping[str, str]:
-    """Return by name what the function needs in the attempt's folder."""
+    """Return the files that the function needs in the attempt's folder, by name."""
     plans = {
         _plan_name(str(number)): json.dumps(_plan(protocol, run, number), indent=2)
         for number, run in enumerate(runs, start=1)
@@ -87,7 +87,7 @@ def watch_files(protocol: TrialProtocol, runs: Sequence[PlannedRun]) -> Mapping[
 def start_watch_files(
     protocol: TrialProtocol, adapter: Adapter, starts: Sequence[Sequence[StartPart]]
 ) -> Mapping[str, str]:
-    """Return by name what the function needs for the starts of an adapter's trainer.
+    """Return the files that the function needs for the starts of an adapter's trainer, by name.
 
     Args:
         starts: the parts of each.
@@ -140,8 +140,8 @@ def _segments_of_start(protocol: TrialProtocol, parts: Sequence[StartPart]) -> l
 
 
 def note_of(folder: Path, number: int) -> Mapping[str, Any] | None:
-    """Return after how many iterations a run was ended, and whether the trial was given up there;
-    None where it came to its own end."""
+    """Return the note of a run that was ended early: its `iterations`, and whether the trial was
+    `given_up`; None if it ended by itself."""
     try:
         note = json.loads((folder / _note_name(str(number))).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -150,7 +150,7 @@ def note_of(folder: Path, number: int) -> Mapping[str, Any] | None:
 
 
 def as_run(planned: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]:
-    """Return the planned runs as far as they were run: one that was given up is the last."""
+    """Return the runs that took place; one that was given up is the last."""
     runs: list[PlannedRun] = []
     for number, run in enumerate(planned, start=1):
         ended = note_of(folder, number)
@@ -169,8 +169,7 @@ def _note_name(number: str) -> str:
 
 
 def _texts(*modules: ModuleType) -> dict[str, str]:
-    """Return the text of each module, by the name of its file: there they find one another without
-    their packages."""
+    """Return the text of each module by file name, with imports of one another outside packages."""
     texts = {f"{_plain(module)}.py": getsource(module) for module in modules}
     for module in modules:
         for name in texts:
@@ -185,10 +184,10 @@ def _plain(module: ModuleType) -> str:
 
 
 def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str, Any]:
-    """Return what `run_watch` is to look for in the log of this run."""
+    """Return the plan that `run_watch` reads."""
     return {
         **_rule(protocol, number),
-        # Those of the first replica.
+        # The ranks of the first replica.
         "memory_ranks": run.strategy.model_parallel,
         "segments": [
             _segment(

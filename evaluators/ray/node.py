@@ -200,7 +200,7 @@ class NodeRanks:
     group: ProcessGroup
     processes: list[subprocess.Popen[bytes]]
     output: Path
-    told: int = 0
+    sent: int = 0
     gone: int = 0
 
     def exit_code(self) -> int | None:
@@ -297,10 +297,10 @@ class TrialNode:
             code = step.exit_code()
             if code is not None:
                 step.group.end()
-            printed = _part_of(step.output, step.told)
+            printed = _part_of(step.output, step.sent)
             if printed or code is not None or time.monotonic() > until:
-                step.told += len(printed)
-                step.gone = _handed_on(step.output, step.told, gone=step.gone)
+                step.sent += len(printed)
+                step.gone = _handed_on(step.output, step.sent, gone=step.gone)
                 return printed, None if len(printed) == MOST_AT_ONCE else code
             time.sleep(LOOK_S)
 

@@ -46,16 +46,16 @@ def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
     """
     connection = RayConnection(profile.ray.address, limit_s=profile.polling.command_limit_s)
     try:
-        told: dict[str, Any] = connection.ask(
+        answer: dict[str, Any] = connection.ask(
             "look", bundle=bundle_of(machine, profile) if machine else {}
         )
     finally:
         connection.close()
     return RayClusterFacts(
-        version=told["version"],
-        nodes=tuple(told["nodes"]),
-        fitting=told["fitting"],
-        lacks=tuple(told["lacks"]),
+        version=answer["version"],
+        nodes=tuple(answer["nodes"]),
+        fitting=answer["fitting"],
+        lacks=tuple(answer["lacks"]),
     )
 
 

@@ -106,7 +106,7 @@ class TrialJob(AttemptedTrial):
                 wait([self.reading], timeout=GLANCE_S)
         answer = self.current()
         if isinstance(answer, TrialProgress) and self.reading is None:
-            return self._told(answer)
+            return self._with_trouble(answer)
         return answer
 
     def become(self, state: AttemptState) -> None:
@@ -119,7 +119,7 @@ class TrialJob(AttemptedTrial):
         self.job, self.known = self._job(), None
         self.submit()
 
-    def _told(self, progress: TrialProgress) -> TrialProgress:
+    def _with_trouble(self, progress: TrialProgress) -> TrialProgress:
         """Return the trial's progress; while Slurm is unreachable, say so and since when."""
         tracker = self.context.tracker
         silent = tracker.trouble if progress.phase == "waiting" else tracker.long_trouble

@@ -1,4 +1,4 @@
-"""The root cause among all errors of a run, whichever rank wrote them and in which order."""
+"""Find the root cause among all errors of a run, of any rank and in any order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from evaluators.training_log.error_line import (
 from evaluators.training_log.lines import LabelledLine, labelled
 
 LONGEST_ERROR = 500
-# A rank's error and the line of the iteration before may change places in the log, one line is
-# no proof that the error was survived.
+# Iteration lines after an error that show that the run survived it. One is not enough: an error and
+# the iteration line before it may swap places in the log.
 SURVIVED = 2
-# Lines without a sign of it after which a traceback is taken to have broken off.
+# Unrelated lines after which a traceback counts as broken off.
 PATIENCE = 200
 WRITERS = 4096
 _NAMED = re.compile(r"(?:\[(?:PG [^\]]{0,60} )?Rank |: task )([0-9]{1,7})[\]:]")
@@ -37,10 +37,10 @@ class Cause:
     """The root cause of a failure.
 
     Attributes:
-        error: one line that reads the same from rank to rank and from run to run, as far as
-            that is possible: no addresses, process ids, times, job or rank numbers in it.
-        kind: `CONSEQUENCE` where the log has nothing but what ranks say when another has gone.
-        rank: that said it first, where the line tells.
+        error: one line that is the same for all ranks and runs if possible: without addresses,
+            process ids, times, job and rank numbers.
+        kind: `CONSEQUENCE` if the log only has errors that follow from the end of another rank.
+        rank: that reported it first, if known.
     """
 
     error: str
@@ -49,11 +49,11 @@ class Cause:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether memory ran out, a device's or the host's."""
+        """Whether the memory of a device or of the host ran out."""
         return self.kind is CauseKind.OUT_OF_MEMORY
 
 
-# What differs between ranks and runs though the cause is the same; in this order.
+# Text that differs between ranks and runs for the same cause; applied in this order.
 _INCIDENTAL = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -76,7 +76,7 @@ _INCIDENTAL = tuple(
 
 
 def plain(error: str) -> str:
-    """Return an error as it reads on every rank and in every run, in at most 500 characters."""
+    """Return an error in the form common to all ranks and runs, in at most 500 characters."""
     error = ENFORCED.sub("", error)
     for pattern, replacement in _INCIDENTAL:
         error = pattern.sub(replacement, error)
@@ -85,13 +85,13 @@ def plain(error: str) -> str:
 
 @dataclass(kw_only=True)
 class _Traceback:
-    """A traceback that has begun.
+    """An open traceback.
 
     Attributes:
-        code: the line of code that was shown last.
-        placed: the next line of code is still to come.
-        name: of the exception whose message is still to come, on a line of its own.
-        weight: of the error, unless its text has one of its own.
+        code: the last line of code shown.
+        placed: whether a line of code is expected next.
+        name: of an exception whose message is expected on a line of its own.
+        weight: of the error, unless its text determines it.
     """
 
     ignored: bool = False
@@ -103,7 +103,7 @@ class _Traceback:
 
 @dataclass(frozen=True, kw_only=True)
 class _ReportedError:
-    """An error, when it came, and after how many iterations."""
+    """An error, its position, and the number of iterations before it."""
 
     error: ErrorLine
     rank: int | None
@@ -112,7 +112,7 @@ class _ReportedError:
 
     @property
     def key(self) -> tuple[Weight, int]:
-        """The weight and when it came: the first error of each key is kept."""
+        """The first error of each key is kept."""
         return self.error.weight, self.after
 
     @property
@@ -121,7 +121,7 @@ class _ReportedError:
 
 
 class RootCause:
-    """Takes lines in the log's order, and keeps the few that may be the cause."""
+    """Process lines in the log's order, and keep the few that may be the cause."""
 
     def __init__(self) -> None:
         self._iterations = 0
@@ -136,11 +136,11 @@ class RootCause:
 
     @property
     def attentive(self) -> bool:
-        """Whether a traceback or a box is open, so that every line matters."""
+        """Whether a traceback or a box is open, so that all lines are wanted."""
         return bool(self._tracebacks or self._boxes)
 
     def iterated(self) -> None:
-        """Take it that an iteration line came: errors of long before did not end the run."""
+        """Record an iteration line; the run has survived much earlier errors."""
         self._iterations += 1
         self._first = {
             key: report
@@ -149,14 +149,14 @@ class RootCause:
         }
 
     def cause(self) -> Cause | None:
-        """Return what explains the other errors; None if there is none, or all were survived."""
+        """Return the error that explains the others; None without an error that ended the run."""
         if not self._first:
             return None
         first = min(self._first.values(), key=lambda report: report.importance)
         return Cause(error=plain(first.error.error), kind=first.error.kind, rank=first.rank)
 
     def read(self, text: str) -> None:
-        """Take the next line, whatever it is."""
+        """Process the next line."""
         line = labelled(text)
         if TRACEBACK in line.text:
             self._open(line.label, _Traceback(ignored=line.label in self._ignoring))
@@ -182,7 +182,7 @@ class RootCause:
         self._patience = PATIENCE
 
     def _continues(self, line: LabelledLine) -> bool:
-        """Take the line where it belongs to its writer's open traceback; return whether it does."""
+        """Process a line of its writer's open traceback; return whether it is one."""
         if not self._tracebacks:
             return False
         self._patience -= 1
@@ -204,7 +204,7 @@ class RootCause:
         return raised is not None
 
     def _show(self, shown: str, traceback: _Traceback) -> None:
-        """Take a place, which Python shows after two spaces, or its code, after four."""
+        """Record a place, which Python indents by two spaces, or its code, indented by four."""
         if shown.startswith('  File "'):
             self._patience = PATIENCE
             traceback.placed = True
@@ -213,8 +213,10 @@ class RootCause:
             traceback.placed = False
 
     def _boxed(self, line: LabelledLine) -> bool:
-        """Take the line where it is of a box that tells an error; return whether it is. The lines
-        that come before the box's edge, or a rule across it, are one."""
+        """Process a line of a box with an error; return whether it is one.
+
+        The lines before the box's edge, or before a rule across it, are joined.
+        """
         if begins_box(line.text):
             if len(self._boxes) >= WRITERS:
                 self._boxes.clear()
@@ -222,11 +224,11 @@ class RootCause:
             return True
         if line.label not in self._boxes:
             return False
-        text, told = within_box(line.text), self._boxes.pop(line.label)
-        if text is not None and len(told) < LONGEST_ERROR:
-            self._boxes[line.label] = f"{told} {text}".strip()
-        elif told:
-            self._add(line, weighed(told))
+        text, before = within_box(line.text), self._boxes.pop(line.label)
+        if text is not None and len(before) < LONGEST_ERROR:
+            self._boxes[line.label] = f"{before} {text}".strip()
+        elif before:
+            self._add(line, weighed(before))
         return True
 
     def _raise(self, line: LabelledLine, raised: RaisedLine, *, traceback: _Traceback) -> None:
@@ -234,8 +236,8 @@ class RootCause:
         if traceback.ignored:
             return
         message = raised.message or ("" if raised.message == "" else traceback.code)
-        told = f"{raised.name}: {message}" if message else raised.name
-        error = weighed(told, weight=traceback.weight)
+        text = f"{raised.name}: {message}" if message else raised.name
+        error = weighed(text, weight=traceback.weight)
         if traceback.name or line.label in self._chained:
             self._replace(line, error)
         else:
@@ -255,7 +257,7 @@ class RootCause:
         self._keep(report)
 
     def _replace(self, line: LabelledLine, error: ErrorLine) -> None:
-        """Put an error in place of the writer's last, unless that weighs more."""
+        """Replace the writer's last error, unless that one has more weight."""
         self._chained.discard(line.label)
         previous = self._latest.get(line.label)
         if previous is None:

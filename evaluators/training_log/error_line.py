@@ -1,4 +1,4 @@
-"""Which lines of a log report an error, what each of them says, and what that means."""
+"""Recognise lines that report an error, and classify the error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OUT_OF_MEMORY = re.compile(
     r"|_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
-# Where torch's own source noticed it, which tells a user nothing.
+# The place in torch's own source, which does not help a user.
 ENFORCED = re.compile(r"\[enforce fail at [^\]]*\](?: err == 0)?[ .]*")
-# What the others say when one rank has gone.
+# Messages of the other ranks when one has ended.
 CONNECTION = re.compile(
     r"closed by peer|reset by peer|broken pipe"
     r"|connection (was )?(refused|closed|reset|aborted|timed out)"
@@ -27,12 +27,12 @@ CONNECTION = re.compile(
     r"|ChildFailedError|SignalException|failed \(exitcode|exits with return code|KeyboardInterrupt",
     re.IGNORECASE,
 )
-# About a connection too, and yet the first cause.
+# Also about a connection, but a cause of its own.
 OWN_FAULT = re.compile(r"already in use", re.IGNORECASE)
 
 
 class CauseKind(StrEnum):
-    """What sort of failure it was."""
+    """Kind of failure."""
 
     OUT_OF_MEMORY = "out of memory"
     ERROR = "error"
@@ -44,12 +44,12 @@ class CauseKind(StrEnum):
 
 
 def out_of_memory(error: str) -> bool:
-    """Return whether an error says that memory ran out, a device's or the host's."""
+    """Return whether an error says that the memory of a device or of the host ran out."""
     return OUT_OF_MEMORY.search(error) is not None
 
 
 def about_a_connection(error: str) -> bool:
-    """Return whether an error only says that another rank has gone."""
+    """Return whether an error only says that another rank has ended."""
     return (
         not out_of_memory(error)
         and CONNECTION.search(error) is not None
@@ -57,17 +57,17 @@ def about_a_connection(error: str) -> bool:
     )
 
 
-# Ranks by the thousand may say the same.
+# Thousands of ranks may print the same.
 @lru_cache(maxsize=256)
 def kind_of(error: str) -> CauseKind:
-    """Return what an exception's text, or another program's error, means."""
+    """Return the kind of an exception or of another program's error, by its text."""
     if out_of_memory(error):
         return CauseKind.OUT_OF_MEMORY
     return CauseKind.CONSEQUENCE if about_a_connection(error) else CauseKind.ERROR
 
 
 class Weight(IntEnum):
-    """Which of several errors is the cause of the others: the lowest."""
+    """Of several errors, the one with the lowest weight is the cause."""
 
     MEMORY = 0
     ERROR = 1
@@ -77,7 +77,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorLine:
-    """One reported error, as it is written or, where a line means one thing, in our words."""
+    """One reported error: its text, or our own sentence for a line with a fixed meaning."""
 
     weight: Weight
     kind: CauseKind
@@ -89,7 +89,7 @@ class RaisedLine:
     """The last line of a traceback.
 
     Attributes:
-        message: empty where the next line has it; None where there is none.
+        message: empty if the next line has it; None if there is none.
     """
 
     name: str
@@ -101,9 +101,9 @@ class _ErrorPattern:
     """Lines of one form, and the error that they report.
 
     Attributes:
-        signs: one of these is in every such line, which is quick to see.
-        error: what it says, with the pattern's groups in it.
-        kind: None where what it says decides.
+        signs: every such line contains one of these, which is fast to check.
+        error: its text, a template with the pattern's groups.
+        kind: None if the text determines it.
     """
 
     signs: tuple[str, ...]
@@ -122,7 +122,7 @@ class _ErrorPattern:
 
 
 def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
-    """Return an error of this text; memory that ran out and connections have their own weight."""
+    """Return an error with this text; out of memory and lost connections have their own weight."""
     kind = kind_of(error)
     weights = {
         CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
@@ -132,7 +132,7 @@ def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
 
 
 def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _ErrorPattern:
-    """Return the rule of an error whose text decides its kind. `signs` are parted by commas."""
+    """Return the rule of an error whose text determines its kind; `signs`: separated by commas."""
     return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
@@ -143,7 +143,7 @@ def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -
 
 
 def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _ErrorPattern:
-    """Return the rule of a line that always means the same. `signs` are parted by commas."""
+    """Return the rule of a line with a fixed meaning; `signs`: separated by commas."""
     return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
@@ -191,7 +191,7 @@ _SLURMS_OWN = (
         "Slurm preempted it",
         Weight.ERROR,
     ),
-    # So it says too of tasks that it ends because another one failed.
+    # Slurm also prints this for tasks that it ends because another one failed.
     _fact(
         _SAYS,
         _SLURM + r"\*\*\* .*(?:CANCELLED|TERMINATED)",
@@ -232,7 +232,7 @@ _SHELLS = (
     _text("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
 )
 _PROGRAMS = (
-    # So ends a rank, too, whose library has noticed that another one is gone.
+    # A rank also ends like this after its library noticed that another rank has ended.
     _fact(
         "ended by SIGABRT",
         r"ended by SIGABRT",
@@ -240,9 +240,9 @@ _PROGRAMS = (
         "ended by SIGABRT",
         Weight.CONSEQUENCE,
     ),
-    # The bundled trainer's word of a rank that could not say anything itself.
+    # The bundled trainer reports a rank that could not report anything itself.
     _text("ended by SIG", r"(ended by SIG.+)"),
-    # A compiler's, and that of an interpreter which a Makefile asks for headers.
+    # A compiler's error, or that of an interpreter that a Makefile runs to find headers.
     _text("rror: ", r"(?:\S*/)?([\w.+-]{1,100}:[0-9]+:(?:[0-9]+:)? (?:fatal )?error: .+)"),
     _text("No module named ", r"(?:\S*/)?(python[0-9.]*: No module named .+)"),
     # An argument parser's.
@@ -253,7 +253,7 @@ _PROGRAMS = (
         r"(Could not override '.+|Ambiguous value for argument '.+"
         r"|Key '.+' is not in struct|Missing mandatory value: .+)",
     ),
-    # torchrun's and a launcher's of MPI, of a rank that could not say anything itself.
+    # torchrun or an MPI launcher reports a rank that could not report anything itself.
     _text("traceback : Signal ", r"\s*traceback : (Signal .+)", hint=True),
     _text("exited on signal ", r".{0,300}(exited on signal .+)", hint=True),
     _text("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
@@ -287,7 +287,7 @@ _PROGRAMS = (
         r".{0,120}?[|-] (?:ERROR|CRITICAL) +[|-] (\S.+)",
         hint=True,
     ),
-    # What is left: anything that calls itself an error.
+    # Any other line that calls itself an error.
     _text(
         "ERROR,FATAL,rror:,atal: ",
         r"(?:\[[^\]]{0,100}\]:? ?|[0-9][0-9:.,T-]{5,30} )*"
@@ -307,10 +307,9 @@ _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:Exception|SystemExit|KeyboardInterrupt"
     r"|[A-Z]\w*(?:Error|Exception)))(?::(?: +(.*))?)?$"
 )
-# Whatever its name, once a traceback has begun.
+# Any name, once a traceback has begun.
 _RAISED = re.compile(r"((?:[A-Za-z_]\w*\.)+[A-Z]\w*)(?::(?: +(.*))?)?$")
-# A parser of arguments may tell an error in a box (rich, typer, tyro), whose title says that it is
-# one.
+# Argument parsers may print an error in a box (rich, typer, tyro) with a title.
 BOXES = ("╭─", "┌─", "+-")
 _TITLE = re.compile(r"[╭┌+][─-]+ ([^─╮┐+]{1,60}?) [─-]*[╮┐+]?\s*$")
 _OF_ERRORS = re.compile(r"\berrors?\b|unrecognized|unknown|invalid|missing|required", re.IGNORECASE)
@@ -322,7 +321,7 @@ IGNORED = "Exception ignored"
 
 @lru_cache(maxsize=256)
 def read_error(line: str) -> ErrorLine | None:
-    """Return the error that a line reports by itself; None for any other line."""
+    """Return the error that a line reports; None for any other line."""
     by_sign = _SLURMS_BY_SIGN if line.startswith(("slurm", "srun")) else _OTHERS_BY_SIGN
     for sign, rule in by_sign:
         if sign in line and (error := rule.read(line)):
@@ -331,7 +330,7 @@ def read_error(line: str) -> ErrorLine | None:
 
 
 def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
-    """Return the exception that a line names at its beginning; None for any other line."""
+    """Return the exception at the beginning of a line; None for any other line."""
     match = _EXCEPTION.match(line) or (_RAISED.match(line) if in_traceback else None)
     if match is None:
         return None
@@ -340,24 +339,24 @@ def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
 
 
 def begins_box(line: str) -> bool:
-    """Return whether a line is the upper edge of a box that tells an error."""
+    """Return whether a line is the upper edge of a box with an error."""
     title = _TITLE.match(line) if line.startswith(BOXES) else None
     return title is not None and _OF_ERRORS.search(title[1]) is not None
 
 
 def within_box(line: str) -> str | None:
-    """Return the text of a line in a box; None of an edge, and of a rule across it."""
+    """Return the text of a line in a box; None for an edge or a rule across it."""
     within = _WITHIN.match(line)
     return None if within is None or "──" in within[1] else within[1]
 
 
-# An exception without a message comes after a traceback only.
+# An exception without a message only follows a traceback.
 _ALL_SIGNS = {
     *(sign for sign, _ in _SLURMS_BY_SIGN + _OTHERS_BY_SIGN),
     *("Error:", "Exception:", TRACEBACK, CHAINED, IGNORED),
     *BOXES,
 }
-# A sign that has another one in it is not needed.
+# A sign that contains another one is not needed.
 SIGNS = tuple(
     sorted(
         sign
@@ -365,4 +364,4 @@ SIGNS = tuple(
         if not any(other in sign for other in _ALL_SIGNS if other != sign)
     )
 )
-"""A line that has none of these says nothing of an error, outside a traceback."""
+"""Outside a traceback, a line without any of these reports no error."""

@@ -1,8 +1,8 @@
-"""What one line, or a piece of a broken one, tells of an iteration: only what is certain.
+"""Parse iteration lines, whole or broken; only certain values count.
 
-Ranks write to one log, so a line may be broken anywhere by what another rank writes. A value
-counts only where it fills its field from mark to mark (`| name: value |`) and another field
-follows, or the line's end: a number cut in half does not.
+All ranks write to one log, so another rank's output may break a line anywhere. A value counts only
+if it fills its field from mark to mark (`| name: value |`) and is followed by another field or the
+end of the line, so a number that was cut in half does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN = re.compile(
     r"\bGAS ([0-9]{1,9}), iteration ([0-9]{1,9}) \| ([0-9]{1,12}\.[0-9]) ms \|"
     r"(?: loss (nan|-?inf|-?[0-9]{1,12}\.[0-9]{7})(?=\s*$))?"
 )
-# Each whole line, and each piece that tells what matters, has one of these.
+# Each whole line, and each piece with a value of interest, contains one of these.
 SIGNS = (
     "iteration  ",
     "iteration=",
@@ -49,13 +49,13 @@ _FIELDS: Mapping[str, str] = {
 _PATTERNS = {
     name: re.compile(rf"\s*{name}(?:\s*[:=]\s*|\s+)({value})\s*") for name, value in _FIELDS.items()
 }
-# What the next field looks like, known or not.
+# The beginning of the next field, known or not.
 _FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
 _END = "end of line"
 _MOST_FIELDS = 100
-# What is left of a line's beginning that another rank's output has broken.
-# Its two counts tell of it by their padding, by the mark after them, or by what stands before them;
-# "at iteration       2 to", "epoch: 2/5" and "| 5/10 [00:01" are of something else.
+# The beginning of a line that another rank's output broke, recognised by the padding of its two
+# counts, the mark after them, or the text before them; "at iteration       2 to", "epoch: 2/5" and
+# "| 5/10 [00:01" do not match.
 _BROKEN_HEAD = re.compile(
     r"iteration(?! {1,16}[0-9]{1,12} [a-z])(?: {2}| {0,16}=)|[0-9]/ {2}|/ {2,12}[0-9]"
     r"|[0-9]/ {0,12}[0-9]{1,12} {0,9}\||(?:^|[A-Za-z=]) {0,16}[0-9]{1,12}/ {0,12}[0-9]"
@@ -65,12 +65,12 @@ _MS, _S, _BATCH, _SAMPLES, _LOSS, _SCALE, _NORM, _SKIPPED, _NAN = _FIELDS
 
 @dataclass(frozen=True, kw_only=True)
 class LinePiece:
-    """What a piece of an iteration line tells for certain.
+    """The certain values of a piece of an iteration line.
 
     Attributes:
-        values: as they are written, by the field's pattern.
-        closed: it ends as a line does that is not broken.
-        complete: it holds the last of the fields that matter.
+        values: as written, by the field's pattern.
+        closed: whether it ends like an unbroken line.
+        complete: whether it has the last field of interest.
     """
 
     values: Mapping[str, str]
@@ -78,11 +78,11 @@ class LinePiece:
     complete: bool
 
     def goes_on_in(self, later: LinePiece) -> bool:
-        """Return whether `later` may be of the same line, which ends once and has a field once."""
+        """Return whether `later` may belong to the same line: one end, and each field once."""
         return not self.closed and not later.values.keys() & self.values.keys()
 
     def joined(self, later: LinePiece) -> LinePiece:
-        """Return the piece with what a later one of the same line adds."""
+        """Return the piece joined with a later one of the same line."""
         return LinePiece(
             values={**self.values, **later.values},
             closed=later.closed,
@@ -90,10 +90,10 @@ class LinePiece:
         )
 
     def iteration(self, base: Iteration) -> Iteration | None:
-        """Return `base` with all that is certain; None where the time is not."""
+        """Return `base` with the certain values; None if the time is not certain."""
         elapsed_s = self._number(_S)
         if _MS in self.values:
-            # The float nearest to what is written, which a division by 1000 may miss.
+            # The nearest float, which a division by 1000 may miss.
             elapsed_s = float(f"{self.values[_MS]}e-3")
         if elapsed_s is None:
             return None
@@ -120,10 +120,10 @@ class LinePiece:
 
 @dataclass(frozen=True, kw_only=True)
 class IterationStart:
-    """The beginning of an iteration line, and as much of the line as follows it unbroken.
+    """The beginning of an iteration line, with the unbroken text after it.
 
     Attributes:
-        text: all of it, by which a line that is written twice is known.
+        text: all of it, to recognise a line that was written twice.
     """
 
     number: int
@@ -134,7 +134,7 @@ class IterationStart:
 
 
 def starts(text: str) -> Iterator[IterationStart]:
-    """Yield the iteration lines in one line of a log: several where no newline came between."""
+    """Yield the iteration lines in one line of a log; several if newlines are missing."""
     heads = list(HEAD.finditer(text))
     ends = [head.start() for head in heads[1:]] + [len(text)]
     for head, end in zip(heads, ends, strict=False):
@@ -157,14 +157,14 @@ def starts(text: str) -> Iterator[IterationStart]:
 
 
 def begins_another(text: str) -> bool:
-    """Return whether `text`, which has no whole beginning of an iteration line, may have a part."""
+    """Return whether `text` may contain the broken beginning of an iteration line."""
     return _BROKEN_HEAD.search(text) is not None
 
 
 def piece_of(text: str) -> LinePiece:
-    """Return what is certain in `text`, which begins and ends anywhere in an iteration line.
+    """Return the certain values in `text`, which may begin and end anywhere in an iteration line.
 
-    Of a field that is there twice the first certain value counts.
+    If a field occurs twice, the first certain value counts.
     """
     values: dict[str, str] = {}
     fields = text.replace("_", " ").split("|", _MOST_FIELDS)

@@ -1,4 +1,5 @@
-"""The lines of a stream: those that are worth a look, and who wrote each of them."""
+"""Read a log in blocks, without the parts that `evaluators.log_limit` removed, and cut it into the
+lines of interest and their writers."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ BLOCK = 1 << 20
 
 @contextmanager
 def whole_log(path: Path) -> Iterator[FileIO]:
-    """Open a log of which nothing is taken out meanwhile; raises OSError where it cannot be read.
+    """Open a log and prevent `evaluators.log_limit` from shortening it; raises OSError.
 
-    Where parts are missing it reads as zeros.
+    Removed parts read as zeros.
     """
     with FileIO(path) as file:
         with suppress(OSError):  # a file system without locks
@@ -28,8 +29,10 @@ def whole_log(path: Path) -> Iterator[FileIO]:
 
 
 def written_blocks(file: FileIO, *, start: int = 0) -> Iterator[bytes]:
-    """Yield what a log has from a byte on, block by block, without the zeros of missing parts: a
-    file system tells where these lie to a block of its own, and zeros fill up the rest of it."""
+    """Yield the log from byte `start` on, in blocks, without removed parts.
+
+    A file system reports holes in units of its blocks; the zeros that fill the rest are stripped.
+    """
     size = os.fstat(file.fileno()).st_size
     at = start
     while at < size:
@@ -44,7 +47,7 @@ def written_blocks(file: FileIO, *, start: int = 0) -> Iterator[bytes]:
 
 
 def end_of_last_gap(descriptor: int) -> int:
-    """Return where the last missing part of a log ends; 0 where none is missing."""
+    """Return the end of the last removed part of a log; 0 if there is none."""
     size = os.fstat(descriptor).st_size
     at = last = 0
     while at < size:
@@ -56,29 +59,29 @@ def end_of_last_gap(descriptor: int) -> int:
 
 
 def _extent(descriptor: int, at: int, size: int) -> tuple[int, int]:
-    """Return the first part that is written, from `at` on; it may begin and end with zeros."""
+    """Return start and end of the first written part from `at` on, with zeros at its edges."""
     try:
         start = os.lseek(descriptor, at, os.SEEK_DATA)
         return start, os.lseek(descriptor, start, os.SEEK_HOLE)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing is written there
+        if error.errno == errno.ENXIO:  # a hole up to the end
             return size, size
-        return at, size  # a file system that knows of no missing parts
+        return at, size  # a file system without holes
 
 
-# A longer line is no line that any program here writes.
+# Longer lines are not log lines.
 LONGEST_LINE = 64 << 10
 _SLICE = 1 << 20
 
 
 class LogLines:
-    """Cuts a stream into lines, and hands on those that hold one of `signs`.
+    """Cut a stream into lines, and pass those with one of `signs` to `take`.
 
-    A line ends with a newline or a carriage return, as those of progress bars do. One of more
-    than LONGEST_LINE bytes is left out.
+    A line ends with a newline or, like those of progress bars, a carriage return. Lines of more
+    than LONGEST_LINE bytes are skipped.
 
-    Attributes:
-        take: is given each such line; while it returns True, all lines are handed on.
+    Args:
+        take: called with each such line; while it returns True, all lines are passed on.
     """
 
     def __init__(self, signs: Sequence[str], take: Callable[[bytes], bool]) -> None:
@@ -89,16 +92,16 @@ class LogLines:
         self._overlong = False
 
     def feed(self, block: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Process the next bytes of the stream."""
         for start in range(0, len(block), _SLICE):
             self._feed(block[start : start + _SLICE].replace(b"\r", b"\n"))
 
     def finish(self) -> tuple[bool, bytes]:
-        """Return whether the last line was cut, and what there is of it if it is not too long."""
+        """Return whether the last line was cut, and its beginning unless it is too long."""
         return self._overlong or bool(self._rest), self._rest
 
     def _feed(self, block: bytes) -> None:
-        """Take a block in which every line ends with a newline."""
+        """Process a block whose lines end with newlines."""
         end = block.rfind(b"\n") + 1
         if end:
             first = 0
@@ -109,13 +112,13 @@ class LogLines:
                 self._read(self._rest + block[:first])
             self._rest, self._overlong = b"", False
             self._read(block[first:end])
-        # The beginning of a line whose end is still to come.
+        # An incomplete last line.
         rest = block[end:]
         self._overlong = self._overlong or len(self._rest) + len(rest) > LONGEST_LINE
         self._rest = b"" if self._overlong else self._rest + rest
 
     def _read(self, lines: bytes) -> None:
-        """Hand on what is wanted of whole lines."""
+        """Pass on the wanted ones of these whole lines."""
         at = 0
         for start in [*self._starts(lines), len(lines)]:
             while self._wants_all and at < start:
@@ -124,14 +127,14 @@ class LogLines:
                 at = self._hand_on(lines, start)
 
     def _hand_on(self, lines: bytes, start: int) -> int:
-        """Hand on the line that begins at `start`; return where the next one begins."""
+        """Pass on the line that begins at `start`; return the start of the next one."""
         end = lines.find(b"\n", start)
         if end - start <= LONGEST_LINE:
             self._wants_all = self._take(lines[start:end])
         return end + 1
 
     def _starts(self, lines: bytes) -> list[int]:
-        """Return where the lines begin that hold a sign, in order."""
+        """Return the starts of the lines that contain a sign, in order."""
         starts = set()
         for sign in self._signs:
             at = lines.find(sign)
@@ -142,7 +145,7 @@ class LogLines:
 
 
 # `srun --label`: " 3: ". torch: "[rank3]: ". The bundled trainer: "[rank 3] ". torchrun's
-# "[default7]:" counts within a node, so it tells no rank.
+# "[default7]:" counts within a node, so it is no rank.
 _LABEL = re.compile(
     r"(?:\s{0,8}(?P<task>[0-9]{1,7}): |\[default[0-9]{1,7}\]: ?"
     r"|\[[Rr]ank ?(?P<rank>[0-9]{1,7})\](?:: ?| |$))*"
@@ -152,11 +155,11 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledLine:
-    """A line without its prefix.
+    """A line, split into prefix and text.
 
     Attributes:
-        label: the prefix itself: lines of one writer share it.
-        text: the rest, its indentation kept.
+        label: the prefix, common to all lines of one writer.
+        text: the rest, with its indentation.
     """
 
     label: str
@@ -165,7 +168,7 @@ class LabelledLine:
 
 
 def labelled(line: str) -> LabelledLine:
-    """Return the line with its prefix taken off; a line without one has an empty label."""
+    """Split a line into its prefix and the rest; the label is empty without a prefix."""
     prefix = _LABEL.match(line)
     if prefix is None or not prefix.end():
         return LabelledLine(label="", rank=None, text=line)
@@ -176,6 +179,6 @@ def labelled(line: str) -> LabelledLine:
 
 
 def text_of(line: bytes) -> str:
-    """Return a line as it would be shown, without colours."""
+    """Decode a line and remove its terminal colours."""
     text = line.decode("utf-8", "replace")
     return _ANSI.sub("", text) if "\x1b" in text else text

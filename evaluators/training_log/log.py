@@ -1,4 +1,4 @@
-"""What a training log tells: runs, their iterations, and what went on around these."""
+"""The content of a training log: runs, their iterations, and events around them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from evaluators.training_log.cause import Cause
 
 @dataclass(frozen=True, kw_only=True)
 class Iteration:
-    """One iteration line. What the line does not say, or says unreadably, is None.
+    """One iteration line. Missing and unreadable values are None.
 
     Attributes:
-        line: which of the run's iteration lines it is, from 1. Those whose time was lost count
-            too, as long as their number can be read.
-        number: as the program counts; the bundled trainer begins anew at each GAS.
-        of: how many the program was asked for.
-        elapsed_s: seconds of one iteration (a mean, where not each one is logged).
-        accumulation: GAS, where the line names it (only the bundled trainer's does).
-        loss: None also where it was no finite number: then `nan` is set.
+        line: position among the run's iteration lines, from 1, including those whose time was lost
+            but whose number is readable.
+        number: by the program's count; the bundled trainer starts again at each GAS.
+        of: number of requested iterations.
+        elapsed_s: seconds of one iteration; a mean if not every iteration is logged.
+        accumulation: GAS, which only the bundled trainer's lines name.
+        loss: None also if it was not finite; `nan` is then set.
         skipped: iterations that the line counts as skipped.
-        nan: a loss or a gradient was no number.
-        overflows: steps that DeepSpeed skipped since the line before, which many a version does
-            without counting them in `skipped`. Ranks write to the log side by side, so one may
-            stand on the wrong side of an iteration line.
-        after_evaluation: an evaluation ran since the line before, and may be in `elapsed_s`.
+        nan: whether a loss or a gradient was not a number.
+        overflows: steps that DeepSpeed skipped since the previous line; many versions do not count
+            them in `skipped`. Ranks write concurrently, so one may appear on the wrong side of an
+            iteration line.
+        after_evaluation: whether an evaluation ran since the previous line, which `elapsed_s` may
+            include.
     """
 
     line: int
@@ -45,18 +46,18 @@ class Iteration:
 
     @property
     def stepped(self) -> bool:
-        """Whether, as far as the log tells, the optimizer's step is in its time."""
+        """Whether its time includes an optimizer step, according to the log."""
         return not (self.skipped or self.nan or self.overflows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory:
-    """The most memory that one rank took, GiB. Megatron prints MB and means 2**20 bytes.
+    """Peak memory of one rank in GiB. Megatron's MB are 2**20 bytes.
 
     Attributes:
-        allocated_gib: the most that tensors took.
-        reserved_gib: the most that torch's allocator took from the device for them. It is what
-            must fit, fragments included; so it is the peak that is reported and compared.
+        allocated_gib: of tensors.
+        reserved_gib: that torch's allocator took from the device, including fragments: what must
+            fit, and therefore the peak that is reported and compared.
     """
 
     allocated_gib: float | None = None
@@ -69,8 +70,8 @@ class PowerSample:
 
     Attributes:
         at_s: seconds of Unix time.
-        after: how many of the run's iteration lines came before it: what runs while `after` is
-            n is the iteration whose `line` is n + 1.
+        after: number of the run's iteration lines before it; the iteration whose `line` is
+            `after` + 1 was running.
     """
 
     at_s: float
@@ -80,11 +81,11 @@ class PowerSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """The power that was sampled of each node, by its name.
+    """Power samples of each node, by name.
 
     Attributes:
-        samples: in the log's order. Where there were too many to keep, every second one was
-            left out between the first and the last of those that share an `after`.
+        samples: in the log's order. If there were too many, every second one was dropped between
+            the first and the last with the same `after`.
         absent: why a node has no samples.
     """
 
@@ -94,7 +95,7 @@ class Power:
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatches:
-    """How DeepSpeed cuts up the batch of each replica.
+    """How DeepSpeed splits the batch of each replica.
 
     Attributes:
         count: micro-batches of an iteration (gradient accumulation steps).
@@ -110,17 +111,17 @@ class LoggedRun:
     """One start of a training program.
 
     Attributes:
-        iterations: in the log's order, each with a time that is certain.
-        damaged: numbers of the iterations whose line was broken by another rank's output so
-            that their time was lost.
-        memory: by rank; Megatron tells it for ranks of the first data-parallel replica only.
-        overflows: steps skipped for an overflow, those after the last iteration line too.
-        evaluations: how many were logged.
-        micro_batches: as DeepSpeed's pipeline engine says of itself (`CONFIG: micro_batches=…
-            micro_batch_size=…`), which need not be what the training program meant; None where
-            the log does not say it. The last one counts.
-        failure: the root cause of its end, if the log has an error of any kind. A run that went
-            well may have one too: what it survived looks the same.
+        iterations: in the log's order, only those with a certain time.
+        damaged: numbers of iterations whose time was lost because another rank's output broke
+            the line.
+        memory: by rank; Megatron logs it only for the first data-parallel replica.
+        overflows: steps skipped for an overflow, including those after the last iteration line.
+        evaluations: number of logged evaluations.
+        micro_batches: according to DeepSpeed's pipeline engine (`CONFIG: micro_batches=…
+            micro_batch_size=…`), which may differ from the training program's request. The last
+            line counts; None if there is none.
+        failure: root cause of its end, if the log has an error of any kind. A successful run may
+            have one too, since an error that it survived looks the same.
     """
 
     iterations: tuple[Iteration, ...] = ()
@@ -135,11 +136,11 @@ class LoggedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingLog:
-    """All that one file tells.
+    """The content of one file.
 
     Attributes:
-        runs: those of several starts that were appended to one file; none if it tells nothing.
-        cut: the file does not end with a whole line. That line is in no figure here.
+        runs: of all starts that were appended to the file.
+        cut: whether the last line is incomplete; it is then ignored.
     """
 
     runs: tuple[LoggedRun, ...] = ()

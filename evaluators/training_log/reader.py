@@ -1,4 +1,4 @@
-"""Reads a log as a stream, block by block, in constant memory."""
+"""Read a log as a stream, block by block, in constant memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from evaluators.training_log.reports import Overflows, PowerLines, deepspeeds_ba
 
 MOST_RUNS = 1000
 MOST_ITERATIONS = 100_000
-# An error says what it is at its beginning.
+# The message of an error is at its beginning.
 ERROR_CHARACTERS = 2000
 
 _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
-# Rank 0 of every Megatron says this once it has understood its arguments.
+# Rank 0 of every Megatron prints this after parsing its arguments.
 _BANNER = "using world size: "
 FIGURE_SIGNS = (
     *iteration_line.SIGNS,
@@ -36,16 +36,16 @@ FIGURE_SIGNS = (
     *reports.OVERFLOW_SIGNS,
     reports.BATCH_SIGN,
 )
-"""A line that has none of these tells no figure."""
+"""A line without any of these has no measurement."""
 _SIGNS = (*FIGURE_SIGNS, *error_line.SIGNS)
 MOST_RANKS = 200_000
-# Lines after which the rest of a broken iteration line is taken to be lost.
+# Lines after which the rest of a broken iteration line counts as lost.
 PATIENCE = 200
 
 
 @dataclass(kw_only=True)
 class _Draft:
-    """An iteration line that has begun, and may go on after another rank's output."""
+    """An iteration line that may continue after another rank's output."""
 
     start: IterationStart
     line: int
@@ -54,7 +54,7 @@ class _Draft:
     after_evaluation: bool
 
     def iteration(self) -> Iteration | None:
-        """Return what is certain of it; None where the time was lost."""
+        """Return its certain values; None if the time was lost."""
         base = Iteration(
             line=self.line,
             number=self.start.number,
@@ -68,7 +68,7 @@ class _Draft:
 
 
 class _RunBuilder:
-    """Takes what the log tells of one run, in the log's order."""
+    """Collect the content of one run, in the log's order."""
 
     def __init__(self) -> None:
         self.root_cause = RootCause()
@@ -87,7 +87,7 @@ class _RunBuilder:
         self._accumulations: set[int | None] = set()
 
     def ends_before(self, start: IterationStart) -> bool:
-        """Return whether an iteration line is another run's, because the count falls back."""
+        """Return whether an iteration line belongs to another run, because the count restarts."""
         latest = self._latest
         if latest is None or start.text == latest.text:
             return False
@@ -96,7 +96,7 @@ class _RunBuilder:
         return start.accumulation in self._accumulations
 
     def begin(self, start: IterationStart) -> None:
-        """Take an iteration line; nothing new where the log has it twice."""
+        """Record an iteration line, unless it repeats the previous one."""
         if self._latest is not None and start.text == self._latest.text:
             return
         self._settle(at_end=False)
@@ -117,18 +117,17 @@ class _RunBuilder:
 
     @property
     def attentive(self) -> bool:
-        """Whether an iteration line is broken, so that the next lines matter whatever they hold.
+        """Whether an iteration line is broken, so that all following lines are wanted.
 
-        Where its rest passed unseen, that of a later line whose beginning was broken would be
-        taken for it.
+        If its rest were skipped, the rest of a later broken line would be taken for it.
         """
         return self._draft is not None or self.root_cause.attentive
 
     def go_on(self, text: str) -> bool:
-        """Read a line that may be a later piece of a broken one; return whether it is.
+        """Process a line that may be a later piece of a broken one; return whether it is.
 
-        A piece that has the counts of a beginning, or a field that is there already, is of a
-        later line whose beginning was broken.
+        A piece with the counts of a beginning, or with a known field, belongs to a later line
+        whose beginning was broken.
         """
         if self._draft is None:
             return False
@@ -142,12 +141,12 @@ class _RunBuilder:
         return bool(piece.values)
 
     def evaluated(self) -> None:
-        """Take it that an evaluation ran since the line before."""
+        """Record that an evaluation ran since the previous line."""
         self._evaluations += 1
         self._evaluated = True
 
     def peaked(self, rank: int, peak: PeakMemory) -> None:
-        """Take a report of memory: a rank's largest figures count."""
+        """Record a memory report; the highest values of a rank count."""
         before = self._memory.get(rank, PeakMemory())
         if rank in self._memory or len(self._memory) < MOST_RANKS:
             self._memory[rank] = PeakMemory(
@@ -156,7 +155,7 @@ class _RunBuilder:
             )
 
     def cuts_batch(self, micro_batches: MicroBatches) -> None:
-        """Take DeepSpeed's word for how it cuts up the batch; the last one counts."""
+        """Record DeepSpeed's batch; the last line counts."""
         self._micro_batches = micro_batches
 
     def _settle_if_whole(self) -> None:
@@ -164,10 +163,9 @@ class _RunBuilder:
             self._settle(at_end=False)
 
     def _settle(self, *, at_end: bool) -> None:
-        """Count the drafted iteration, or its loss.
+        """Record the draft as an iteration, or as damaged.
 
-        At the end of the log a line that is not known to be whole does not count: what would
-        have followed might have said otherwise.
+        At the end of the log, a line that may be incomplete counts as damaged.
         """
         draft, self._draft = self._draft, None
         if draft is None:
@@ -179,7 +177,7 @@ class _RunBuilder:
             self._iterations.append(iteration)
 
     def finish(self) -> LoggedRun | None:
-        """Return the run; None if nothing was told of one."""
+        """Return the run; None if the log has nothing about one."""
         self._settle(at_end=True)
         run = LoggedRun(
             iterations=tuple(self._iterations),
@@ -195,7 +193,7 @@ class _RunBuilder:
 
     @property
     def begun(self) -> bool:
-        """Whether it has come so far that a start banner is another run's."""
+        """Whether a start banner now belongs to another run."""
         return bool(self.lines or self._memory or self._evaluations or self.root_cause.cause())
 
 
@@ -204,10 +202,7 @@ def _larger(first: float | None, second: float | None) -> float | None:
 
 
 class LogReader:
-    """Takes a log in blocks of any size, and tells what it says.
-
-    It keeps no more than 100,000 iterations of a log, and no line of over 64 KiB.
-    """
+    """Read a log in blocks of any size; at most 100,000 iterations, and no line of over 64 KiB."""
 
     def __init__(self) -> None:
         self._lines = LogLines(_SIGNS, self._take)
@@ -216,27 +211,27 @@ class LogReader:
         self._kept = 0
 
     def feed(self, block: bytes) -> None:
-        """Take the next bytes of the log."""
+        """Process the next bytes of the log."""
         self._lines.feed(block)
 
     def finish(self) -> TrainingLog:
-        """Return all that the log tells; the reader is not to be fed after it."""
+        """Return the content of the log; call it once, at the end."""
         cut, rest = self._lines.finish()
         if rest:
-            # What was cut may still say why it ended, but no figure.
+            # A cut line may still contain the cause of the end, but no measurement.
             self._run.root_cause.read(text_of(rest)[:ERROR_CHARACTERS])
         self._end_run()
         return TrainingLog(runs=tuple(self._runs), cut=cut)
 
     def _take(self, line: bytes) -> bool:
-        """Read one line; return whether all that follow are wanted, whatever they hold."""
+        """Process one line; return whether all following lines are wanted."""
         text = text_of(line)
         if not self._records(text):
             self._run.root_cause.read(text[:ERROR_CHARACTERS])
         return self._run.attentive
 
     def _records(self, text: str) -> bool:
-        """Read a line that training writes when all is well; return whether it is one."""
+        """Process a line of normal training; return whether it is one."""
         recorded = self._iterates(text)
         if _BANNER in text and self._run.begun:
             self._end_run()
@@ -252,14 +247,14 @@ class LogReader:
             recorded = True
         if reports.BATCH_SIGN in text and (micro_batches := deepspeeds_batch(text)):
             if self._run.lines:
-                # DeepSpeed says it once, before it trains: this is another start of the program.
+                # DeepSpeed prints it once, before training: this is another start of the program.
                 self._end_run()
             self._run.cuts_batch(micro_batches)
             recorded = True
         return recorded
 
     def _iterates(self, text: str) -> bool:
-        """Read what a line holds of iteration lines; return whether it holds any."""
+        """Process the iteration lines in a line; return whether there are any."""
         begun = False
         for start in starts(text) if "|" in text else ():
             begun = True
@@ -278,7 +273,7 @@ class LogReader:
 
 
 def read_log(path: Path) -> TrainingLog:
-    """Return what the log at `path` tells. Raises OSError where it cannot be read."""
+    """Return the content of the log at `path`; raises OSError."""
     reader = LogReader()
     with whole_log(path) as file:
         for block in written_blocks(file):

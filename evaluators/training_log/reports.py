@@ -1,4 +1,4 @@
-"""What stands beside the iteration lines: memory, skipped steps, power, DeepSpeed's batch."""
+"""Log lines other than iterations: memory, skipped steps, power, DeepSpeed's batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def memory_reports(text: str) -> Iterator[tuple[int, PeakMemory]]:
 
 
 def _gib(megabytes: str | None) -> float | None:
-    """Return GiB; None for a cut number, which makes no whole bytes, and where a device tells 0."""
+    """Return GiB; None for 0, and for a cut number, which is not a whole number of bytes."""
     if megabytes is None:
         return None
     whole = (float(megabytes) * 2**20).is_integer()
@@ -40,8 +40,8 @@ def _gib(megabytes: str | None) -> float | None:
     return float(megabytes) / _MIB_PER_GIB or None if whole or rounded else None
 
 
-# Steps that DeepSpeed skips because gradients overflowed, in the words of all its versions.
-# Of one step the fused optimizer may say two of these, and before 0.3 every rank said it.
+# DeepSpeed skipped a step because gradients overflowed, in the wording of all versions. For one
+# step the fused optimizer may print two of these; before 0.3 every rank printed it.
 _OVERFLOW = re.compile(
     r"(OVERFLOW!|loss scale overflow!|(?<!No )Grad overflow on iteration|Gradient overflow\.)"
     r"(?: Rank ([0-9]{1,7}))?"
@@ -58,10 +58,10 @@ class Overflows:
         self._before = 0
 
     def read(self, text: str, *, rank: int | None) -> bool:
-        """Take a report of a skipped step; False for any other line.
+        """Count a report of a skipped step; return False for any other line.
 
         Args:
-            rank: that wrote it, where the line's prefix tells.
+            rank: of the line's prefix; None without one.
         """
         report = None
         for report in _OVERFLOW.finditer(text):
@@ -71,14 +71,14 @@ class Overflows:
         return report is not None
 
     def taken(self) -> int:
-        """Return how many steps were skipped since the last call."""
+        """Return the number of steps skipped since the last call."""
         steps = max(self._reports.values(), default=0)
         self._before += steps
         self._reports.clear()
         return steps
 
     def total(self) -> int:
-        """Return how many steps were skipped in all."""
+        """Return the number of all skipped steps."""
         return self._before + max(self._reports.values(), default=0)
 
 
@@ -105,7 +105,7 @@ class _PowerSamples:
         self.after.append(after)
 
     def thin(self) -> None:
-        """Leave out every second one, but no first or last of those that share an iteration."""
+        """Drop every second one, except the first and last of each iteration."""
         last = len(self.after) - 1
         kept = [
             n
@@ -122,11 +122,11 @@ class _PowerSamples:
 
 
 class PowerLines:
-    """Takes the sampler's lines in the log's order.
+    """Collect the sampler's lines in the log's order.
 
     Args:
-        most_samples: past which it thins those that it has; what does not fit even then is left
-            out.
+        most_samples: above this number, samples are thinned; if that does not help, later ones
+            are dropped.
     """
 
     def __init__(self, *, most_samples: int = MOST_SAMPLES) -> None:
@@ -137,7 +137,7 @@ class PowerLines:
         self._full = False
 
     def read(self, text: str, *, after: int) -> bool:
-        """Take a sample that came after this many iteration lines; False for any other line."""
+        """Record a sample after this many iteration lines; return False for any other line."""
         sample = _POWER.search(text)
         if sample is None:
             return False
@@ -157,12 +157,12 @@ class PowerLines:
             for samples in self._nodes.values():
                 samples.thin()
             self._count = sum(len(samples.after) for samples in self._nodes.values())
-            # Where it helps little, it is not worth a try for each further sample.
+            # If thinning helps little, it is not repeated for each further sample.
             self._full = self._count > 0.9 * self._most
         return self._count < self._most and not self._full
 
     def power(self) -> Power:
-        """Return what was sampled so far."""
+        """Return all samples so far."""
         return Power(
             samples={node: taken.samples() for node, taken in self._nodes.items()},
             absent=dict(self._absent),
@@ -174,9 +174,6 @@ _BATCH = re.compile(r"CONFIG: micro_batches=([0-9]{1,9}) micro_batch_size=([0-9]
 
 
 def deepspeeds_batch(text: str) -> MicroBatches | None:
-    """Return what DeepSpeed's pipeline engine says of its batch; None for any other line.
-
-    A line that another rank's output has broken, so that a number may be cut, is no such line.
-    """
+    """Parse the batch line of DeepSpeed's pipeline engine; None for any other or broken line."""
     match = _BATCH.search(text)
     return MicroBatches(count=int(match[1]), size=int(match[2])) if match else None

@@ -22,7 +22,7 @@ _ROCM_SMI = ("--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--
 
 
 class InstalledGpu(NamedTuple):
-    """One GPU: its name or its PCI device, memory in GiB, and power cap in W where it is told."""
+    """One GPU: its name or its PCI device, memory in GiB, and power cap in W if known."""
 
     name: str
     memory_gib: float
@@ -30,25 +30,25 @@ class InstalledGpu(NamedTuple):
 
 
 def amd_gpus(*, limit_s: float) -> tuple[list[InstalledGpu], str]:
-    """Return the GPUs for computing, and who told of them; none where this machine has none.
+    """Return the GPUs for computing and the source of the answer; none if this machine has none.
 
     Args:
         limit_s: for a tool to answer.
     """
     asked: tuple[tuple[str, tuple[str, ...], Callable[[Any], list[InstalledGpu]]], ...] = (
-        ("amd-smi", _AMD_SMI, told_by_amd_smi),
-        ("rocm-smi", _ROCM_SMI, told_by_rocm_smi),
+        ("amd-smi", _AMD_SMI, gpus_from_amd_smi),
+        ("rocm-smi", _ROCM_SMI, gpus_from_rocm_smi),
     )
     for tool, words, read in asked:
-        if gpus := _large(_told(tool, words, read, limit_s=limit_s)):
+        if gpus := _large(_answer_of(tool, words, read, limit_s=limit_s)):
             return gpus, tool
-    for folder, look in ((DRM, told_by_drm), (KFD, told_by_kfd)):
+    for folder, look in ((DRM, gpus_from_drm), (KFD, gpus_from_kfd)):
         if gpus := _large(look(folder)):
             return gpus, str(folder)
     return [], ""
 
 
-def _told(
+def _answer_of(
     tool: str,
     words: tuple[str, ...],
     read: Callable[[Any], list[InstalledGpu]],
@@ -65,18 +65,18 @@ def _told(
         _warnings, bracket, rest = re.split(r"^([\[{])", answer.stdout, maxsplit=1, flags=re.M)
         return read(json.loads(bracket + rest))
     except (OSError, subprocess.SubprocessError, ValueError, AttributeError, TypeError, KeyError):
-        return []  # it fails, hangs, or tells something else
+        return []  # it fails, hangs, or prints another format
 
 
 def _large(gpus: list[InstalledGpu]) -> list[InstalledGpu]:
-    """Return those for computing: no processor's, and none that drives a screen beside them."""
+    """Return the GPUs for computing: not a processor's own, nor one that only drives a screen."""
     largest = max((gpu.memory_gib for gpu in gpus), default=0.0)
     least = max(LEAST_GIB, SHARE_OF_LARGEST * largest)
     return [gpu for gpu in gpus if gpu.memory_gib >= least]
 
 
-def told_by_amd_smi(answer: Any) -> list[InstalledGpu]:
-    """Return what `amd-smi static --json` tells: a list, from ROCm 7 on below `gpu_data`."""
+def gpus_from_amd_smi(answer: Any) -> list[InstalledGpu]:
+    """Parse `amd-smi static --json`: a list, from ROCm 7 on below `gpu_data`."""
     listed = answer["gpu_data"] if isinstance(answer, dict) else answer
     gpus = []
     for each in listed:
@@ -90,8 +90,8 @@ def told_by_amd_smi(answer: Any) -> list[InstalledGpu]:
     return gpus
 
 
-def told_by_rocm_smi(answer: Any) -> list[InstalledGpu]:
-    """Return what `rocm-smi --json` tells, below `card0`, `card1`, …; case of its keys varies."""
+def gpus_from_rocm_smi(answer: Any) -> list[InstalledGpu]:
+    """Parse `rocm-smi --json`: keys `card0`, `card1`, …; the case of the inner keys varies."""
     cards = {name: each for name, each in answer.items() if re.fullmatch(r"card\d+", name)}
     gpus = []
     for name in sorted(cards, key=lambda name: int(name[4:])):
@@ -102,8 +102,8 @@ def told_by_rocm_smi(answer: Any) -> list[InstalledGpu]:
     return gpus
 
 
-def told_by_drm(folder: Path) -> list[InstalledGpu]:
-    """Return what the kernel's driver tells of each card."""
+def gpus_from_drm(folder: Path) -> list[InstalledGpu]:
+    """Return the cards that the kernel's driver lists."""
     gpus = []
     for card in sorted(folder.glob("card*/device"), key=lambda path: _digits(path.parent.name)):
         memory_bytes = _number(_text(card / "mem_info_vram_total"))
@@ -117,8 +117,8 @@ def told_by_drm(folder: Path) -> list[InstalledGpu]:
     return gpus
 
 
-def told_by_kfd(folder: Path) -> list[InstalledGpu]:
-    """Return what ROCm's part of the kernel tells of each node that is a GPU."""
+def gpus_from_kfd(folder: Path) -> list[InstalledGpu]:
+    """Return the GPUs among the nodes that ROCm's kernel driver lists."""
     gpus = []
     for node in sorted(folder.glob("*"), key=lambda path: _digits(path.name)):
         properties = dict(_pairs(node / "properties"))

@@ -40,9 +40,9 @@ def local_machine() -> Machine:
     Read once in a process, so that a campaign sees one machine.
     """
     if gpus := _nvidia_gpus():
-        return machine_of_gpus(gpus, told_by="nvidia-smi")
-    amd, told_by = amd_gpus(limit_s=QUERY_LIMIT_S)
-    return machine_of_gpus(amd, told_by=told_by) if amd else machine_of_cpus()
+        return machine_of_gpus(gpus, source="nvidia-smi")
+    amd, source = amd_gpus(limit_s=QUERY_LIMIT_S)
+    return machine_of_gpus(amd, source=source) if amd else machine_of_cpus()
 
 
 def _nvidia_gpus() -> list[InstalledGpu]:
@@ -81,10 +81,10 @@ def machine_of_cpus() -> Machine:
     )
 
 
-def machine_of_gpus(gpus: Sequence[InstalledGpu], *, told_by: str = "nvidia-smi") -> Machine:
-    """Return a node of equal GPUs; the least memory counts where they are not equal."""
-    told = gpus[0]
-    kind = {"gpu": told.name, **gpu_kind(told.name)}
+def machine_of_gpus(gpus: Sequence[InstalledGpu], *, source: str = "nvidia-smi") -> Machine:
+    """Return a node of equal GPUs; if they differ, the least memory counts."""
+    first = gpus[0]
+    kind = {"gpu": first.name, **gpu_kind(first.name)}
     return Machine(
         name=LOCAL,
         description=f"this machine: {len(gpus)} x {kind['gpu']}",
@@ -96,13 +96,13 @@ def machine_of_gpus(gpus: Sequence[InstalledGpu], *, told_by: str = "nvidia-smi"
         memory_bandwidth_gb_per_s=kind["memory_bandwidth_gb_per_s"],
         intra_node_gb_per_s=kind["intra_node_gb_per_s"],
         inter_node_gb_per_s=kind["intra_node_gb_per_s"],
-        gpu_max_watt=told.max_watt and told.max_watt / kind["dies"],
-        sources=(f"gpu, gpus_per_node, memory_gib, gpu_max_watt: {told_by}", kind["source"]),
+        gpu_max_watt=first.max_watt and first.max_watt / kind["dies"],
+        sources=(f"gpu, gpus_per_node, memory_gib, gpu_max_watt: {source}", kind["source"]),
     )
 
 
 def parse_gpus(listing: str) -> list[InstalledGpu]:
-    """Return lines of `name, MiB, W` as name, GiB and W; a line that is not so lists no GPU."""
+    """Parse lines of `name, MiB, W`; others list no GPU."""
     gpus = []
     for line in listing.splitlines():
         parts = [part.strip() for part in line.split(",")]

@@ -25,7 +25,7 @@ from sqlalchemy.pool import QueuePool
 from server.api.event_feed import EventFeed
 from server.auth.authentication import METRICS
 from server.notices.sender import FAILURES, GIVEN_UP, SENT
-from server.runner.figures import told_by
+from server.runner.figures import metrics_of
 from server.store import DatabaseReplaced, Store
 from server.store.activity import ServiceCounts, service_counts
 from server.store.failures import cause
@@ -95,7 +95,7 @@ def _of_runners(runners: list[KnownRunner]) -> Iterator[Metric]:
     help_ = "Since a runner last said that it works."
     yield _gauge("autotune_runner_silent_seconds", help_, silent, "runner")
     yield _gauge("autotune_runner_campaigns", "Campaigns that a runner holds.", held, "runner")
-    yield from told_by((name, runner.figures) for name, runner in names.items())
+    yield from metrics_of((name, runner.figures) for name, runner in names.items())
 
 
 def _gauge(

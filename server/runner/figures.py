@@ -89,17 +89,17 @@ def counted() -> list[dict[str, Any]]:
     ]
 
 
-def told_by(runners: Iterable[tuple[str, Iterable[dict[str, Any]]]]) -> list[Metric]:
+def metrics_of(runners: Iterable[tuple[str, Iterable[dict[str, Any]]]]) -> list[Metric]:
     """Return the metrics of several runners, by runner and what it `counted`.
 
     Unknown metrics are passed on unchanged, since a runner may have another version.
     """
     metrics: dict[str, Metric] = {}
     for runner, figures in runners:
-        for kept in figures:
-            metric = metrics.get(kept["name"])
-            if metric is None:
-                metric = metrics[kept["name"]] = Metric(kept["name"], kept["help"], kept["type"])
-            for name, labels, value in kept["samples"]:
+        for figure in figures:
+            metric = metrics.setdefault(
+                figure["name"], Metric(figure["name"], figure["help"], figure["type"])
+            )
+            for name, labels, value in figure["samples"]:
                 metric.add_sample(name, {**labels, "runner": runner}, value)
     return list(metrics.values())

@@ -323,8 +323,8 @@ def test_twins_that_need_less_memory_stay_open_when_the_larger_ran_out_of_it() -
     assert row is not None
     assert small is not None
     assert small != row
-    assert layouts.told_by(row)[small]
-    assert not layouts.told_by(small)[row]
+    assert layouts.covered_by(row)[small]
+    assert not layouts.covered_by(small)[row]
 
 
 def test_trials_outside_the_space_teach() -> None:

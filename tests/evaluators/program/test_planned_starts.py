@@ -9,7 +9,7 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter, AdapterRefusal, OneStart
 from evaluators.adapter.rendering import start_of
-from evaluators.program.planned_starts import PlannedStarts, accumulation_of
+from evaluators.program.adapter_program import PlannedStarts, accumulation_of
 from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evaluators.adapter.adapter import Adapter, AdapterReader, OneStart
-from evaluators.program.planned_starts import PlannedStarts
+from evaluators.program.adapter_program import PlannedStarts
 from evaluators.program.start_watch import StartWatch
 from evaluators.program.watched_run import start_watch_files
 from evaluators.stopping_rule import Verdict
