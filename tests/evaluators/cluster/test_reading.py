@@ -220,11 +220,6 @@ def test_a_path_that_cannot_be_completed_is_refused(path: str, reason: str) -> N
     assert problem.value == path
 
 
-def test_a_home_that_is_not_set_is_said() -> None:
-    problems = refused({}, environment={"virtual_environment": "~/venv"})
-    assert "HOME is not set" in problems["environment.virtual_environment"].reason
-
-
 def test_a_variables_value_is_never_completed() -> None:
     variables = {"A": "$HOME/lib", "B": "${HOME}", "C": "5$", "D": "~"}
     problems = refused(HERE, environment={"variables": variables})

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from autotune.schemas import TrialState
@@ -64,6 +65,14 @@ def _ended(backend: LocalProgramBackend, *requests: TrialRequest) -> list[TrialO
     return found
 
 
+def _outcome(adapter: Adapter, request: TrialRequest) -> TrialOutcome:
+    backend = LocalProgramBackend(profile_of(adapter))
+    backend.submit(request)
+    [outcome] = _ended(backend, request)
+    backend.close()
+    return outcome
+
+
 LAYOUTS: list[dict[str, Any]] = [
     {"gradient_accumulation_steps": 6, "zero_stage": 1},
     {"tensor_parallel": 2, "sequence_parallel": True, "precision": "bf16"},
@@ -114,11 +123,7 @@ def test_the_first_cause_of_a_failure(
     tmp_path: Path, fail: str, status: TrialState, told: str
 ) -> None:
     adapter = my_script(tmp_path, change=("[set]", f'[set]\n"--fail" = "{fail}"'))
-    backend = LocalProgramBackend(profile_of(adapter))
-    request = _request(tmp_path)
-    backend.submit(request)
-    [outcome] = _ended(backend, request)
-    backend.close()
+    outcome = _outcome(adapter, _request(tmp_path))
     assert outcome.status is status
     assert told in (outcome.error or "")
     assert outcome.versions["adapter"] == adapter.label
@@ -135,11 +140,7 @@ def test_versions_are_those_of_the_interpreter_that_trains(tmp_path: Path) -> No
     own = f'["sh", "-c", "which python3; exec $0 $*", "{environment}/bin/python", "train.py"]'
     adapter = my_script(tmp_path, change=('["{python}", "train.py"]', own))
     adapter = replace(adapter, versions={"transformers": "4.57.1"})
-    backend = LocalProgramBackend(profile_of(adapter))
-    request = _request(tmp_path)
-    backend.submit(request)
-    [outcome] = _ended(backend, request)
-    backend.close()
+    outcome = _outcome(adapter, _request(tmp_path))
     assert outcome.status is TrialState.OK, outcome.error
     assert outcome.versions["transformers"] == "4.57.1"
 
@@ -147,11 +148,7 @@ def test_versions_are_those_of_the_interpreter_that_trains(tmp_path: Path) -> No
 def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
     accumulation = "{gradient_accumulation_steps}"
     adapter = my_script(tmp_path, change=(accumulation, accumulation.replace("}", " * 2}")))
-    backend = LocalProgramBackend(profile_of(adapter))
-    request = _request(tmp_path)
-    backend.submit(request)
-    [outcome] = _ended(backend, request)
-    backend.close()
+    outcome = _outcome(adapter, _request(tmp_path))
     assert outcome.status is TrialState.CRASHED
     told = "the trainer says gradient_accumulation_steps = 2 where 1 was asked for"
     assert told in (outcome.error or "")
@@ -187,11 +184,7 @@ def test_two_gas_values_are_measured_in_one_start_where_the_trainer_can(tmp_path
 
 def test_a_trainer_that_ignores_its_schedule_has_crashed(tmp_path: Path) -> None:
     adapter = my_script(tmp_path, change=("[set]", ONE_START.replace("--schedule", "--ramp")))
-    backend = LocalProgramBackend(profile_of(adapter))
-    request = _request(tmp_path, gradient_accumulation_steps=4)
-    backend.submit(request)
-    [outcome] = _ended(backend, request)
-    backend.close()
+    outcome = _outcome(adapter, _request(tmp_path, gradient_accumulation_steps=4))
     assert outcome.status is TrialState.CRASHED
     assert outcome.error == (
         "GAS 1 and 4 in one start: the trainer says gradient_accumulation_steps = 1 where 4 was "
@@ -211,15 +204,12 @@ def test_what_the_adapter_refuses_is_never_started(
 
 def _ranks_of(request: TrialRequest) -> list[int]:
     """Return the processes that run in the trial's folder or know its name."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if str(request.directory).encode() in words and int(process.name) != os.getpid():
-            found.append(int(process.name))
-    return found
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if str(request.directory) in " ".join(process.info["cmdline"] or ())
+        if process.pid != os.getpid()
+    ]
 
 
 def _runs(request: TrialRequest) -> None:

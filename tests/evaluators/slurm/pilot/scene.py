@@ -79,15 +79,12 @@ def ran_on(trial: TrialRequest, attempt: int = 1) -> list[str]:
 
 def commands_of(trial: TrialRequest) -> list[int]:
     """Processes on this machine whose command line names the trial's folder."""
-    wanted = str(trial.directory).encode()
-    pids = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and wanted in (process / "cmdline").read_bytes():
-                pids.append(int(process.name))
-        except OSError:
-            continue
-    return [pid for pid in pids if pid != os.getpid()]
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if str(trial.directory) in " ".join(process.info["cmdline"] or ())
+        if process.pid != os.getpid()
+    ]
 
 
 def kill_commands_of(trial: TrialRequest) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import pytest
+
 from autotune.schemas import TrialState
+from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Pilot
 from evaluators.slurm.job_decision import NO_LOSS
 from evaluators.slurm.pilot.allocation import RunningAllocation
 from evaluators.slurm.pilot.dispatcher import why_refused, why_unfit
-from evaluators.time_limit import longest_s
+from evaluators.slurm.pilot.step import LATE_S, StepProcess
+from evaluators.time_limit import KILL_AFTER_S, longest_s
 from tests.evaluators.slurm.pilot.scene import requests
 
 
@@ -39,3 +44,31 @@ def test_what_is_not_refused_fits_in_a_new_allocation_for_a_while() -> None:
     assert why_refused(trial, pilot) == ""
     allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, asked_at=0.0)
     assert why_unfit(trial, allocation, allocation.nodes, now=60.0) == ""
+
+
+@pytest.mark.parametrize("off_s", [-86_400, 86_400])
+def test_no_clock_that_is_set_ends_a_trial_of_another_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: int
+) -> None:
+    (trial,) = requests(tmp_path, 1, time_limit_s=60.0)
+    attempt = Attempt(request=trial, number=1)
+    attempt.folder.mkdir(parents=True)
+    there = StepProcess(attempt, None)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + off_s)
+    assert there.alive()
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 60.0 + KILL_AFTER_S)
+    assert there.alive()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 60.0 + KILL_AFTER_S + LATE_S)
+    assert not there.alive()
+
+
+def test_a_trial_of_another_host_ends_when_it_says_so(tmp_path: Path) -> None:
+    (trial,) = requests(tmp_path, 1)
+    attempt = Attempt(request=trial, number=1)
+    attempt.folder.mkdir(parents=True)
+    there = StepProcess(attempt, None)
+    assert there.alive()
+    (attempt.folder / ENDED).touch()
+    assert not there.alive()
