@@ -28,7 +28,7 @@ from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.errors import InvalidInput
 
 KEEPER = "keeper.json"
-"""In an attempt's folder: the actor that was, or was to be, given it, and whether it has it."""
+"""File in an attempt's folder: the actor that it was sent to, and whether the actor received it."""
 
 SUBMITTING = TrialProgress(phase="waiting", reason="being submitted to Ray")
 KEEPER_LOST = "Ray's head, or the actor there that keeps trials, has died"
@@ -78,7 +78,7 @@ class RayTrial(AttemptedTrial):
         """Write a part of the log at its offset, which may leave a gap that others fetched. Raises
         OSError."""
         if part:
-            # At its place, and not at the end: a runner that was taken for dead writes the same.
+            # At its offset: a runner that was presumed dead may write the same part.
             self.attempt.log.touch()
             with self.attempt.log.open("r+b") as file:
                 file.seek(at)
@@ -159,9 +159,9 @@ class RayTrial(AttemptedTrial):
 
 
 INTERVAL_S = 0.1
-"""Between two calls for all trials together, while there are some."""
+"""Seconds between two calls, each for all trials, while there are any."""
 SLOWEST_S = 10.0
-"""Between two calls of a cluster that does not answer."""
+"""Maximum seconds between two calls of a cluster that does not answer."""
 
 log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ class RayBackend(TrialBackend[RayTrial]):
             self._forgotten[keeper].difference_update(forget)
             for name, trial in names.items():
                 trial.take(reports.get(name))
-                if trial.attempt.name != name:  # which has been abandoned
+                if trial.attempt.name != name:  # this attempt was abandoned
                     self._forgotten[keeper].add(name)
 
     def _prepare(self, trial: RayTrial, works: dict[str, dict[str, Any]]) -> bool:
@@ -295,7 +295,7 @@ class RayBackend(TrialBackend[RayTrial]):
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
             if is_file_system_failure(error):
-                raise  # it waits for room: what could not be written down would be told later
+                raise  # it waits for disk space, or its result could not be written either
             never = never_prepared(error)
             trial.settle(never.status, never.error)
             return False
@@ -305,7 +305,7 @@ class RayBackend(TrialBackend[RayTrial]):
 
 
 def _tell(trials: Sequence[RayTrial], trouble: str) -> None:
-    """Say of what waits why, and of what runs that nothing more is heard of it."""
+    """Report the trouble as the reason of each trial's progress."""
     for trial in trials:
         if isinstance(trial.answer, TrialProgress):
             known = SUBMITTING if trial.answer.phase == "waiting" else trial.answer

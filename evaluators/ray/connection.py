@@ -19,9 +19,9 @@ from evaluators import processes
 DRIVER = "evaluators.ray.driver"
 KNOCK_LIMIT_S = 5.0
 START_LIMIT_S = 15.0
-"""For the process to be there and to know the cluster, besides what an answer may take."""
+"""Time for the process to start and connect, in addition to the limit of an answer."""
 SILENT_S = 5.0
-"""A cluster that has not answered for so long is said to be silent."""
+"""Seconds without an answer after which the cluster is reported as silent."""
 INSTALL = "pip install 'autotune[ray]'"
 CLIENT_SCHEME = "ray://"
 NO_CLIENT = "an address of this kind needs Ray's client: pip install 'ray[client]'"
@@ -81,13 +81,13 @@ class RayConnection:
                 self._asked = None
             if "answer" in answer:
                 return answer["answer"]
-            self._end()  # it may hold on to a cluster that is no more
+            self._end()  # it may be connected to a cluster that has ended
             fault = RayRefused if answer["fault"] == "refused" else RayUnavailable
             raise fault(f"{self.address}: {answer['reason']}")
 
     @property
     def silence(self) -> str:
-        """Return since when an answer has been outstanding, if that is long; else ""."""
+        """Return since when an answer has been outstanding; empty for up to SILENT_S."""
         asked = self._asked
         silent_s = time.monotonic() - asked if asked else 0.0
         if silent_s <= SILENT_S:
@@ -107,7 +107,7 @@ class RayConnection:
             self._end()
 
     def _exchange(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        limit_s = 1.5 * self._limit_s  # it is the process that is to say so
+        limit_s = 1.5 * self._limit_s  # the process itself reports a timeout earlier
         if self._socket is None:
             limit_s += START_LIMIT_S
             _knock(self.address)

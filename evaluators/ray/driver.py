@@ -26,7 +26,7 @@ SENT = (
     "evaluators.ray.keeper",
     "evaluators.ray.node",
 )
-"""Modules that the cluster is sent by value: its nodes need no package of ours."""
+"""Modules that are sent to the cluster by value, so that its nodes need no package of ours."""
 NEEDED = ("torch", "deepspeed", "evaluators")
 
 
@@ -169,7 +169,7 @@ def main() -> None:
     with owner.makefile("rb") as questions:
         for line in questions:
             owner.sendall((json.dumps(answer(json.loads(line))) + "\n").encode())
-    os._exit(0)  # Ray would take seconds to say goodbye
+    os._exit(0)  # Ray would take seconds to disconnect
 
 
 if __name__ == "__main__":

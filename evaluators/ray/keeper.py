@@ -29,23 +29,23 @@ HEAD = "node:__internal_head__"
 """A resource that every head has."""
 
 LINGER_S = 1.0
-"""So long nodes that have come free wait for a trial of the same shape: to make a placement group
-and its actors anew takes Ray about a second."""
+"""How long free nodes wait for a trial of the same shape: Ray needs about a second to create a
+placement group and its actors."""
 PATIENCE_S = 300.0
-"""A trial that has waited so long lets no later one pass it."""
+"""After this wait, no later trial overtakes a trial."""
 BLAME_S = 20.0
-"""Within it Ray notices that a node has died."""
+"""Time within which Ray detects a dead node."""
 ENDING_S = 5.0
-"""So long the nodes that are left have to end what runs on them; giving them back kills it then."""
+"""Time for the remaining nodes to end their processes, which are killed when nodes are released."""
 OVERDUE_S = 120.0
-"""So long after its time limit a trial whose node says nothing is given up."""
+"""Time after its limit when a trial whose node does not answer is given up."""
 KEPT_S = 7 * 86_400.0
-"""What came of a trial is kept for so long when nobody fetches it."""
+"""How long results are kept that nobody fetches."""
 IDLE_S = 900.0
-"""Without a trial and a call for so long, the actor ends."""
+"""The actor ends after this time without a trial or a call."""
 
 CALLS_AT_ONCE = 16
-"""Of a node: its run and its log, and what its steps and those of the run ask for."""
+"""Concurrent calls of a node: its run, its log, and the requests of steps."""
 
 _LOW_ON_MEMORY = "low on memory"
 
@@ -249,7 +249,7 @@ class TrialKeeper:
         try:
             if free := self._free.get(trial.shape):
                 return free.pop()
-            self._give_back()  # of another shape; Ray is to have them
+            self._give_back()  # of other shapes, which Ray needs
             while time.monotonic() - self._waiting[0].arrived > PATIENCE_S:
                 if self._waiting[0] is trial:
                     break
@@ -269,7 +269,7 @@ class TrialKeeper:
         ready = asyncio.ensure_future(_answer(group.ready()))
         try:
             await asyncio.wait({ready, offered}, return_when=asyncio.FIRST_COMPLETED)
-            trial.offered = None  # what comes free from here on is for others
+            trial.offered = None  # nodes that become free from now on are for others
             if offered.done():
                 remove_placement_group(group)
                 return offered.result()

@@ -178,12 +178,12 @@ def _is_closed(connection: socket.socket) -> bool:
 LOG = "trial.log"
 SCRIPT = "body.sh"
 LONGEST_WAIT_S = 1.0
-"""That a call for output waits for some."""
+"""Maximum wait for output in a call."""
 KILL_AFTER_S = 15.0
 """How long a trial has after its time limit to end by itself."""
 MOST_AT_ONCE = 1 << 20
 MOST_OF_A_FILE = 16 << 20
-"""Bytes of a file that is brought back."""
+"""Maximum size of a file that is returned, in bytes."""
 
 
 def own_folder(folder: Path) -> None:

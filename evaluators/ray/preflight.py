@@ -100,7 +100,7 @@ def _check_nodes(
 
 
 def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[InvalidInput]:
-    """An interpreter that the profile names or sets up is not Ray's own."""
+    """Return what Ray's own interpreter lacks; one that the profile sets up is not checked."""
     environment = profile.environment
     theirs = profile.python or profile.container or environment.modules
     if theirs or environment.virtual_environment or profile.program != "trainer":

@@ -1,7 +1,7 @@
-"""What a job runs: `job.sh`, which begins and ends an attempt once, and `body.sh`, which trains.
+"""A job's scripts: `job.sh`, which begins and ends an attempt once, and `body.sh`, which trains.
 
-A step of an allocation runs the same `job.sh` without its head, and is told in the environment
-what a job of its own would know: AUTOTUNE_JOB, the id of the allocation, and AUTOTUNE_NODES.
+A step of an allocation runs the same `job.sh` without its head; it gets the id of the allocation in
+AUTOTUNE_JOB and its nodes in AUTOTUNE_NODES.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from evaluators.trial_files import RESULT
 JOB_SCRIPT = "job.sh"
 BODY_SCRIPT = "body.sh"
 LEASE = "lease"
-"""Beside the script of an allocation: for how many seconds it is needed from when the job first
-sees this renewal, and the renewal's name. No clock is shared: any may be set while it is held."""
+"""File beside an allocation's script: for how many seconds it is needed, counted from when the job
+first reads this renewal, and the renewal's name. Clocks are not compared, since any may be set."""
 LEASE_S = 120
-"""A lease is at least so long, since the nodes may see it late; and a job that begins waits so long
-for one, since what it finds may have been written long ago."""
+"""Minimum of a lease, since nodes may see a file late; and how long a new job waits for a renewal,
+since the lease that it finds may be old."""
 
 FOLDER_UNSEEN = 66
 FOLDER_READ_ONLY = 73
 LEFT_NO_END = 74
-"""Exit codes of a job that could not begin, or not say how it ended (after sysexits.h)."""
+"""Exit codes of a job that could not begin, or could not record its end (after sysexits.h)."""
 
-# One job runs an attempt, once. Another of the same name, and one that comes too late, only ends.
+# One job runs an attempt, once. Other jobs of the same name, and late ones, end at once.
 _CLAIM_FOLDER = rf"""nodes="${{AUTOTUNE_NODES:-$SLURM_JOB_NODELIST}}"
 job="${{AUTOTUNE_JOB:-$SLURM_JOB_ID}}"
 cd -- "$folder" || exit {FOLDER_UNSEEN}
@@ -57,13 +57,13 @@ printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
 mv -f {CLAIM}/job.partial {CLAIM}/job
 """
 
-# What Slurm ends does not say how it ended: Slurm knows why.
+# A script that Slurm ends does not record its end: Slurm reports the cause.
 _RUN = rf"""exec </dev/null >>{LOG} 2>&1
 export AUTOTUNE_JOB="$job" AUTOTUNE_NODES="$nodes"
 trap 'exit 143' TERM
 """
 
-# Nodes are held for as long as they were up meanwhile: a clock may be set while they are.
+# The duration follows the node's uptime, since its clock may be set meanwhile.
 _WRITE_END = rf"""code=$?
 read -r now _ </proc/uptime
 end_ms=$((10#${{begin/./}} + 10 * (10#${{now/./}} - 10#${{up/./}})))
@@ -76,7 +76,7 @@ _NOTICE_END = """: >"$ended_folder/$name"
 exit "$code"
 """
 
-# The seconds since the node was started: bash's own SECONDS follow the clock when it is set.
+# Seconds of uptime: bash's own SECONDS follow the clock when it is set.
 _SLEEP = rf"""seen="$(cat {LEASE})"
 read -r now _ </proc/uptime
 until=$((${{now%.*}} + {LEASE_S}))
@@ -98,7 +98,7 @@ export MASTER_ADDR
 
 
 def job_script(attempt: Attempt, profile: ClusterProfile, *, exclude: Sequence[str] = ()) -> str:
-    """Return the script that sbatch is given, for a job that leaves out the nodes in `exclude`.
+    """Return the script for sbatch, for a job that excludes these nodes.
 
     Raises:
         ValueError: something in the profile cannot be written as a `#SBATCH` line.
@@ -124,7 +124,7 @@ def job_head(
     minutes: int,
     exclude: Sequence[str] = (),
 ) -> str:
-    """Return the `#!` and `#SBATCH` lines; ours come after the profile's, so that they hold."""
+    """Return the `#!` and `#SBATCH` lines; ours come last and override the profile's."""
     options = [
         *sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node),
         f"--job-name={name}",
@@ -139,7 +139,7 @@ def job_head(
 
 
 def run_script(attempt: Attempt) -> str:
-    """Return what a job or a step does with an attempt, as lines of bash with no head."""
+    """Return the bash that runs an attempt in a job or a step, without a head."""
     names = {"folder": attempt.folder, "ended_folder": attempt.ended_folder, "name": attempt.name}
     limit_s = attempt.request.protocol.time_limit_s
     return "\n".join(
@@ -163,9 +163,9 @@ def holding_script(
     gpus_per_node: int,
     exclude: Sequence[str],
 ) -> str:
-    """Return a job that holds nodes while its lease lasts, and outlives the failure of one.
+    """Return a job that holds nodes while its lease lasts.
 
-    With the first of its nodes Slurm ends it all the same (`--no-kill`).
+    It survives the failure of a node (`--no-kill`), except the first.
 
     Raises:
         ValueError: something in the profile cannot be written as a `#SBATCH` line.
@@ -185,7 +185,7 @@ def holding_script(
 def body_script(
     attempt: Attempt, profile: ClusterProfile, program: Program, launcher: Launcher
 ) -> str:
-    """Return what is set up and trained, in the attempt's folder.
+    """Return the bash that sets up the environment and trains, in the attempt's folder.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
@@ -203,7 +203,7 @@ def body_script(
 def launcher_of(
     profile: ClusterProfile, request: TrialRequest, *, options: Sequence[str] = ()
 ) -> Launcher:
-    """Return what starts a task for each GPU of the strategy's nodes; `options` are srun's."""
+    """Return the launcher of one task per GPU of the strategy's nodes; `options`: for srun."""
     nodes, gpus = request.strategy.num_nodes, request.machine.gpus_per_node
     words = srun_words(profile, gpus_per_node=gpus)
     return Launcher(

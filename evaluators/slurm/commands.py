@@ -30,18 +30,18 @@ from evaluators.slurm.jobs import (
 COMMAND_LIMIT_S = 30.0
 CALL_SECONDS = Histogram(
     "autotune_slurm_call_duration_seconds",
-    "How long Slurm's commands took.",
+    "Duration of Slurm's commands.",
     ["command"],
     buckets=(0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=None,
 )
 CALL_FAILURES = Count(
     "autotune_slurm_call_failures_total",
-    "Commands of Slurm that did not do what they were asked: no answer, or a refusal.",
+    "Slurm commands that failed: no answer, or a refusal.",
     ["command", "reason"],
     registry=None,
 )
-"""Of this process, whatever asks."""
+"""Both count all calls of this process."""
 
 _UNAVAILABLE = re.compile(
     r"Unable to contact|Connection refused|Connection reset|Connection timed out"
@@ -55,7 +55,7 @@ _UNAVAILABLE = re.compile(
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*(sbatch|squeue|sacct|scancel|sinfo|scontrol|sacctmgr): ?(error: )?")
 
-# What a surrounding job, or a user's defaults, would change about the jobs of trials.
+# Variables of a surrounding job, and a user's defaults, which would change the jobs of trials.
 _FOREIGN = re.compile(r"^(SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SCANCEL|SINFO|SCONTROL|PMI[X]?)_")
 _KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"})
 _DEVICES = frozenset(

@@ -1,4 +1,4 @@
-"""What would keep every trial from running, found before anything is queued."""
+"""Find problems that would prevent every trial from running, before anything is queued."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from search_spaces.errors import InvalidInput, closest
 from search_spaces.machine import Machine
 
 TIME_LIMIT_S = 60.0
-"""How long an interpreter may look around: on a parallel file system it starts slowly."""
+"""Time limit of a query to an interpreter, which starts slowly on a parallel file system."""
 
 # Nothing is imported: torch would take seconds.
 _LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
@@ -27,15 +27,15 @@ _Partitions = Mapping[str, Mapping[str, str]]
 def check(
     profile: ClusterProfile, *, nodes: int, time_limit_s: float, machine: Machine
 ) -> list[InvalidInput]:
-    """Return all that can be known of here; empty where nothing stands in the way.
+    """Return all problems that can be detected on this machine.
 
     Args:
         nodes: of the widest trial.
         time_limit_s: of a trial.
-        machine: that the trials are for.
+        machine: of the trials.
 
     Raises:
-        SlurmUnavailable: Slurm does not answer, so that nothing is known.
+        SlurmUnavailable: Slurm does not answer, so nothing is known.
     """
     program = list(_check_program(profile))
     if shutil.which("sbatch") is None:
@@ -58,10 +58,13 @@ def check(
 def _check_partition(
     profile: ClusterProfile, known: _Partitions, *, nodes: int, time_limit_s: float
 ) -> Iterator[InvalidInput]:
-    """Yield what a job's partition refuses; `known`: the cluster's own, by name.
+    """Yield why a job's partitions would refuse it.
 
-    A job may name several partitions: it runs where it can, so one that fits will do. Those of the
-    profile come before those of the user's environment, and the cluster's default after both.
+    If a job names several partitions, one that accepts it is enough. The profile's partitions take
+    precedence over those of the user's environment, and these over the cluster's default.
+
+    Args:
+        known: partitions of the cluster by name.
     """
     named_by_user = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
     names = [name.strip() for name in named_by_user.split(",") if name.strip()]
@@ -89,7 +92,7 @@ def _check_partition(
 
 
 def _most_nodes(partition: Mapping[str, str]) -> float:
-    """Return how many nodes a job may have there; a limit that is no number is none."""
+    """Return the maximum number of nodes of a job; a limit that is not a number is ignored."""
     limits = (partition.get("MaxNodes", ""), partition.get("TotalNodes", ""))
     return min((float(text) for text in limits if text.isdigit()), default=float("inf"))
 
@@ -113,7 +116,7 @@ def _check_account(profile: ClusterProfile, slurm: Slurm) -> Iterator[InvalidInp
     try:
         known = slurm.accounts()
     except SlurmError:
-        return  # sbatch itself will tell
+        return  # sbatch will report it
     if known and account.casefold() not in {name.casefold() for name in known}:
         near = closest(account, known) or sorted(known)
         reason = "you have no such account on this cluster"
@@ -121,9 +124,9 @@ def _check_account(profile: ClusterProfile, slurm: Slurm) -> Iterator[InvalidInp
 
 
 def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
-    """Yield what keeps the trials' program from training, as far as this machine sees it.
+    """Yield problems of the trials' trainer that this machine can detect.
 
-    An interpreter that modules, a container or an environment bring is not the one of this machine.
+    An interpreter from modules, a container or a virtual environment cannot be checked here.
     """
     environment = profile.environment
     theirs = profile.container or environment.modules or environment.virtual_environment
@@ -141,7 +144,7 @@ def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
 
 
 def _check_torch(interpreter: str) -> Iterator[InvalidInput]:
-    """Yield why the bundled trainer cannot run with this interpreter; a process is started."""
+    """Yield why the bundled trainer cannot run with this interpreter, which is started once."""
     reason = ""
     if shutil.which(interpreter) is None:
         reason = "there is no such interpreter"

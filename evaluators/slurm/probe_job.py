@@ -27,7 +27,7 @@ from evaluators.slurm.jobs import SlurmJob, why_pending
 MINUTES = 10
 """The job's time limit: the first import of torch from a shared file system takes some."""
 SETTLE_S = 10.0
-"""Until a job that Slurm knows no more, or a file that it left, is waited for no longer."""
+"""Maximum wait for a job that Slurm no longer lists, or for a file that it left."""
 PAUSE_S = 1.0
 
 _MARK = "[autotune probe] "
@@ -40,7 +40,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 def helpers_error(folder):
-    # Megatron compiles them when it first trains; here in a copy, as the checkout is the user's.
+    # Megatron compiles them when it first trains; here in a copy, since the checkout is the user's.
     suffix = EXTENSION_SUFFIXES[0]
     built = lambda place: any(name.endswith(suffix) for name in os.listdir(place))
     if not os.path.exists(os.path.join(folder, "Makefile")) or built(folder):
@@ -84,7 +84,7 @@ try:
 except Exception as error:
     report["torch_error"] = type(error).__name__ + ": " + str(error)
 if checkout := sys.argv[2]:
-    sys.path.insert(0, checkout)  # as where a script that lies there is run
+    sys.path.insert(0, checkout)  # as if a script in that folder were run
     try:
         import megatron.training
     except Exception as error:
@@ -157,7 +157,7 @@ def probe(
 
     Args:
         wait_s: maximum wait for nodes, after which the job is cancelled.
-        tell: is called with a sentence whenever the job's state changes.
+        tell: called with a sentence whenever the job's state changes.
         settle_s: how long to wait for a job that Slurm no longer knows and that left no file.
 
     Raises:
@@ -235,7 +235,7 @@ def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
 
 @contextmanager
 def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
-    """Leave no job of this name in the queue, whatever happens."""
+    """Cancel the job of this name on exit, whatever happened."""
     try:
         yield
     finally:
@@ -245,13 +245,13 @@ def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
 
 
 def _job(slurm: Slurm, name: str) -> SlurmJob | None:
-    """Return the job of this name until it ends."""
+    """Return the unfinished job of this name."""
     return next((job for job in slurm.squeue() if job.name == name and not job.finished), None)
 
 
 @dataclass(kw_only=True)
 class _Watch:
-    """How the job stands in the queue, told whenever that changes."""
+    """Follows the job in the queue, and reports changes of its state."""
 
     slurm: Slurm
     name: str
@@ -262,9 +262,9 @@ class _Watch:
     waits_since: float = field(default_factory=time.monotonic)
 
     def until_ended(self, place: Path) -> str:
-        """Return why it was waited for no longer; empty where it ended, or Slurm knows none."""
+        """Return why the wait was given up; empty if the job ended, or Slurm does not list it."""
         last_progress = ""
-        # A new listing, because a file that was looked for once may stay unseen on NFS.
+        # A listing, since on NFS a lookup of a missing file may be cached.
         while ENDED not in os.listdir(place):
             time.sleep(PAUSE_S)
             progress = self._progress()
