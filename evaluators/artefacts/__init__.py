@@ -16,7 +16,7 @@ from evaluators.artefacts.adapter import (
     own_rank_script,
     rank_script,
 )
-from evaluators.artefacts.job import Launch
+from evaluators.artefacts.job import LAUNCH_JOB, RANK_SCRIPT, Launch
 from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, megatron_needs, sbatch_script
 from evaluators.artefacts.other_trainers import (
     MEGATRON_LM,
@@ -62,12 +62,6 @@ def artefacts(launch: Launch) -> dict[str, str]:
 
 TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
 """Scripts for this machine, and the bundled trainer for Slurm."""
-
-LAUNCH_JOB = "launch.sbatch"
-"""The job with the trials' adapter, or else with Megatron-DeepSpeed."""
-
-RANK_SCRIPT = "train_rank.sh"
-"""The script of one rank of an adapter's trainer."""
 
 _LAUNCHERS = (*TRAINER_SCRIPTS, LAUNCH_JOB, RANK_SCRIPT)
 """In order of preference: the first that exists trains as the trials did."""
@@ -115,7 +109,7 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
         InvalidInput: field `trainer`: why it cannot train with this strategy.
     """
     try:
-        return _with_trainer(launch, trainer)
+        return other_trainer_files(launch, trainer)
     except InvalidInput as problem:
         others = [offer.name for offer in trainer_offers(launch) if offer.supported]
         reason = _why_not(problem)
@@ -130,7 +124,7 @@ def trainer_offers(launch: Launch) -> list[TrainerOffer]:
 
 def _offer(launch: Launch, trainer: TrainerName) -> TrainerOffer:
     try:
-        _with_trainer(launch, trainer)
+        other_trainer_files(launch, trainer)
     except InvalidInput as problem:
         return TrainerOffer(name=trainer, supported=False, reason=_why_not(problem), variables=[])
     variables = _needs(variables_of(trainer))
@@ -141,10 +135,6 @@ def _why_not(problem: InvalidInput) -> str:
     if problem.field in ("strategy", "model"):
         return problem.reason
     return f"{problem.reason} (here {problem.field} is {problem.value})"
-
-
-def _with_trainer(launch: Launch, trainer: TrainerName) -> dict[str, str]:
-    return other_trainer_files(launch, trainer=trainer, job_file=LAUNCH_JOB, rank_file=RANK_SCRIPT)
 
 
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:

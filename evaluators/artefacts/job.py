@@ -27,6 +27,12 @@ from search_spaces.transformer import Transformer
 TIME_LIMIT = "02:00:00"
 """Enough for the default iterations on any machine; `sbatch --time` overrides it."""
 
+LAUNCH_JOB = "launch.sbatch"
+"""The job with the trials' adapter, or else with Megatron-DeepSpeed."""
+
+RANK_SCRIPT = "train_rank.sh"
+"""The script of one rank of an adapter's trainer."""
+
 STRICT = "set -euo pipefail\n"
 """Set only after the environment and the rendezvous, which were not written for it."""
 

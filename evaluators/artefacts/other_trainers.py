@@ -12,7 +12,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from evaluators.artefacts.adapter import adapter_sbatch, own_rank_script
-from evaluators.artefacts.job import Launch
+from evaluators.artefacts.job import LAUNCH_JOB, RANK_SCRIPT, Launch
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -136,9 +136,7 @@ def variables_of(trainer: TrainerName) -> dict[str, str]:
     return meanings
 
 
-def other_trainer_files(
-    launch: Launch, *, trainer: TrainerName, job_file: str, rank_file: str
-) -> dict[str, str]:
+def other_trainer_files(launch: Launch, trainer: TrainerName) -> dict[str, str]:
     """Return a Slurm job and the script of one rank, file name -> text.
 
     Raises:
@@ -164,7 +162,7 @@ def other_trainer_files(
     )
     launch = replace(launch, profile=place)
     job = adapter_sbatch(launch, shell=shell)
-    return {job_file: job, rank_file: own_rank_script(launch, file=rank_file, shell=shell)}
+    return {LAUNCH_JOB: job, RANK_SCRIPT: own_rank_script(launch, file=RANK_SCRIPT, shell=shell)}
 
 
 def _lookups(trainer: TrainerName) -> dict[str, str]:

@@ -128,9 +128,9 @@ class LocalBackend(OwnTrials):
             submitted from now on.
     """
 
-    def __init__(self, *, hang_limit_s: float = HANG_LIMIT_S) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.hang_limit_s = hang_limit_s
+        self.hang_limit_s = HANG_LIMIT_S
         self._warm: _WarmClient | None = None
 
     def close(self) -> None:
