@@ -6,7 +6,6 @@ have one thread alone, and no GPU context: with GPUs each rank is a fresh proces
 
 from __future__ import annotations
 
-import gc
 import importlib
 import logging
 import platform
@@ -55,17 +54,12 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
 def load() -> None:
     """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
     logging.disable(logging.INFO)
-    # No imported object is garbage. Searching them took a fifth of the time, and again in each
-    # forked rank, which copies the memory that it searches.
-    gc.disable()
     try:
         for name in MODULES:
             importlib.import_module(name)
         from deepspeed import ops
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
-    gc.freeze()
-    gc.enable()
     # Takes over a minute to compile, and serves inference alone. DeepSpeed keeps edits of this
     # table.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
