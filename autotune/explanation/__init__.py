@@ -10,7 +10,7 @@ from autotune.explanation.failures import FailureReport, Remedy, explain_failure
 from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
 from autotune.explanation.marginal import Marginal, MarginalPoint, MarginalStep, marginal
-from autotune.explanation.memory_budget import FittingChange, MemoryBudget, memory_budget
+from autotune.explanation.memory_budget import MemoryBudget, memory_budget
 from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_PARTS,
@@ -25,7 +25,6 @@ from autotune.explanation.parts import (
     time_words,
 )
 from autotune.explanation.rates import BelievedRates
-from autotune.explanation.scaling import ScalingCurve, ScalingPoint, scaling
 from autotune.explanation.summary import explain
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "DimensionImpact",
     "EdgeReport",
     "FailureReport",
-    "FittingChange",
     "LayoutMap",
     "MapCell",
     "Marginal",
@@ -48,8 +46,6 @@ __all__ = [
     "Origin",
     "PartsComparison",
     "Remedy",
-    "ScalingCurve",
-    "ScalingPoint",
     "SpaceEdge",
     "StrategyParts",
     "bubble_note",
@@ -64,7 +60,6 @@ __all__ = [
     "memory_budget",
     "parts_of",
     "remedies_of",
-    "scaling",
     "time_by_part",
     "time_words",
 ]

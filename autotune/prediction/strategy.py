@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from autotune.calibration import Calibration, calibration_for
 from autotune.explanation import bubble_note, memory_budget
 from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
+from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
 from autotune.schemas import (
     BrokenRule,
     CalibrationSummary,
-    MemoryChange,
     Prediction,
     PredictionQuery,
 )
@@ -78,20 +77,6 @@ def predict(
     )
     if not prediction.legal:
         return prediction
-    figures = _figures(calibration, transformer, strategy)
-    memory = _memory(calibration, transformer, strategy, query, program)
-    return prediction.model_copy(update={**figures, **memory, "calibration": summary})
-
-
-def _memory(
-    calibration: Calibration,
-    transformer: Transformer,
-    strategy: Strategy,
-    query: PredictionQuery,
-    program: ProgramCapabilities,
-) -> dict[str, object]:
-    """Return the fields of a Prediction about memory: whether the strategy fits, and what would
-    make it fit."""
     budget = memory_budget(
         calibration,
         transformer,
@@ -99,24 +84,16 @@ def _memory(
         headroom_gib=query.min_headroom_gib,
         program=program,
     )
-    return {
-        "fits": budget.fits,
-        "fit_probability": budget.fit_probability,
-        "memory_sentence": f"{budget.sentence}.",
-        "memory_changes": [
-            MemoryChange(
-                changes=dict(change.changes),
-                strategy=strategy_shape(change.strategy),
-                global_batch_size=change.global_batch_size,
-                memory_gib=change.memory_gib,
-                fit_probability=change.fit_probability,
-                iteration_time_s=change.iteration_time_s,
-                relative=change.relative,
-                sentence=change.sentence,
-            )
-            for change in budget.changes
-        ],
-    }
+    return prediction.model_copy(
+        update={
+            **_figures(calibration, transformer, strategy),
+            "fits": budget.fits,
+            "fit_probability": budget.fit_probability,
+            "memory_sentence": f"{budget.sentence}.",
+            "memory_changes": budget.changes,
+            "calibration": summary,
+        }
+    )
 
 
 def _figures(

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autotune.cost_model import estimate
-from autotune.explanation.scaling import scaled_strategies
 from autotune.prediction.campaign_cost import trial_node_hours
-from autotune.prediction.scaling import usual_widths
+from autotune.prediction.scaling import scaled_strategies, usual_widths
 from autotune.prediction.space import nodes_of, report_of
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.explanation.scaling import scaled_strategies
+from autotune.prediction.scaling import scaled_strategies
 from autotune.resolution import strategy_of
 from autotune.schemas import ScalingKind, StrategyShape, StudySpec
 from server.figures.scaling import TITLES, layout_line, measured_steps

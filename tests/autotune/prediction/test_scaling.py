@@ -1,17 +1,103 @@
-"""Strong and weak scaling as they are answered."""
+"""Strong and weak scaling: against the Frontier study, by calibration, and where trials ran."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from autotune.calibration import Calibration, Observation, general_knowledge
 from autotune.prediction import scaling_study
-from autotune.schemas import ScalingQuery
+from autotune.prediction.scaling import scaling
+from autotune.resolution import strategy_of
+from autotune.schemas import ScalingKind, ScalingQuery, TrialState
+from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
+from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
+from tests.autotune.cost_model.study import SCALINGS, SETTINGS, Scaling
 from tests.autotune.prediction.calibrated import named, slow
 
-STRATEGY = {
+KINDS: tuple[ScalingKind, ...] = ("strong", "strong", "weak", "weak")
+KNOWN = general_knowledge(FRONTIER)
+STRATEGY = replace(SETTINGS[1][0], batch=8000).strategy
+
+
+@pytest.mark.parametrize(("printed", "kind"), list(zip(SCALINGS, KINDS, strict=True)))
+def test_the_study(printed: Scaling, kind: ScalingKind) -> None:
+    """Strong within 3 points, weak within 1 of a hundred."""
+    small, large = printed.small, printed.large
+    curve = scaling(
+        KNOWN,
+        load_model(small.model),
+        small.strategy,
+        kind=kind,
+        nodes=[large.num_nodes, small.num_nodes],
+    )
+    least, most = curve.points
+    assert (least.num_nodes, most.num_nodes) == (small.num_nodes, large.num_nodes)
+    assert (strategy_of(most.strategy), most.global_batch_size) == (large.strategy, large.batch)
+    assert least.efficiency == 1.0
+    assert (least.efficiency_low, least.efficiency_high) == (1.0, 1.0)
+    assert 100 * most.efficiency == pytest.approx(printed.printed, abs=3 if kind == "strong" else 1)
+    assert most.efficiency_low < most.efficiency < most.efficiency_high
+    assert f"{100 * most.efficiency:.0f} % of the rate per GPU" in curve.sentence
+
+
+def test_measured_points_say_so_and_narrow_the_others() -> None:
+    nodes = [16, 32, 64, 128]
+    before = scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=nodes)
+    ran = before.points[:2]
+    seconds = {strategy_of(point.strategy): 1.1 * point.iteration_time_s for point in ran}
+    calibration = Calibration.of(
+        FRONTIER,
+        [
+            Observation(transformer=GPT_175B, strategy=each, iteration_time_s=time)
+            for each, time in seconds.items()
+        ],
+    )
+    after = scaling(calibration, GPT_175B, STRATEGY, kind="strong", nodes=nodes, measured=seconds)
+    assert [point.measured for point in after.points] == [True, True, False, False]
+    assert after.points[0].iteration_time_s == pytest.approx(seconds[strategy_of(ran[0].strategy)])
+    for known, foreseen in zip(after.points, before.points, strict=True):
+        assert known.efficiency == pytest.approx(foreseen.efficiency, rel=0.02)
+    width_before, width_after = (
+        curve.points[3].efficiency_high - curve.points[3].efficiency_low
+        for curve in (before, after)
+    )
+    assert width_after < 0.7 * width_before
+    assert "predicted" in after.sentence
+
+
+def test_what_failed_stands_apart_and_is_no_base() -> None:
+    nodes = [16, 32, 64]
+    ran = [
+        strategy_of(point.strategy)
+        for point in scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes).points
+    ]
+    failed = {ran[0]: TrialState.OOM, ran[2]: TrialState.CRASHED}
+    curve = scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes, failed=failed)
+    assert [(point.num_nodes, point.efficiency) for point in curve.points] == [(32, 1.0)]
+    assert {strategy_of(each.strategy): each.state for each in curve.failed} == failed
+    assert curve.sentence.endswith("; out of memory on 16 nodes; crashed on 64 nodes")
+    failed[ran[1]] = TrialState.OOM
+    curve = scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes, failed=failed)
+    assert curve.points == []
+    assert curve.sentence == (
+        "No step could be timed: out of memory on 16 and 32 nodes; crashed on 64 nodes"
+    )
+
+
+def test_nodes_on_which_the_layout_cannot_run_are_named() -> None:
+    curve = scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=[16, 20, 48])
+    assert [point.num_nodes for point in curve.points] == [16]
+    assert "does not divide 160 GPUs" in curve.omitted[20]
+    assert curve.omitted[48] == "6 replicas of micro-batches of 1 make no global batch of 8000"
+    with pytest.raises(InvalidInput, match="can run on none of them"):
+        scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=[20])
+
+
+PLAIN = {
     "tensor_parallel": 2,
     "pipeline_parallel": 4,
     "micro_batch_size": 1,
@@ -22,7 +108,7 @@ STRATEGY = {
 
 
 def query(**changes: Any) -> ScalingQuery:
-    plain: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier", "strategy": STRATEGY}
+    plain: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier", "strategy": PLAIN}
     return ScalingQuery.model_validate(plain | changes)
 
 
@@ -57,7 +143,7 @@ def test_it_rests_on_a_calibration() -> None:
 
 @pytest.mark.parametrize("nodes", [[10_000], [3]])
 def test_nodes_that_cannot_be_are_refused(nodes: list[int]) -> None:
-    eighths = STRATEGY | {"pipeline_parallel": 16}
+    eighths = PLAIN | {"pipeline_parallel": 16}
     with pytest.raises(InvalidInput) as refusal:
         scaling_study(query(nodes=nodes, strategy=eighths))
     assert refusal.value.field == "nodes"
