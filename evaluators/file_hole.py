@@ -22,7 +22,7 @@ class CannotShorten(Exception):
     """The file system cannot punch holes."""
 
 
-def give_back(file: int, start: int, end: int) -> None:
+def punch_hole(file: int, start: int, end: int) -> None:
     """Replace a part of a file by a hole, which reads as zeros and takes no space.
 
     Raises:
@@ -42,19 +42,19 @@ def give_back(file: int, start: int, end: int) -> None:
     raise OSError(number, os.strerror(number))
 
 
-def give_back_handed_on(file: int, handed_on: int, *, gone: int) -> int:
+def free_consumed(file: int, consumed: int, *, freed: int) -> int:
     """Free the part of a file that a reader has consumed, except the last KEPT_BYTES.
 
     Args:
-        handed_on: number of bytes read so far.
-        gone: number of bytes freed before.
+        consumed: number of bytes read so far.
+        freed: number of bytes freed before.
 
     Returns:
         The number of bytes freed now; unsupported file systems count as freed.
     """
-    end = handed_on - KEPT_BYTES
-    if end - gone < AT_ONCE:
-        return gone
+    end = consumed - KEPT_BYTES
+    if end - freed < AT_ONCE:
+        return freed
     with suppress(CannotShorten, OSError):
-        give_back(file, gone, end)
+        punch_hole(file, freed, end)
     return end

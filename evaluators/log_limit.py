@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from evaluators.file_hole import give_back
+from evaluators.file_hole import punch_hole
 from evaluators.training_log.error_line import SIGNS as ERROR_SIGNS
 from evaluators.training_log.lines import LONGEST_LINE, LogLines, end_of_last_gap
 from evaluators.training_log.reader import FIGURE_SIGNS
@@ -26,7 +26,7 @@ LEAST = 1 << 20
 AFTER_AN_ERROR = 40
 """Lines kept after one with an error, for its traceback."""
 MOST_OF_ERRORS = 64 << 10
-Tells = Callable[[bytes], bool]
+LinePredicate = Callable[[bytes], bool]
 
 
 class LogLimit:
@@ -34,13 +34,13 @@ class LogLimit:
 
     Args:
         kept_bytes: bytes to keep at the beginning, and at the end.
-        tells: whether a line has a measurement, in addition to those that `evaluators.training_log`
-            recognises.
+        is_informative: whether a line has a measurement; by default, by the signs of
+            `evaluators.training_log`.
     """
 
-    def __init__(self, *, kept_bytes: int, tells: Tells | None = None) -> None:
+    def __init__(self, *, kept_bytes: int, is_informative: LinePredicate | None = None) -> None:
         self._kept_bytes = kept_bytes
-        self._tells = tells
+        self._is_informative = is_informative
         self._looked_to: dict[Path, int] = {}
 
     def shorten(self, log: Path) -> bool:
@@ -89,7 +89,7 @@ class LogLimit:
         if len(kept) > len(part) // 2:
             return start + last
         # A crash in between loses lines; the other order would duplicate them.
-        give_back(file, start + first + len(kept), start + last - 1)
+        punch_hole(file, start + first + len(kept), start + last - 1)
         os.pwrite(file, kept, start + first)
         os.pwrite(file, b"\n", start + last - 1)
         return start + last
@@ -98,11 +98,11 @@ class LogLimit:
         """Return the lines with measurements, and errors as far as space allows."""
         kept: list[bytes] = []
         room, follow = MOST_OF_ERRORS, 0
-        tells = self._tells or _tells_figure
+        is_informative = self._is_informative or _has_measurement
 
         def take(line: bytes) -> bool:
             nonlocal room, follow
-            if tells(line):
+            if is_informative(line):
                 kept.append(line)
             elif room > len(line):
                 is_error = _ERROR.search(line) is not None
@@ -112,7 +112,7 @@ class LogLimit:
                     room -= len(line)
             return follow > 0 and room > 0
 
-        if self._tells is None:
+        if self._is_informative is None:
             lines = LogLines((*FIGURE_SIGNS, *ERROR_SIGNS), take)
             lines.feed(part)
         else:
@@ -125,7 +125,7 @@ _FIGURES = tuple(sign.encode() for sign in FIGURE_SIGNS)
 _ERROR = re.compile(b"|".join(re.escape(sign.encode()) for sign in ERROR_SIGNS))
 
 
-def _tells_figure(line: bytes) -> bool:
+def _has_measurement(line: bytes) -> bool:
     return any(sign in line for sign in _FIGURES)
 
 

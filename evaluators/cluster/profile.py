@@ -42,11 +42,11 @@ _NO_OTHER_KEYS = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """`[slurm]`: whose hours a job takes, and where it runs.
+    """`[slurm]`: the account that a job is charged to, and where it runs.
 
     Attributes:
-        gpu_request: how GPUs are asked for: `gpus-per-node` (--gpus-per-node=8), `gres`
-            (--gres=gpu:8), or `none` where nodes are always whole, or `directives` ask for them.
+        gpu_request: how GPUs are requested: `gpus-per-node` (--gpus-per-node=8), `gres`
+            (--gres=gpu:8), or `none` if nodes are always whole or `directives` request them.
         exclusive: whether a job has its nodes to itself.
         directives: further options of sbatch, each as one word (`--mail-type=NONE`).
     """
@@ -65,7 +65,7 @@ class Scheduling:
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """`[tasks]`: how the ranks of a node are placed; there is one for each GPU.
+    """`[tasks]`: placement of a node's ranks, one per GPU.
 
     Attributes:
         cpus_per_task: None leaves it to Slurm.
@@ -80,13 +80,13 @@ class Tasks:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """`[environment]`: what a job sets up before it trains, in this order.
+    """`[environment]`: the setup of a job before it trains, in this order.
 
     Attributes:
         modules: names for `module load`.
         virtual_environment: a folder whose `bin/activate` is sourced.
         variables: exported in the job.
-        prologue: lines of bash, run last.
+        prologue: lines of bash that run last.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -110,14 +110,14 @@ class Container:
 
 @dataclass(frozen=True, kw_only=True)
 class Megatron:
-    """`[megatron]`: a checkout of Megatron-DeepSpeed and what it trains on.
+    """`[megatron]`: a checkout of Megatron-DeepSpeed and its data.
 
     Attributes:
         path: of the checkout.
         variant: `main`, or the older `ornl` fork (`pretrain_gpt_deepspeed.py`).
-        data_path: an indexed dataset without .bin or .idx; empty: a small synthetic one is made.
-        tokenizer_type: as Megatron names it; the null tokenizer needs no files.
-        arguments: further arguments of every trial, each as one word; they win.
+        data_path: an indexed dataset without .bin or .idx; by default a small synthetic one.
+        tokenizer_type: by Megatron's name; the null tokenizer needs no files.
+        arguments: further arguments of every trial, each as one word; they take precedence.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -134,17 +134,16 @@ class Megatron:
 
 @dataclass(frozen=True, kw_only=True)
 class Polling:
-    """`[polling]`: how Slurm is asked.
+    """`[polling]`: intervals and limits of queries to Slurm.
 
     Attributes:
-        interval_s: between two status calls, whatever the number of jobs; it grows on its own
-            while Slurm is slow to answer.
-        command_limit_s: after which a Slurm command, or a question to Ray, is given up.
-        settle_s: after so long a job that was submitted is in the queue, accounting knows of one
-            that ended, and a file that a node wrote is seen here.
-        accounting_limit_s: so long accounting is waited for that does not yet know how a job ended.
-        full_queue_pause_s: before sbatch is tried again after the limit on jobs in the queue was
-            reached.
+        interval_s: between two status calls, for any number of jobs; it grows while Slurm answers
+            slowly.
+        command_limit_s: timeout of a Slurm command, or of a query to Ray.
+        settle_s: after this time a submitted job is in the queue, accounting knows of an ended one,
+            and a file that a node wrote is visible here.
+        accounting_limit_s: maximum wait for accounting to report how a job ended.
+        full_queue_pause_s: pause before sbatch is tried again when the queue accepts no more jobs.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -158,11 +157,11 @@ class Polling:
 
 @dataclass(frozen=True, kw_only=True)
 class Retries:
-    """`[retries]`: trials whose nodes failed, that were preempted, or that vanished.
+    """`[retries]`: for trials whose nodes failed, that were preempted, or that vanished.
 
     Attributes:
-        attempts: how often such a trial is started in all.
-        node_failures: after so many failures a node is not used again.
+        attempts: maximum number of starts of a trial.
+        node_failures: number of failures after which a node is not used again.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -176,9 +175,9 @@ class Pilot:
     """`[pilot]`: the allocation that pilot mode holds.
 
     Attributes:
-        nodes: None: as many as the first campaign's pool.
-        time_limit_h: of the allocation; a new one follows while there is work.
-        idle_release_s: without work it is given back after so long.
+        nodes: by default as many as the first campaign's pool.
+        time_limit_h: of the allocation; another one follows while there is work.
+        idle_release_s: seconds without work after which it is released.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -193,10 +192,10 @@ class RayCluster:
     """`[ray]`: the Ray cluster that the ray evaluator runs trials on.
 
     Attributes:
-        address: of its head (`10.0.0.1:6379`), from a machine that is a node of it; from any other
-            that of its client server (`ray://10.0.0.1:10001`).
-        folder: of each node, in which trials have a folder of theirs while they run.
-        most_nodes: to which an autoscaler may bring it; None: it has the nodes that it has.
+        address: of its head (`10.0.0.1:6379`) from a node of the cluster; of its client server
+            (`ray://10.0.0.1:10001`) from any other machine.
+        folder: on each node, for the folders of running trials.
+        most_nodes: maximum size that an autoscaler reaches; None without one.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -211,12 +210,12 @@ class ClusterProfile:
     """One cluster as one user (or group) uses it.
 
     Attributes:
-        machine: of the catalog, that the profile belongs to; empty for any.
-        program: what a trial trains with.
-        python: the interpreter of that program on the nodes; empty: the one that this service runs
-            with, or `python3` where a virtual environment, a module or a container brings one.
-        adapter: with the program `adapter`, what describes the trainer. A campaign names it: no
-            file of a profile has one.
+        machine: of the catalog; empty for any.
+        program: the trainer of trials.
+        python: the trainer's interpreter on the nodes; by default this service's own, or `python3`
+            if a virtual environment, a module or a container provides one.
+        adapter: describes the trainer of the program `adapter`. It belongs to a campaign; files of
+            profiles have none.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS

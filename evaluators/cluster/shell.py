@@ -12,22 +12,21 @@ from collections.abc import Mapping
 from evaluators.cluster.profile import ClusterProfile
 
 SETUP_FAILED = 78
-"""Exit code of a job whose modules, virtual environment or prologue cannot be had (sysexits.h)."""
+"""Exit code of a job whose modules, virtual environment or prologue fail (sysexits.h)."""
 
 COMMON_VARIABLES: Mapping[str, str] = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
-"""One hardware queue keeps communication in the order it was issued, which Megatron's sequence
-parallelism insists on; one host thread, or the ranks of a node fight for its cores; and a log
-that shows each line at once."""
+"""One hardware queue keeps communication in issue order, which Megatron's sequence parallelism
+requires; one host thread per rank, since the ranks of a node share its cores; unbuffered output."""
 
 REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/(?!/)[^\0\n]*")
 LONGEST_DIRECTIVE = 4000
-"""Characters: sbatch reads a line into 8 KiB, and a character may take two."""
+"""Maximum characters: sbatch reads a line into 8 KiB, and an escaped character takes two."""
 
-# A batch shell is no login shell: where sites define `module` in /etc/profile.d, it is not there.
+# A batch shell is not a login shell, so a `module` defined in /etc/profile.d is missing.
 _MODULES = r"""if ! type module >/dev/null 2>&1; then
     for autotune_file in "${LMOD_PKG:-/opt/lmod}/init/bash" \
         "${MODULESHOME:-/usr/share/modules}/init/bash" \
@@ -77,7 +76,7 @@ def directive_line(option: str) -> str:
     """
     if re.search(r"[\0\n\r]", option) or len(option) > LONGEST_DIRECTIVE:
         raise ValueError(f"not to be written as a #SBATCH line: {option[:100]!r}")
-    # Backslashes hold everywhere; old releases take a # for a comment even between quotes.
+    # Backslashes work everywhere; old releases treat a quoted # as a comment.
     escaped = re.sub(r'([\\"\'#])', r"\\\1", option)
     # sbatch blanks out hetjob and packjob where it sees them.
     escaped = re.sub(r"(?i)(het|pack)(?=job)", r"\1\\", escaped)
@@ -119,7 +118,7 @@ def container_words(profile: ClusterProfile) -> tuple[str, ...]:
     if container.runtime == "shifter":
         return ("shifter", f"--image={container.image}", *container.options)
     if container.runtime == "podman-hpc":
-        # Podman hands on no variables by itself, and gives a network of its own.
+        # Podman passes no variables by itself, and isolates the network.
         names = ["SLURM_*", "MASTER_*", "NCCL_*", "FI_*", "CUDA_VISIBLE_DEVICES"]
         names += [*COMMON_VARIABLES, *profile.environment.variables]
         fixed = ["--rm", "--network=host", *(f"--env={name}" for name in dict.fromkeys(names))]

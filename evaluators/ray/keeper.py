@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from evaluators.file_hole import give_back_handed_on
+from evaluators.file_hole import free_consumed
 from evaluators.ray.node import MOST_AT_ONCE, TrialNode
 
 HEAD = "node:__internal_head__"
@@ -90,7 +90,7 @@ class KeptTrial:
         work: the result of `evaluators.ray.work.work_of`.
         task: places and runs it; cancelled with the trial.
         keeping: brings it to its end, whatever happens to `task`.
-        log: an unnamed file, gone with the process; fetched parts are freed, except for the last.
+        log: a temporary file; fetched parts are freed, except for the last.
         began_at: when it got its nodes (epoch); `began` is the same by the monotonic clock, for
             durations; 0 until then.
         reason: why it waits.
@@ -109,7 +109,7 @@ class KeptTrial:
     began_at: float = 0.0
     began: float = 0.0
     logged: int = 0
-    gone: int = 0
+    freed: int = 0
     reason: str = ""
     end: dict[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -122,8 +122,8 @@ class KeptTrial:
     def report(self, offset: int) -> dict[str, Any]:
         """Return its state, with its log from `offset` on, or from the first byte that is still
         stored; the end is reported after the whole log."""
-        self.gone = give_back_handed_on(self.log.fileno(), offset, gone=self.gone)
-        offset = max(offset, self.gone)
+        self.freed = free_consumed(self.log.fileno(), offset, freed=self.freed)
+        offset = max(offset, self.freed)
         self.log.seek(offset)
         part = self.log.read(MOST_AT_ONCE)
         report: dict[str, Any] = {"log": part, "at": offset, "reason": self.reason, "end": None}

@@ -24,7 +24,7 @@ from typing import Any
 
 import ray
 
-from evaluators.file_hole import give_back_handed_on
+from evaluators.file_hole import free_consumed
 from evaluators.process_group import ProcessGroup
 
 # Variables of the process that set them, which must not reach the trial.
@@ -51,7 +51,7 @@ SOCKET, INTERPRETER = "AUTOTUNE_RANKS", "AUTOTUNE_PYTHON"
 
 FRAME = "!ci"
 OUTPUT, CODE = b"o", b"c"
-_HANDED_ON = frozenset({SOCKET, INTERPRETER})
+_FOR_SCRIPT = frozenset({SOCKET, INTERPRETER})
 LOOK_S = 0.02
 
 # On SIGTERM it ends the ranks and waits for them; otherwise they would disturb the next run.
@@ -106,7 +106,7 @@ class RankStep:
         exported = {
             name: value
             for name, value in asked["variables"].items()
-            if plain.get(name) != value and name not in OWN_VARIABLES | _HANDED_ON
+            if plain.get(name) != value and name not in OWN_VARIABLES | _FOR_SCRIPT
         }
         starts = [
             node.start_ranks.remote(number, asked["words"], variables=exported, node=place, **shape)
@@ -201,7 +201,7 @@ class NodeRanks:
     processes: list[subprocess.Popen[bytes]]
     output: Path
     sent: int = 0
-    gone: int = 0
+    freed: int = 0
 
     def exit_code(self) -> int | None:
         """Return the first failure's code, 0 once all have succeeded, None while they run."""
@@ -217,7 +217,7 @@ class TrialNode:
     def __init__(self) -> None:
         self._ranks: dict[int, NodeRanks] = {}
         self._script: ProcessGroup | None = None
-        self._gone: dict[str, int] = {}
+        self._freed: dict[str, int] = {}
 
     def where(self) -> dict[str, str]:
         """Return its node's id, host and address."""
@@ -248,7 +248,7 @@ class TrialNode:
         """Remove the attempt's folder, after all its processes have ended."""
         for number in list(self._ranks):
             self.end_ranks(number)
-        self._gone.pop(folder, None)
+        self._freed.pop(folder, None)
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another node of this host may have done it
             Path(folder).parent.rmdir()
@@ -300,7 +300,7 @@ class TrialNode:
             printed = _part_of(step.output, step.sent)
             if printed or code is not None or time.monotonic() > until:
                 step.sent += len(printed)
-                step.gone = _handed_on(step.output, step.sent, gone=step.gone)
+                step.freed = _free_consumed(step.output, step.sent, freed=step.freed)
                 return printed, None if len(printed) == MOST_AT_ONCE else code
             time.sleep(LOOK_S)
 
@@ -386,8 +386,8 @@ class TrialNode:
     def log(self, folder: str, offset: int) -> bytes:
         """Return the script's log from `offset` on; while it runs, wait a moment for output.
         Earlier parts were fetched and are freed."""
-        gone = self._gone.get(folder, 0)
-        self._gone[folder] = _handed_on(Path(folder) / LOG, offset, gone=gone)
+        freed = self._freed.get(folder, 0)
+        self._freed[folder] = _free_consumed(Path(folder) / LOG, offset, freed=freed)
         until = time.monotonic() + LONGEST_WAIT_S
         while True:
             waits = self._script and time.monotonic() < until
@@ -414,10 +414,10 @@ def _part_of(path: Path, offset: int) -> bytes:
         return b""
 
 
-def _handed_on(path: Path, offset: int, *, gone: int) -> int:
-    """Free the part of a log before an offset, as `give_back_handed_on` does."""
+def _free_consumed(path: Path, offset: int, *, freed: int) -> int:
+    """Free the part of a log before an offset, as `free_consumed` does."""
     try:
         with path.open("r+b", buffering=0) as file:
-            return give_back_handed_on(file.fileno(), offset, gone=gone)
+            return free_consumed(file.fileno(), offset, freed=freed)
     except FileNotFoundError:
-        return gone
+        return freed

@@ -84,7 +84,7 @@ class TrialLogs:
         adapter = profile_from_dict(profile, source="campaign").adapter if profile else None
         self._limit = LogLimit(
             kept_bytes=int(settings.trial_log_mb * BYTES_PER_MB),
-            tells=InformativeLines(adapter.read) if adapter else None,
+            is_informative=InformativeLines(adapter.read) if adapter else None,
         )
         self._next_look = 0.0
 

@@ -83,7 +83,7 @@ def test_nothing_is_taken_out_of_a_log_that_somebody_reads(tmp_path: Path) -> No
 def test_floods_without_figures_take_little_room(tmp_path: Path, line: str) -> None:
     log = tmp_path / "trial.log"
     log.write_text(line * (4_000_000 // len(line)))
-    limit = LogLimit(kept_bytes=KEPT_BYTES, tells=lambda _: False)
+    limit = LogLimit(kept_bytes=KEPT_BYTES, is_informative=lambda _: False)
     try:
         limit.shorten(log)
     except CannotShorten:
