@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.cluster import keeper
 
 PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
@@ -69,11 +67,11 @@ class Daemons:
         """
         pids = []
         slurmd = self.pid(node)
-        for process in psutil.Process(self._keeper.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(NODE_MARK) == node and process.pid != slurmd:
-                    pids.append((process.name() != "slurmstepd", process.pid))
-        return [pid for _, pid in sorted(pids)]
+        for pid in keeper.descendants(self._keeper.pid):
+            with contextlib.suppress(OSError):
+                if f"{NODE_MARK}={node}".encode() in _environment_of(pid) and pid != slurmd:
+                    pids.append(pid)
+        return sorted(pids, key=lambda pid: _name_of(pid) != "slurmstepd")
 
     def _order(self, what: str, **details: Any) -> dict[str, Any]:
         assert self._keeper.stdin
@@ -98,3 +96,14 @@ def kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
