@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import cache
 from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter
 
 from autotune.measurement import LONG_ITERATION_S, AccumulationMeasurement
 from autotune.schemas import Routing, TrialState
@@ -212,22 +215,6 @@ class SampledPower:
     nodes: tuple[SampledNode, ...]
     energy_windows_s: tuple[tuple[float, float], ...] = ()
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> SampledPower:
-        """Return the object from the JSON of its `asdict`."""
-        return cls(
-            nodes=tuple(
-                SampledNode(
-                    node=str(node["node"]),
-                    samples=int(node["samples"]),
-                    at_s=tuple(node["at_s"]),
-                    watts=tuple(node["watts"]),
-                )
-                for node in data["nodes"]
-            ),
-            energy_windows_s=tuple((start, end) for start, end in data["energy_windows_s"]),
-        )
-
 
 FORMER_ENERGY = "joules_per_token"
 
@@ -252,6 +239,8 @@ class TrialOutcome:
         job_id: the scheduler's job, if there was one.
         versions: package -> version of the software that ran it.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     status: TrialState
     started_at: datetime
@@ -279,29 +268,16 @@ class TrialOutcome:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
-        """Return the outcome from the result of `as_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: `data` has another form.
-        """
-        measurements = tuple(
-            AccumulationMeasurement(
-                gradient_accumulation_steps=m["gradient_accumulation_steps"],
-                iteration_times_s=tuple(m["iteration_times_s"]),
-            )
-            for m in data["measurements"]
-        )
-        status = TrialState(data["status"])
-        if status is TrialState.PENDING:
-            raise ValueError("an outcome is final, and pending is not")
-        plain = dict(data) | {
-            "status": status,
-            "started_at": datetime.fromisoformat(data["started_at"]),
-            "measurements": measurements,
-            "peak_memory_gib": tuple(data["peak_memory_gib"]),
-        }
-        if plain.get("power") is not None:
-            plain["power"] = SampledPower.from_dict(plain["power"])
+        """Return the outcome from the result of `as_dict`; raises ValueError for anything else."""
+        plain = dict(data)
         if FORMER_ENERGY in plain:  # written by an earlier version
             plain["gpu_joules_per_token"] = plain.pop(FORMER_ENERGY)
-        return cls(**plain)
+        outcome = _adapter().validate_python(plain)
+        if outcome.status is TrialState.PENDING:
+            raise ValueError("an outcome is final, and pending is not")
+        return outcome
+
+
+@cache
+def _adapter() -> TypeAdapter[TrialOutcome]:
+    return TypeAdapter(TrialOutcome)

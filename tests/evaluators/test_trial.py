@@ -61,15 +61,15 @@ def test_every_status_survives(status: TrialState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    "change",
     [
-        ({"status": "splendid"}, ValueError),
-        ({"status": "pending"}, ValueError),
-        ({"started_at": "yesterday"}, ValueError),
-        ({"measurements": [{"gas": 2}]}, KeyError),
-        ({"colour": "blue"}, TypeError),
+        {"status": "splendid"},
+        {"status": "pending"},
+        {"started_at": "yesterday"},
+        {"measurements": [{"gas": 2}]},
+        {"colour": "blue"},
     ],
 )
-def test_anything_else_is_refused(change: dict[str, object], error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_anything_else_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"Trial|pending"):
         TrialOutcome.from_dict(FULL.as_dict() | change)
