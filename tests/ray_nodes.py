@@ -89,6 +89,10 @@ class RayNodes:
         """Kill the node that was started last, as a power cut does."""
         self._do("kill-node")
 
+    def until_noticed(self) -> None:
+        """Wait until the head knows that a killed node is dead: it then counts those that live."""
+        self._do(f"start {self._nodes - 1}")
+
     def kill_head(self) -> None:
         """Kill the head and all nodes."""
         self._do("kill-head")

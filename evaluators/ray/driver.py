@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaluators import processes
@@ -93,9 +93,9 @@ def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str
         return None
 
 
-def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
-    """Return the cluster's version and nodes, how many of them have such a bundle, and the packages
-    that a node lacks."""
+def look(bundle: Mapping[str, float], packages: Sequence[str], *, limit_s: float) -> dict[str, Any]:
+    """Return the cluster's version and nodes, how many of them have such a bundle, and which of the
+    packages such a node lacks. Without packages no process is started there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -103,10 +103,10 @@ def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
 
     fitting = fitting_nodes(bundle)
     lacks: list[str] = []
-    if fitting:
+    if fitting and packages:
         there = NodeAffinitySchedulingStrategy(fitting[0]["NodeID"], soft=False)
         find = ray.remote(lacking).options(num_cpus=0, scheduling_strategy=there)
-        lacks = ray.get(find.remote(NEEDED), timeout=limit_s)
+        lacks = ray.get(find.remote(packages), timeout=limit_s)
     alive = [node for node in ray.nodes() if node["Alive"]]
     return {
         "version": ray.__version__,
@@ -116,7 +116,7 @@ def look(bundle: Mapping[str, float], *, limit_s: float) -> dict[str, Any]:
     }
 
 
-def lacking(packages: tuple[str, ...]) -> list[str]:
+def lacking(packages: Sequence[str]) -> list[str]:
     """Return the packages that a node's Python lacks."""
     return [name for name in packages if importlib.util.find_spec(name) is None]
 
@@ -152,7 +152,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         if not ray.is_initialized():
             connect(question["address"])
         if question["ask"] == "look":
-            return {"answer": look(question["bundle"], limit_s=limit_s)}
+            return {"answer": look(question["bundle"], question["packages"], limit_s=limit_s)}
         return {"answer": sync(question["keeper"], question["message"], limit_s=limit_s)}
     except Refused as error:
         return {"fault": "refused", "reason": str(error)}

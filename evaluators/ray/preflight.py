@@ -8,6 +8,7 @@ from typing import Any
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.interpreter import ANY
 from evaluators.ray.connection import RayConnection, RayRefused
+from evaluators.ray.driver import NEEDED
 from evaluators.ray.work import bundle_of
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -47,7 +48,9 @@ def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
     connection = RayConnection(profile.ray.address, limit_s=profile.polling.command_limit_s)
     try:
         answer: dict[str, Any] = connection.ask(
-            "look", bundle=bundle_of(machine, profile) if machine else {}
+            "look",
+            bundle=bundle_of(machine, profile) if machine else {},
+            packages=NEEDED if _runs_in_rays_python(profile) else (),
         )
     finally:
         connection.close()
@@ -100,15 +103,18 @@ def _check_nodes(
 
 
 def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[InvalidInput]:
-    """Return what Ray's own interpreter lacks; one that the profile sets up is not checked."""
-    environment = profile.environment
-    theirs = profile.python or profile.container or environment.modules
-    if theirs or environment.virtual_environment or profile.program != "trainer":
-        return []
-    if not facts.lacks:
+    """Return what Ray's own interpreter lacks, if trials run in it."""
+    if not _runs_in_rays_python(profile) or not facts.lacks:
         return []
     lacks = ", ".join(facts.lacks)
     reason = f"Ray's own on a node has no {lacks}, and the trainer is to run with it"
     return [
         InvalidInput("python", ANY, reason, valid="pip install 'autotune[trials]' on the nodes")
     ]
+
+
+def _runs_in_rays_python(profile: ClusterProfile) -> bool:
+    """Return whether trials run in Ray's own Python, as the profile names and sets up no other."""
+    environment = profile.environment
+    theirs = profile.python or profile.container or environment.modules
+    return not (theirs or environment.virtual_environment) and profile.program == "trainer"

@@ -5,7 +5,6 @@ REST -> runner -> DeepHyper -> Ray -> the bundled trainer -> SQL -> REST.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,7 @@ from autotune.schemas import Campaign
 from server.settings import Settings
 from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.samples import my_script
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.requirement import require
 from tests.server.runner.test_slurm import QUESTION, SlurmService, quick
@@ -160,14 +159,8 @@ def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes:
     campaign = service.create(**asked)
     ray_nodes.kill_node()
     try:
-
-        def refusal() -> Any:
-            time.sleep(0.5)  # the space is planned each time
-            answer = service.refused_or_planned(**asked)
-            return None if answer.is_success else answer
-
-        refused = until(refusal, "Ray notices that a node died")
-        assert "the Ray cluster has 2 nodes" in refused.text
+        ray_nodes.until_noticed()
+        assert "the Ray cluster has 2 nodes" in service.refused_or_planned(**asked).text
         service.until(lambda: service.campaign(campaign).reason.startswith("waits for nodes"))
         assert service.campaign(campaign).state == "queued"
     finally:
