@@ -1,4 +1,4 @@
-"""One attempt at a trial, and its folder.
+"""One attempt at a trial, its folder, and the records of its end.
 
     <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
     <trials>/<token>/result.json   the trial's outcome, once it is known

@@ -1,4 +1,4 @@
-"""The types of a profile's values, with their Pydantic validators."""
+"""The types of a profile's values with their Pydantic validators, and the options it may add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Judge whether an adapter reads the right values, from a few small training runs."""
+"""Judge whether an adapter reads the right values, from a few small training runs.
+
+Printed times are compared with the arrival of their lines, and the printed size with the model's.
+"""
 
 from __future__ import annotations
 

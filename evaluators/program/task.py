@@ -1,4 +1,4 @@
-"""The bash wrapper of each srun task: it sets the rank's variables and samples the node's power."""
+"""The bash of each srun task: where ranks meet, their variables, and the sampling of power."""
 
 from __future__ import annotations
 

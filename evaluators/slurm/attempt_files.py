@@ -9,7 +9,7 @@ In order of appearance (`evaluators.attempt.attempt` describes the folder):
                                     job of several can make
     trial.log                       the output
     ended                           its end: "<exit code> <epoch of begin> <epoch of end>"
-        abandoned.json                  abandoned, and why: a job that starts later only ends
+    abandoned.json                  abandoned, and why: a job that starts later only ends
 """
 
 from __future__ import annotations

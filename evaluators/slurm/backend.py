@@ -1,4 +1,4 @@
-"""One Slurm job per trial."""
+"""One Slurm job per trial, from submission to outcome."""
 
 from __future__ import annotations
 

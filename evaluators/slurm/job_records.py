@@ -1,6 +1,6 @@
-"""Names of our jobs, the state that Slurm reported for each, and pending cancellations. Pure.
+"""Names of our jobs, the state that Slurm reported for each, and pending cancellations.
 
-Nothing here is thread-safe.
+Nothing here is thread-safe. Observations are compared by a clock that nobody sets.
 """
 
 from __future__ import annotations

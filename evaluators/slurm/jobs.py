@@ -1,4 +1,4 @@
-"""Jobs, parsed from the output of Slurm's commands."""
+"""Jobs, parsed from the output of Slurm's commands, and why they wait."""
 
 from __future__ import annotations
 
@@ -144,6 +144,7 @@ def _exit_code(text: str) -> int | None:
     return 128 + int(signal) if int(signal) else int(code)
 
 
+# Why a job waits, in a sentence for the user.
 _SENTENCES: Mapping[str, str] = {
     "": "not yet looked at by Slurm",
     "None": "not yet looked at by Slurm",

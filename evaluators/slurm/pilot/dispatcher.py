@@ -1,4 +1,5 @@
-"""The thread of pilot mode: detects ended trials, and starts the next ones on free nodes."""
+"""The thread of pilot mode: detects ended trials, starts the next ones on free nodes, and requests
+and releases the allocation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An attempt's script as a process of this host, with its steps on nodes of the allocation.
 
 The process has its own session and outlives the one that started it. It is found again by its
-command line, which names the attempt's folder.
+command line, which names the attempt's folder. `StepCleanup` ends steps that outlive their trial.
 """
 
 from __future__ import annotations
