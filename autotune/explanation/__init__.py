@@ -6,7 +6,7 @@ Pure functions of a calibration, a space and the measurements; every report incl
 
 from autotune.explanation.comparison import PartsComparison, compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, SpaceEdge, edges
-from autotune.explanation.failures import FailureReport, Remedy, explain_failures, remedies_of
+from autotune.explanation.failures import Remedy, explain_failures, remedies_of
 from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
 from autotune.explanation.marginal import Marginal, MarginalPoint, MarginalStep, marginal
@@ -36,7 +36,6 @@ __all__ = [
     "ComparedStrategy",
     "DimensionImpact",
     "EdgeReport",
-    "FailureReport",
     "LayoutMap",
     "MapCell",
     "Marginal",

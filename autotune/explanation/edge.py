@@ -18,7 +18,7 @@ from autotune.dimension_words import (
     value_words,
     with_values_words,
 )
-from autotune.explanation.interval import interval
+from autotune.explanation.rates import interval
 from autotune.explanation.steps import EVEN, Surroundings, at_batch, with_values
 from autotune.schemas import Objective
 from autotune.search.layouts import log_work

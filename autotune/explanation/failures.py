@@ -10,10 +10,11 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.dimension_words import gibibytes, with_values_words
+from autotune.dimension_words import capitalised, gibibytes, with_values_words
 from autotune.explanation.steps import EVEN
 from autotune.failures import cause_of
-from autotune.schemas import Objective
+from autotune.resolution import strategy_shape
+from autotune.schemas import FailureCause, Objective, SuggestedChange
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.choices import AUTO, DimensionChoice, automatic
@@ -32,6 +33,9 @@ ROOM = 1.3
 
 UNKNOWN = "an unknown cause"
 
+FieldValue = int | str | list[Scalar]
+"""Value of a field of a request."""
+
 LOOKED_AT = 500
 """Number of strategies of a changed request whose probability of fitting is computed: those with
 the highest predicted rate, and as many with the lowest memory."""
@@ -45,41 +49,12 @@ class Remedy:
         fields: field of the request -> new value: `nodes`, and dimensions as `space.…` with all
             their values.
         strategy: the fastest predicted strategy that probably fits.
-        rate: its predicted objective.
     """
 
-    fields: Mapping[str, DimensionChoice]
+    fields: Mapping[str, FieldValue]
     strategy: Strategy
     memory_gib: float
     fit_probability: float
-    iteration_time_s: float
-    rate: float
-    sentence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class FailureReport:
-    """Why every trial failed.
-
-    Attributes:
-        trials: number of trials that ended without a measurement; `out_of_memory` of them ran out
-            of memory.
-        causes: message of one failure of each other kind -> number of such failures, most frequent
-            first.
-        need_low_gib, need_high_gib: lowest and highest predicted memory of the trials that ran out
-            of it; None if none did.
-        memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
-        remedies: smallest changes first; empty if memory was not the cause, or nothing helps.
-    """
-
-    trials: int
-    out_of_memory: int
-    causes: Mapping[str, int]
-    need_low_gib: float | None
-    need_high_gib: float | None
-    memory_limit_gib: float
-    gpu_memory_gib: float
-    remedies: tuple[Remedy, ...]
     sentence: str
 
 
@@ -90,8 +65,9 @@ def explain_failures(
     *,
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
-) -> FailureReport | None:
-    """Return why no trial succeeded; None if one did, or none has ended.
+) -> FailureCause | None:
+    """Return why no trial succeeded, with remedies, smallest change first, if memory was the cause;
+    None if a trial succeeded, or none has ended.
 
     Args:
         calibration: including these trials.
@@ -100,31 +76,32 @@ def explain_failures(
     failed = [trial for trial in trials if trial.state == "failed"]
     if not failed or any(trial.state == "ok" for trial in trials):
         return None
-    machine = space.machine
     too_large = [_intended_strategy(trial) for trial in failed if trial.out_of_memory]
     causes = _causes(trial.cause or UNKNOWN for trial in failed if not trial.out_of_memory)
     need = _need(space, calibration, too_large)
-    limit = calibration.parameters.usable_gib(machine)
-    remedies = []
+    remedies: list[Remedy] = []
     if len(too_large) * 2 >= len(failed):
-        question = _Question(
-            space=space,
-            calibration=calibration,
+        remedies = remedies_of(
+            space,
+            calibration,
             objective=objective,
             headroom_gib=headroom_gib,
             tried=frozenset(_intended_strategy(trial).layout_key() for trial in trials),
         )
-        remedies = _distinct(question.remedies())
-    return FailureReport(
-        trials=len(failed),
-        out_of_memory=len(too_large),
-        causes=causes,
+    sentence = _sentence(len(failed), causes, need, space.machine.memory_gib, remedies)
+    return FailureCause(
+        sentence=f"{sentence}.",
         need_low_gib=need[0] if need else None,
         need_high_gib=need[-1] if need else None,
-        memory_limit_gib=limit,
-        gpu_memory_gib=machine.memory_gib,
-        remedies=tuple(remedies),
-        sentence=_sentence(len(failed), causes, need, machine.memory_gib, remedies),
+        suggestions=[
+            SuggestedChange(
+                fields=dict(remedy.fields),
+                strategy=strategy_shape(remedy.strategy),
+                fit_probability=remedy.fit_probability,
+                sentence=f"{capitalised(remedy.sentence)}.",
+            )
+            for remedy in remedies
+        ],
     )
 
 
@@ -143,30 +120,29 @@ def remedies_of(
     *,
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
+    tried: frozenset[tuple[object, ...]] = frozenset(),
 ) -> list[Remedy]:
-    """Return changed requests of which a strategy probably fits, smallest change first. No trial
-    need have run."""
+    """Return changed requests of which a strategy probably fits, smallest change first, one for
+    each set of changed fields. No trial need have run.
+
+    Args:
+        tried: layouts that are no remedy.
+    """
     question = _Question(
         space=space,
         calibration=calibration,
         objective=objective,
         headroom_gib=headroom_gib,
-        tried=frozenset(),
+        tried=tried,
     )
-    return _distinct(question.remedies())
-
-
-def _distinct(remedies: Iterable[Remedy]) -> list[Remedy]:
-    """Return the first remedy of each change. If an untried strategy of the unchanged request fits,
-    it is the only one."""
     found: dict[tuple[str, ...], Remedy] = {}
-    for remedy in remedies:
+    for remedy in question.remedies():
         found.setdefault(tuple(remedy.fields), remedy)
     return list(found.values())
 
 
 def _intended_strategy(trial: SearchTrial) -> Strategy:
-    """Return the strategies that ran, or those that they stood in for with fewer layers."""
+    """Return the strategy that ran, or the one that it stood in for with fewer layers."""
     return trial.strategy if trial.num_layers is None else trial.full
 
 
@@ -296,18 +272,16 @@ class _Question:
                         strategy=strategy,
                         memory_gib=gib,
                         fit_probability=float(fits[row]),
-                        iteration_time_s=float(np.exp(time[row])),
-                        rate=float(np.exp(work[row] - time[row])),
                         sentence=_words(strategy, fields, gib),
                     )
                 ]
         return []
 
-    def _fields(self, space: SearchSpace, strategy: Strategy) -> dict[str, DimensionChoice]:
+    def _fields(self, space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]:
         """Return the fields of a request that produce the changed space, limited to what the
         strategy needs."""
         own = self.space
-        fields: dict[str, DimensionChoice] = {}
+        fields: dict[str, FieldValue] = {}
         if space.nodes != own.nodes:
             fields |= {"nodes": space.nodes, "space.num_nodes": [space.nodes]}
         for name in (*RELAXED, *DIVIDING):
@@ -318,7 +292,7 @@ class _Question:
         return fields
 
 
-def _words(strategy: Strategy, fields: Mapping[str, DimensionChoice], gib: float) -> str:
+def _words(strategy: Strategy, fields: Mapping[str, FieldValue], gib: float) -> str:
     names = [field.removeprefix("space.") for field in fields]
     changed = {
         name: getattr(strategy, name)
@@ -349,8 +323,4 @@ def _sentence(
         if others
         else f"{every} ran out of memory: {memory}"
     )
-    return (
-        (f"{head}; {remedies[0].sentence}")
-        if remedies
-        else (f"{head}; no similar strategy would fit")
-    )
+    return f"{head}; {remedies[0].sentence if remedies else 'no similar strategy would fit'}"

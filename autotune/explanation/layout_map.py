@@ -11,7 +11,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
-from autotune.explanation.blocks import blocks
+from autotune.explanation.rates import blocks
 from autotune.explanation.steps import EVEN
 from autotune.schemas import Objective
 from autotune.search import SearchTrial

@@ -10,8 +10,7 @@ import scipy
 
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import dimension_name, percent, step_words
-from autotune.explanation.interval import interval
-from autotune.explanation.rates import BelievedRates
+from autotune.explanation.rates import BelievedRates, interval
 from autotune.explanation.shapley import Integers, group_sums, grouped
 from search_spaces.dimensions import Scalar
 

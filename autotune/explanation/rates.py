@@ -1,8 +1,8 @@
-"""Predicted rates of a whole space, given all measurements."""
+"""Predicted rates of a whole space, given all measurements, with 80 % intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,13 +12,19 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration import Calibration
 from autotune.calibration.pathwise import mean_and_draws
 from autotune.cost_model.columns import Array, Columns
-from autotune.explanation.blocks import blocks
 from autotune.explanation.shapley import Integers
 from autotune.schemas import Objective
 from autotune.search.layouts import as_numbers, log_work
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
+
+MOST_ROWS = 8192
+PAIRS = 1_000_000
+"""Maximum strategies, and strategy-observation pairs, in one forecast: some tens of megabytes."""
+
+ENDS = (10.0, 90.0)
+"""Percentiles that bound the central 80 %."""
 
 MOST_STRATEGIES = 50_000
 """Maximum number of strategies that are counted: sums run over all 2^d sets of dimensions."""
@@ -138,3 +144,18 @@ class BelievedRates:
         """Return the index into `values` of each strategy, shape (n,)."""
         numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         return np.asarray(np.unique(numbers, return_inverse=True)[1], dtype=np.int64)
+
+
+def blocks(columns: Columns, calibration: Calibration) -> Iterator[Columns]:
+    """Yield all rows in order, in blocks small enough for one forecast; one empty block if there
+    are none."""
+    size = max(1, min(MOST_ROWS, PAIRS // (1 + len(calibration.observations))))
+    for start in range(0, max(len(columns), 1), size):
+        yield columns.take(slice(start, min(start + size, len(columns))))
+
+
+def interval(middle: Array, draws: Array) -> tuple[Array, Array]:
+    """Return the lower and upper bounds, shape (n,) each, of draws of shape (k, n), widened to
+    include `middle` of shape (n,)."""
+    low, high = np.percentile(draws, ENDS, axis=0)
+    return np.minimum(low, middle), np.maximum(high, middle)

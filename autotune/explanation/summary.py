@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Calibration
+from autotune.dimension_words import capitalised
 from autotune.explanation.comparison import compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, edges
-from autotune.explanation.failures import Remedy, explain_failures
+from autotune.explanation.failures import FieldValue, explain_failures
 from autotune.explanation.parts import StrategyParts, bubble_note, compared_of, parts_of
 from autotune.resolution import strategy_of, strategy_shape, transformer_of
 from autotune.schemas import (
@@ -21,12 +22,10 @@ from autotune.schemas import (
     SuggestedChange,
 )
 from autotune.search import SearchTrial
-from search_spaces.choices import AUTO, DimensionChoice
-from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, Scalar
+from search_spaces.choices import AUTO
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-
-FieldValue = int | str | list[Scalar]
 
 
 def explain(
@@ -54,7 +53,13 @@ def explain(
         best = strategy_of(recommendation.best.strategy)
         beyond = _edges(campaign, best, calibration, space) if _within(space, best) else None
     elif space is not None:
-        failures = _failures(campaign, trials, calibration, space)
+        failures = explain_failures(
+            space,
+            calibration,
+            trials,
+            objective=campaign.request.objective,
+            headroom_gib=campaign.request.min_headroom_gib,
+        )
     return Explanation(
         campaign_id=campaign.id,
         simulated=campaign.simulated,
@@ -128,7 +133,7 @@ def _edges(
             fields=fields_with(space, beyond.strategy),
             strategy=strategy_shape(beyond.strategy),
             fit_probability=beyond.fit_probability,
-            sentence=f"{beyond.sentence[0].upper()}{beyond.sentence[1:]}.",
+            sentence=f"{capitalised(beyond.sentence)}.",
         ),
     )
 
@@ -157,43 +162,6 @@ def fields_with(space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]
             values = [*allowed, value]
             fields[f"space.{name}"] = sorted(values, key=int) if ordered else values
     return fields
-
-
-def _failures(
-    campaign: Campaign,
-    trials: Sequence[SearchTrial],
-    calibration: Calibration,
-    space: SearchSpace,
-) -> FailureCause | None:
-    report = explain_failures(
-        space,
-        calibration,
-        trials,
-        objective=campaign.request.objective,
-        headroom_gib=campaign.request.min_headroom_gib,
-    )
-    if report is None:
-        return None
-    return FailureCause(
-        sentence=f"{report.sentence}.",
-        need_low_gib=report.need_low_gib,
-        need_high_gib=report.need_high_gib,
-        suggestions=[_suggested(remedy) for remedy in report.remedies],
-    )
-
-
-def _suggested(remedy: Remedy) -> SuggestedChange:
-    return SuggestedChange(
-        fields={name: _value(choice) for name, choice in remedy.fields.items()},
-        strategy=strategy_shape(remedy.strategy),
-        fit_probability=remedy.fit_probability,
-        sentence=f"{remedy.sentence[0].upper()}{remedy.sentence[1:]}.",
-    )
-
-
-def _value(choice: DimensionChoice) -> FieldValue:
-    assert not isinstance(choice, float)  # trainer-defined dimensions never change here
-    return choice if isinstance(choice, int | str) else list(choice)
 
 
 def _sentences(

@@ -1,5 +1,5 @@
-"""Layouts of a space with their predictions, and the expected gain of a campaign over the best
-prediction."""
+"""Layouts of a space with their predictions, which of them probably fit, and the expected gain of a
+campaign over the best prediction."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration import Calibration
-from autotune.cost_model.columns import Array, Columns, Rows
+from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.cost_model.estimate import Estimate
+from autotune.explanation.rates import blocks
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.prediction.strategy import PROBABLE
 from autotune.schemas import CampaignCost, CampaignGain, Objective
 from autotune.search.belief import MARGIN, Belief
 from autotune.search.layouts import Layouts
+from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 RIVALS = 200
 """Number of layouts in joint draws: those with the highest expected rate, given their probability
@@ -29,6 +33,37 @@ MOST_GAIN = 3.0
 implausible."""
 
 NINE_OF_TEN = 90.0
+
+
+CERTAIN = 3.0
+"""Beyond this factor below or above the limit, the formulas alone decide."""
+
+
+def probably_fits(
+    calibration: Calibration,
+    transformer: Transformer,
+    lattice: Lattice,
+    estimated: Estimate,
+    *,
+    headroom_gib: float = 0.0,
+) -> Mask:
+    """Return which strategies probably fit into memory, shape (n,).
+
+    Args:
+        estimated: of the lattice, with the calibration's parameters.
+        headroom_gib: memory that must stay free.
+    """
+    limit_gib = max(estimated.limit_leaving(headroom_gib), 0.0)
+    load = estimated.memory_gib / max(limit_gib, 1e-9)
+    fits = load <= 1.0
+    open_rows = np.flatnonzero((load > 1.0 / CERTAIN) & (load < CERTAIN))
+    columns = Columns.of(transformer, lattice).take(open_rows)
+    probabilities = [
+        calibration.fit_probability(block, headroom_gib=headroom_gib)
+        for block in blocks(columns, calibration)
+    ]
+    fits[open_rows] = np.concatenate(probabilities) > PROBABLE
+    return fits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

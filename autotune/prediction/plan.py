@@ -16,8 +16,7 @@ from autotune.explanation import bubble_note, remedies_of, time_by_part
 from autotune.objectives import unknown_objective
 from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost
-from autotune.prediction.candidates import Candidates
-from autotune.prediction.fitting import probably_fits
+from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.sweep import refuse_too_large
 from autotune.resolution import machine_shape, model_shape, strategy_shape

@@ -12,7 +12,7 @@ from autotune.calibration import Calibration, calibration_for
 from autotune.calibration.projection import REPEATS, projected
 from autotune.cost_model.columns import Array, Columns
 from autotune.dimension_words import value_words
-from autotune.explanation.interval import interval
+from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
 from autotune.schemas import (

@@ -11,8 +11,7 @@ from autotune.calibration import Calibration, calibration_for
 from autotune.cost_model.columns import Array
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.campaign_cost import campaign_cost
-from autotune.prediction.candidates import Candidates
-from autotune.prediction.fitting import probably_fits
+from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of, queried_space
 from autotune.resolution import machine_shape, model_shape, strategy_shape, subject_of
 from autotune.schemas import CalibrationSummary, CampaignCreate, SpaceQuery, Sweep, SweepRow

@@ -1,16 +1,24 @@
-"""The measured baseline, and the best compared with it."""
+"""The measured baseline, and what the best saves against it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.measurement import metrics
+from autotune.measurement import SECONDS_PER_DAY, metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import Baseline, Campaign, Objective, Trial, TrialMetrics, TrialState
+from autotune.schemas import (
+    Baseline,
+    Campaign,
+    Objective,
+    TrainingSaving,
+    Trial,
+    TrialMetrics,
+    TrialState,
+)
 from autotune.search import CampaignBelief
-from autotune.trial_energy import power_factor_of
+from autotune.trial_energy import JOULES_PER_MWH, power_factor_of
 
 ENDS = {
     TrialState.PENDING: "is being measured",
@@ -140,3 +148,41 @@ def figures_at(campaign: Campaign, baseline: Contender, batch: int) -> TrialMetr
     )
     twin = strategy.with_accumulation(gas)
     return metrics(transformer, machine, twin, measured, power_factor=power_factor)
+
+
+def training_saving(
+    campaign: Campaign,
+    best: Contender,
+    trials: Sequence[Trial],
+    *,
+    tokens: float,
+    node_hours: float,
+) -> TrainingSaving | None:
+    """Return what a training of so many tokens saves compared with the baseline; None if the
+    baseline has no figures or is the best itself.
+
+    Args:
+        node_hours: spent by the campaign.
+    """
+    baseline = baseline_contender(campaign, trials)
+    if baseline is None or baseline.strategy.layout_key() == best.strategy.layout_key():
+        return None
+    own = best.metrics
+    batch = own.global_batch_size
+    theirs = figures_at(campaign, baseline, batch) or baseline.metrics
+    each = 1.0 / theirs.tokens_per_node_hour - 1.0 / own.tokens_per_node_hour
+    seconds = 1.0 / theirs.tokens_per_s - 1.0 / own.tokens_per_s
+    return TrainingSaving(
+        tokens=tokens,
+        days=tokens * seconds / SECONDS_PER_DAY,
+        node_hours=tokens * each,
+        energy_mwh=_energy_mwh(own, theirs, tokens),
+        repaid_after_tokens=node_hours / each if each > 0.0 else None,
+    )
+
+
+def _energy_mwh(own: TrialMetrics, theirs: TrialMetrics, tokens: float) -> float | None:
+    if own.tokens_per_joule is None or theirs.tokens_per_joule is None:
+        return None
+    joules = 1.0 / theirs.tokens_per_joule - 1.0 / own.tokens_per_joule
+    return tokens * joules / JOULES_PER_MWH

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,14 @@ from autotune.calibration import Calibration
 from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
+from autotune.failures import cause_of
 from autotune.schemas import Objective
 from autotune.search.campaign_belief import CampaignBelief
-from autotune.search.layouts import Floats, Integers, Layouts, log_work
+from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts, log_work
 from autotune.search.pairs import Projections
 from autotune.search.stand_ins import Runs
 from autotune.search.trial import SearchTrial, merged
+from search_spaces.dimensions import OF_EXPERTS
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -27,6 +31,9 @@ Trials = tuple[SearchTrial, ...]
 EVEN = 0.5
 """Probability of fitting below which a layout that was timed with fewer layers counts as too large:
 in full each of its stages holds more micro-batches at a time."""
+
+REPEATS = 2
+"""Failures with one cause from which on it is ascribed to what their layouts share."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,3 +236,41 @@ class Evidence:
                 wide=self.columns.take(self.runs.layout[narrow]),
             )
         return ratios
+
+
+def suspected(lattice: Lattice, trials: Sequence[SearchTrial]) -> Integers:
+    """Return how many suspected values each strategy of `lattice` has, shape (n,).
+
+    A value is suspected if all failures of one repeated cause have it, the space has other values,
+    and no strategy with it has run.
+    """
+    counts = np.zeros(len(lattice), dtype=np.int64)
+    for name, value in sorted(_suspects(lattice, trials), key=repr):
+        counts += lattice[name] == value
+    return counts
+
+
+def _suspects(lattice: Lattice, trials: Sequence[SearchTrial]) -> set[tuple[str, Any]]:
+    by_cause: Mapping[str, list[SearchTrial]] = defaultdict(list)
+    for trial in trials:
+        if trial.state == "failed" and not trial.out_of_memory and trial.cause:
+            by_cause[cause_of(trial.cause)].append(trial)
+    chosen = [
+        name
+        for name in (*LAYOUT_DIMENSIONS, *OF_EXPERTS, *lattice.settings)
+        if len(np.unique(lattice[name])) > 1
+    ]
+    innocent = {
+        (name, trial.strategy.value(name))
+        for trial in trials
+        if trial.state == "ok"
+        for name in chosen
+    }
+    suspects: set[tuple[str, Any]] = set()
+    for alike in by_cause.values():
+        if len(alike) >= REPEATS:
+            for name in chosen:
+                values = {trial.strategy.value(name) for trial in alike}
+                if len(values) == 1:
+                    suspects.add((name, values.pop()))
+    return suspects - innocent

@@ -17,7 +17,7 @@ from autotune.search.belief import Belief, worth_a_look
 from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
-from autotune.search.evidence import Evidence, Known
+from autotune.search.evidence import Evidence, Known, suspected
 from autotune.search.expectation import TrialExpectation
 from autotune.search.layouts import Floats, Integers, Layouts, Mask
 from autotune.search.measured_comparison import MeasuredComparison
@@ -27,7 +27,6 @@ from autotune.search.pairs import Projections
 from autotune.search.projection_check import ProjectionCheck
 from autotune.search.proposal import Proposal
 from autotune.search.stand_ins import Runs, StandIns
-from autotune.search.suspects import suspected
 from autotune.search.trial import SearchTrial
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
 from search_spaces.space import SearchSpace

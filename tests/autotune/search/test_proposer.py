@@ -17,8 +17,8 @@ from autotune.errors import NothingToPropose
 from autotune.measurement import measured_iterations
 from autotune.schemas import Objective
 from autotune.search import CampaignBelief, Proposer, SearchTrial, TrialCost, reason_to_be_content
+from autotune.search.evidence import suspected
 from autotune.search.layouts import Layouts
-from autotune.search.suspects import suspected
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
