@@ -17,7 +17,7 @@ from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
-from autotune.search.trial import SearchTrial, ended_of, merged, search_trials
+from autotune.search.trial import ended_of, merged, search_trials, unfinished
 from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -74,8 +74,10 @@ def projected_contenders(
     }
     few: dict[Strategy, list[Trial]] = {}
     for trial in trials:
-        if trial.stands_for_nodes and trial.metrics and _full(trial) not in told:
-            few.setdefault(_full(trial), []).append(trial)
+        if trial.stands_for_nodes and trial.metrics:
+            full = unfinished(trial).full
+            if full not in told:
+                few.setdefault(full, []).append(trial)
     if not few:
         return []
     ended = tuple(merged(search_trials(ended_of(trials))))
@@ -111,20 +113,6 @@ def _columns(transformer: Transformer, machine: Machine, strategy: Strategy) -> 
     return Columns.of(transformer, Lattice.of([strategy], gpus_per_node=machine.gpus_per_node))
 
 
-def _full(trial: Trial) -> Strategy:
-    return _ran(trial).full
-
-
-def _ran(trial: Trial) -> SearchTrial:
-    """Return a trial as the search reads it, without its result."""
-    return SearchTrial(
-        strategy=strategy_of(trial.strategy),
-        state="running",
-        stands_for=trial.stands_for_nodes,
-        num_layers=trial.num_layers,
-    )
-
-
 def _projection(
     transformer: Transformer,
     calibration: Calibration,
@@ -134,7 +122,7 @@ def _projection(
     error: float,
 ) -> TrialMetrics:
     """Return the metrics of a strategy projected from its trial on few nodes or with few layers."""
-    machine, ran = calibration.machine, _ran(trial).run(transformer)
+    machine, ran = calibration.machine, unfinished(trial).run(transformer)
     narrow, wide = columns_of([ran], machine), _columns(transformer, machine, strategy)
     measured_s = trial.metrics.iteration_time_s if trial.metrics else 1.0
     mean, variance = projected(

@@ -2,7 +2,7 @@
 
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.cost import TrialCost
-from autotune.search.neighbourhood import NearbyLayout
+from autotune.search.measured_comparison import NearbyLayout
 from autotune.search.outlook import Outlook, Rival
 from autotune.search.pairs import Projections
 from autotune.search.proposal import Proposal

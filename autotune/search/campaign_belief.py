@@ -54,25 +54,20 @@ class CampaignBelief:
             states=space.program.states,
         )
 
-    def calibration(self, ended: Ended) -> Calibration:
-        """Return the calibration after these trials."""
-        return self._calibrations(ended)
+    @cached_property
+    def calibration(self) -> Callable[[Ended], Calibration]:
+        """Return the function that gives the calibration after these trials."""
+        return lru_cache(maxsize=3)(self._fit)
+
+    @cached_property
+    def projections(self) -> Callable[[Ended], Projections]:
+        """Return the function that compares projections with measurements, for layouts measured
+        both ways."""
+        return lru_cache(maxsize=2)(self._compare)
 
     def prior(self) -> Calibration:
         """Return the calibration before the campaign's own trials."""
         return self.calibration(())
-
-    def projections(self, ended: Ended) -> Projections:
-        """Return how projections compare with measurements, for layouts measured both ways."""
-        return self._projections(ended)
-
-    @cached_property
-    def _calibrations(self) -> Callable[[Ended], Calibration]:
-        return lru_cache(maxsize=3)(self._fit)
-
-    @cached_property
-    def _projections(self) -> Callable[[Ended], Projections]:
-        return lru_cache(maxsize=2)(self._compare)
 
     def _fit(self, ended: Ended) -> Calibration:
         observed = [trial.observation(self.transformer) for trial in ended]

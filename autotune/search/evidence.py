@@ -79,6 +79,7 @@ class Evidence:
 
     Attributes:
         runs: runs of the space's `layouts`, with their `columns`.
+        calibration, projections: see `CampaignBelief`.
 
     Args:
         belief: the campaign's belief.
@@ -98,8 +99,8 @@ class Evidence:
         self.layouts = layouts
         self.runs = runs
         self.columns = runs.columns
-        self._space = space
-        self._headroom_gib = headroom_gib
+        self.space = space
+        self.headroom_gib = headroom_gib
         self._objective = objective
         self.calibration = belief.calibration
         self.projections = belief.projections
@@ -152,9 +153,9 @@ class Evidence:
 
     def is_too_large(self, trial: SearchTrial) -> bool:
         """Return whether a trial ran out of memory, or left less than the headroom asked for."""
-        limit = self._space.machine.memory_gib - self._headroom_gib
+        limit = self.space.machine.memory_gib - self.headroom_gib
         peak = trial.peak_memory_gib
-        left_less = bool(self._headroom_gib) and peak is not None and peak > limit
+        left_less = bool(self.headroom_gib) and peak is not None and peak > limit
         return trial.out_of_memory or (trial.state == "ok" and left_less)
 
     def _find_unfit_in_full(self, ended: Trials) -> frozenset[SearchTrial]:
@@ -162,10 +163,10 @@ class Evidence:
         timed = [trial for trial in ended if trial.num_layers is not None and trial.state == "ok"]
         if not timed:
             return frozenset()
-        gpus = self._space.machine.gpus_per_node
+        gpus = self.space.machine.gpus_per_node
         in_full = Lattice.of([trial.full for trial in timed], gpus_per_node=gpus)
         fits = self.calibration(ended).fit_probability(
-            Columns.of(self._space.transformer, in_full), headroom_gib=self._headroom_gib
+            Columns.of(self.space.transformer, in_full), headroom_gib=self.headroom_gib
         )
         return frozenset(trial for trial, fit in zip(timed, fits, strict=True) if fit < EVEN)
 
@@ -188,7 +189,7 @@ class Evidence:
         work = self._own_work(run.full)
         if run.stands_for is None:
             return work
-        transformer, machine = self._space.transformer, self._space.machine
+        transformer, machine = self.space.transformer, self.space.machine
         in_full = Lattice.of([run.full], gpus_per_node=machine.gpus_per_node)
         wide = Columns.of(transformer, in_full)
         narrow = columns_of([run.run(transformer)], machine)
@@ -196,9 +197,9 @@ class Evidence:
         return work - float(ratio[0]) - known.projections.error
 
     def _work_of(self, strategy: Strategy) -> float:
-        machine = self._space.machine
+        machine = self.space.machine
         lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
-        work = log_work(lattice, self._space.transformer, machine, objective=self._objective)
+        work = log_work(lattice, self.space.transformer, machine, objective=self._objective)
         return float(work[0])
 
     def expecting(self, known: Known) -> Calibration:
@@ -210,8 +211,8 @@ class Evidence:
         calibration, running = self.calibration(known.ended), known.running
         if not running:
             return calibration
-        machine = self._space.machine
-        runs = [trial.run(self._space.transformer) for trial in running]
+        machine = self.space.machine
+        runs = [trial.run(self.space.transformer) for trial in running]
         seconds = np.exp(calibration.time.mean(columns_of(runs, machine)))
         expected = [
             replace(run, iteration_time_s=float(time))

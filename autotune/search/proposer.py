@@ -18,14 +18,12 @@ from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.choice import choose
 from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known, suspected
-from autotune.search.expectation import TrialExpectation
 from autotune.search.layouts import Floats, Integers, Layouts, Mask
-from autotune.search.measured_comparison import MeasuredComparison
-from autotune.search.neighbourhood import NearbyLayout
+from autotune.search.measured_comparison import MeasuredComparison, NearbyLayout
 from autotune.search.outlook import Outlook, Rival
 from autotune.search.pairs import Projections
 from autotune.search.projection_check import ProjectionCheck
-from autotune.search.proposal import Proposal
+from autotune.search.proposal import Proposal, TrialExpectation
 from autotune.search.stand_ins import Runs, StandIns
 from autotune.search.trial import SearchTrial
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
@@ -99,15 +97,9 @@ class Proposer:
             belief=self.belief,
             headroom_gib=headroom_gib,
         )
-        self._comparison = MeasuredComparison(
-            space=space, evidence=self._evidence, seed=seed, headroom_gib=headroom_gib
-        )
+        self._comparison = MeasuredComparison(evidence=self._evidence, seed=seed)
         self._expectation = TrialExpectation(
-            space=space,
-            evidence=self._evidence,
-            cost=cost,
-            headroom_gib=headroom_gib,
-            stand_ins=stand_ins,
+            evidence=self._evidence, cost=cost, stand_ins=stand_ins
         )
         self._believed = lru_cache(maxsize=2)(self._believe)
         self._uncalibrated = uncalibrated(

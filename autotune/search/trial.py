@@ -115,19 +115,21 @@ def ended_of(trials: Iterable[Trial]) -> list[Trial]:
 
 def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
     """Return the trials as the proposer reads them, without inconclusive ones."""
-    known: list[SearchTrial] = []
-    for trial in trials:
-        if trial.state in UNINFORMATIVE:
-            continue
-        known.append(
-            SearchTrial(
-                strategy=strategy_of(trial.strategy),
-                stands_for=trial.stands_for_nodes,
-                num_layers=trial.num_layers,
-                **_end(trial),
-            )
-        )
-    return known
+    return [
+        replace(unfinished(trial), **_end(trial))
+        for trial in trials
+        if trial.state not in UNINFORMATIVE
+    ]
+
+
+def unfinished(trial: Trial) -> SearchTrial:
+    """Return a trial as the proposer reads it, without its result."""
+    return SearchTrial(
+        strategy=strategy_of(trial.strategy),
+        state="running",
+        stands_for=trial.stands_for_nodes,
+        num_layers=trial.num_layers,
+    )
 
 
 def _end(trial: Trial) -> dict[str, Any]:
@@ -165,29 +167,22 @@ def merged(trials: Iterable[SearchTrial]) -> list[SearchTrial]:
 
 
 def _one(same: Sequence[SearchTrial]) -> SearchTrial:
-    strategy, stands_for, num_layers = same[0].strategy, same[0].stands_for, same[0].num_layers
     ok = [o for o in same if o.state == "ok"]
     if ok:
         peaks = [o.peak_memory_gib for o in ok if o.peak_memory_gib is not None]
         counted = [o for o in ok if o.measured] or ok
-        return SearchTrial(
-            strategy=strategy,
-            state="ok",
+        return replace(
+            counted[0],
             iteration_time_s=median(float(o.iteration_time_s or 0.0) for o in counted),
-            measured=counted[0].measured,
             peak_memory_gib=max(peaks, default=None),
-            stands_for=stands_for,
-            num_layers=num_layers,
         )
     states: tuple[SearchState, ...] = ("running", "failed", "refused")
     state = next(state for state in states if any(o.state == state for o in same))
     out_of_memory = state == "failed" and any(o.out_of_memory for o in same)
     causes = sorted({o.cause for o in same if o.state == state and not o.out_of_memory} - {""})
-    return SearchTrial(
-        strategy=strategy,
+    return replace(
+        same[0],
         state=state,
         out_of_memory=out_of_memory,
         cause="" if out_of_memory else next(iter(causes), ""),
-        stands_for=stands_for,
-        num_layers=num_layers,
     )
