@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.schemas import Objective
+from autotune.wording import listed
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, Scalar, setting_text
 from search_spaces.strategy import Strategy
 
@@ -63,16 +64,13 @@ def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
     """Return a choice of one or more values: `MBS 2, 4 or 8`, `2 or 4 nodes`."""
     parts = [_value_parts(dimension, value) for value in values]
     middles = [middle for _, middle, _ in parts]
-    listed = " or ".join(filter(None, [", ".join(middles[:-1]), middles[-1]]))
-    return f"{parts[0][0]}{listed}{parts[-1][2]}"
+    return f"{parts[0][0]}{listed(middles, last='or')}{parts[-1][2]}"
 
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
     """Return several values at once: `with MBS 1, full checkpointing and batch 640`."""
     words = [value_words(name, value).removeprefix("with ") for name, value in values.items()]
-    words += more
-    head = ", ".join(words[:-1])
-    return f"with {head} and {words[-1]}" if head else f"with {words[-1]}"
+    return f"with {listed([*words, *more])}"
 
 
 def step_words(dimension: str, one: Scalar, other: Scalar) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.dimension_words import capitalised
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas import CampaignCost, CampaignGain, CampaignPlan
 from autotune.wording import token_count
@@ -22,8 +23,8 @@ def plan_sentence(plan: CampaignPlan) -> str:
     campaign."""
     if plan.obstacle:
         named = plan.obstacle.startswith(plan.model.name)
-        obstacle = plan.obstacle if named else _capitalised(plan.obstacle)
-        remedy = [f" {_capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
+        obstacle = plan.obstacle if named else capitalised(plan.obstacle)
+        remedy = [f" {capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
         return "".join([f"{obstacle}.", *remedy])
     best = plan.best[0]
     strategy = strategy_of(best.strategy)
@@ -85,7 +86,3 @@ def _rounded(value: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
-
-
-def _capitalised(text: str) -> str:
-    return text[:1].upper() + text[1:]

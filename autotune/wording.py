@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def token_count(number: float) -> str:
     """Return a training budget as text, with three digits at most: `300 billion`."""
@@ -21,3 +23,9 @@ def figure(value: float | None) -> str:
     if size >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
+
+
+def listed(words: Sequence[str], *, last: str = "and") -> str:
+    """Return words as an enumeration: `1, 2 and 4`; empty for none."""
+    head = ", ".join(words[:-1])
+    return f"{head} {last} {words[-1]}" if head else "".join(words)

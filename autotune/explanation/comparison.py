@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
 from autotune.explanation.parts import Origin, StrategyParts
+from autotune.wording import listed
 from search_spaces.strategy import Strategy
 
 HARDLY = 0.01
@@ -115,5 +116,4 @@ def _own_dimensions(winner: Strategy, other: Strategy) -> str:
     own = dict(winner.settings)
     names = [name for name, value in other.settings if own.get(name) != value]
     verb = "is the trainer's own" if len(names) == 1 else "are the trainer's own"
-    listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return f"{listed} {verb}" if names else ""
+    return f"{listed(names)} {verb}" if names else ""

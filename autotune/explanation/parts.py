@@ -13,6 +13,7 @@ from autotune.dimension_words import percent
 from autotune.resolution import strategy_of
 from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
 from autotune.search.layouts import log_work
+from autotune.wording import listed
 from search_spaces.lattice import Lattice
 from search_spaces.rules import experts_across_network
 from search_spaces.strategy import Strategy
@@ -282,4 +283,4 @@ def _sentence(times: Mapping[str, float], seconds: float, words: Mapping[str, st
     shares = [percent(times[name] / seconds) for name in most]
     first, *others = zip(shares, (words[name] for name in most), strict=True)
     said = [f"{first[0]} is {first[1]}", *(" ".join(each) for each in others)]
-    return f"Of a step {', '.join(said[:-1])} and {said[-1]}"
+    return f"Of a step {listed(said)}"

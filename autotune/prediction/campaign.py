@@ -15,11 +15,7 @@ from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.prediction.study import study_dry_run, study_problems, study_space
 from autotune.resolution import campaign_space, strategy_shape, subject_of
-from autotune.schemas import (
-    BaselinePlan,
-    CampaignCreate,
-    DryRun,
-)
+from autotune.schemas import BaselinePlan, CampaignCreate, DryRun
 from autotune.search import few_nodes
 from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -88,9 +84,9 @@ def _search_problems(
     problems += _too_much_headroom(request, estimated)
     if not problems and not others:
         baseline_of(request, space)
-        if isinstance(request.screen_nodes, int) or request.screen_layers != "off":
-            problems += _nothing_to_measure(request, space, estimated)
-        problems += _too_few_node_hours(request, space, estimated)
+        narrow = isinstance(request.screen_nodes, int) or request.screen_layers != "off"
+        if narrow or request.budget.max_node_hours is not None:
+            problems += _unmeasurable(request, space, estimated)
     return problems
 
 
@@ -151,40 +147,26 @@ def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator
         yield InvalidInput("min_headroom_gib", request.min_headroom_gib, reason, valid=valid)
 
 
-def _nothing_to_measure(
+def _unmeasurable(
     request: CampaignCreate, space: SearchSpace, estimated: Estimate
 ) -> Iterator[InvalidInput]:
-    """Yield a problem if no strategy that fits can be measured with fewer layers; raises
-    InvalidInputs as `few_nodes` does."""
+    """Yield a problem if no strategy that fits can be measured with fewer layers, and if the
+    cheapest first trial exceeds the node-hours; raises InvalidInputs as `few_nodes` does."""
     screening = few_nodes(request, space)
     layouts = fitting_layouts(
         space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
     )
-    if screening.layers is None or measurable_layouts(request, space, layouts, screening):
-        return
-    reason = "no layout that can be measured this way within pool_nodes is predicted to fit"
-    yield InvalidInput(
-        "screen_layers", screening.layers, reason, valid="off, other layers, or more pool_nodes"
-    )
-
-
-def _too_few_node_hours(
-    request: CampaignCreate, space: SearchSpace, estimated: Estimate
-) -> Iterator[InvalidInput]:
-    """Yield a problem if the cheapest first trial exceeds the node-hours."""
+    measurable = measurable_layouts(request, space, layouts, screening)
+    if screening.layers is not None and not measurable:
+        reason = "no layout that can be measured this way within pool_nodes is predicted to fit"
+        valid = "off, other layers, or more pool_nodes"
+        yield InvalidInput("screen_layers", screening.layers, reason, valid=valid)
     most = request.budget.max_node_hours
-    if most is None:
-        return
-    screening = few_nodes(request, space)
-    layouts = fitting_layouts(
-        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
-    )
-    least = least_node_hours(request, space, layouts, screening)
-    if layouts and most < least:
+    least = least_node_hours(request, space, measurable, screening)
+    if layouts and most is not None and most < least:
         reason = f"too small for a single trial: the cheapest is predicted to take {least:.2g}"
-        yield InvalidInput(
-            "budget.max_node_hours", most, reason, valid=f"{1.05 * least:.2g} or more"
-        )
+        valid = f"{1.05 * least:.2g} or more"
+        yield InvalidInput("budget.max_node_hours", most, reason, valid=valid)
 
 
 def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:

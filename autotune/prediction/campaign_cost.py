@@ -53,12 +53,12 @@ def campaign_cost(
 def least_node_hours(
     request: CampaignCreate,
     space: SearchSpace,
-    promising: Sequence[Strategy],
+    measurable: Sequence[Strategy],
     screening: FewNodes,
 ) -> float:
-    """Return the node-hours of the cheapest search trial; infinite without layouts."""
-    layouts = measurable_layouts(request, space, promising, screening)[:REPRESENTATIVE]
-    hours = _search_node_hours(request, space, layouts, screening)
+    """Return the node-hours of the cheapest search trial of the most promising layouts; infinite
+    without layouts."""
+    hours = _search_node_hours(request, space, measurable[:REPRESENTATIVE], screening)
     return float(np.min(hours, initial=np.inf))
 
 

@@ -54,19 +54,18 @@ def left_out(
     best = most_promising(space, objective=objective, headroom_gib=headroom_gib)
     if best is None:
         return []
-    wider = _wider(space)
-    freed = _relaxed(space, best, {}, objective=objective, headroom_gib=headroom_gib)
-    found = [_answer(space, best, freed, ACCUMULATION, objective=objective)]
+    search = _Search(space=space, best=best, objective=objective, headroom_gib=headroom_gib)
+    wider = search.wider()
+    freed = search.relaxed({})
+    found = [search.answer(freed, ACCUMULATION)]
     # A gain that more accumulation alone would give is not due to another dimension.
     level = max(best.rate, freed.rate if freed else 0.0)
     for dimension, values in wider.items():
-        better = _relaxed(
-            space, best, {dimension: values}, objective=objective, headroom_gib=headroom_gib
-        )
+        better = search.relaxed({dimension: values})
         if better and better.rate >= (1.0 + LEAST_GAIN) * level:
-            found.append(_answer(space, best, better, dimension, objective=objective))
+            found.append(search.answer(better, dimension))
     alone = [answer for answer in found if answer is not None]
-    together = _together(space, best, wider, objective=objective, headroom_gib=headroom_gib)
+    together = search.together(wider)
     if together and together.gain > max((answer.gain for answer in alone), default=0.0):
         alone.append(together)
     return sorted(alone, key=lambda answer: -answer.gain)
@@ -90,116 +89,102 @@ def most_promising(
     )
 
 
-def _wider(space: SearchSpace) -> Mapping[str, tuple[Scalar, ...]]:
-    """Return, for each dimension with more values in an automatic space, those values."""
-    flash = {"flash_attention": (True,)}
-    others = {
-        name: automatic(
-            name, space.transformer, space.machine, nodes=space.nodes, program=space.program
-        )
-        for name in RELAXED
-        if name not in {*MEMORY_FOR_TIME, *flash}
-    }
-    own = space.dimensions
-    more = unsaid(
-        {**own, **others},
-        space.transformer,
-        space.machine,
-        nodes=space.nodes,
-        program=space.program,
-    )
-    wider = {**others, **more, **flash}
-    return {
-        name: tuple(dict.fromkeys((*own[name], *wider[name])))
-        for name in RELAXED
-        if set(wider.get(name, ())) - set(own[name])
-    }
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Search:
+    """Search for strategies outside `space` that are better than its best."""
 
+    space: SearchSpace
+    best: Candidate
+    objective: Objective
+    headroom_gib: float
 
-def _relaxed(
-    space: SearchSpace,
-    best: Candidate,
-    wider: Mapping[str, tuple[Scalar, ...]],
-    *,
-    objective: Objective,
-    headroom_gib: float,
-) -> Candidate | None:
-    """Return the best strategy with other values of some dimensions, at the same nodes and batch;
-    None if that space is too large or empty."""
-    batch = best.strategy.global_batch_size(space.machine.gpus_per_node)
-    choices: dict[str, DimensionChoice] = {
-        **{name: list(values) for name, values in {**space.dimensions, **wider}.items()},
-        "num_nodes": best.strategy.num_nodes,
-        ACCUMULATION: AUTO,
-    }
-    try:
-        relaxed = SearchSpace.build(
+    def wider(self) -> Mapping[str, tuple[Scalar, ...]]:
+        """Return, for each dimension with more values in an automatic space, those values."""
+        space, own = self.space, self.space.dimensions
+        flash = {"flash_attention": (True,)}
+        others = {
+            name: automatic(
+                name, space.transformer, space.machine, nodes=space.nodes, program=space.program
+            )
+            for name in RELAXED
+            if name not in {*MEMORY_FOR_TIME, *flash}
+        }
+        more = unsaid(
+            {**own, **others},
             space.transformer,
             space.machine,
             nodes=space.nodes,
-            choices=choices,
-            batch=GlobalBatch.of(batch),
             program=space.program,
         )
-    except InvalidInputs:
+        wider = {**others, **more, **flash}
+        return {
+            name: tuple(dict.fromkeys((*own[name], *wider[name])))
+            for name in RELAXED
+            if set(wider.get(name, ())) - set(own[name])
+        }
+
+    def relaxed(self, wider: Mapping[str, tuple[Scalar, ...]]) -> Candidate | None:
+        """Return the best strategy with other values of some dimensions, at the same nodes and
+        batch; None if that space is too large or empty."""
+        space, strategy = self.space, self.best.strategy
+        choices: dict[str, DimensionChoice] = {
+            **{name: list(values) for name, values in {**space.dimensions, **wider}.items()},
+            "num_nodes": strategy.num_nodes,
+            ACCUMULATION: AUTO,
+        }
+        try:
+            relaxed = SearchSpace.build(
+                space.transformer,
+                space.machine,
+                nodes=space.nodes,
+                choices=choices,
+                batch=GlobalBatch.of(strategy.global_batch_size(space.machine.gpus_per_node)),
+                program=space.program,
+            )
+        except InvalidInputs:
+            return None
+        return most_promising(relaxed, objective=self.objective, headroom_gib=self.headroom_gib)
+
+    def together(self, wider: Mapping[str, tuple[Scalar, ...]]) -> LeftOut | None:
+        """Return the best strategy with all dimensions relaxed at once, or as many as the size
+        limit allows."""
+        relaxed = dict(wider)
+        for dropped in ("", *TOGETHER_UP_TO):
+            relaxed.pop(dropped, None)
+            if better := self.relaxed(relaxed):
+                return self.answer(better, None)
         return None
-    return most_promising(relaxed, objective=objective, headroom_gib=headroom_gib)
 
+    def answer(self, better: Candidate | None, dimension: str | None) -> LeftOut | None:
+        """Return the answer for a better strategy; None if it is in the space or hardly better.
 
-def _together(
-    space: SearchSpace,
-    best: Candidate,
-    wider: Mapping[str, tuple[Scalar, ...]],
-    *,
-    objective: Objective,
-    headroom_gib: float,
-) -> LeftOut | None:
-    """Return the best strategy with all dimensions relaxed at once, or as many as the size limit
-    allows."""
-    relaxed = dict(wider)
-    for dropped in ("", *TOGETHER_UP_TO):
-        relaxed.pop(dropped, None)
-        if better := _relaxed(space, best, relaxed, objective=objective, headroom_gib=headroom_gib):
-            return _answer(space, best, better, None, objective=objective)
-    return None
-
-
-def _answer(
-    space: SearchSpace,
-    best: Candidate,
-    better: Candidate | None,
-    dimension: str | None,
-    *,
-    objective: Objective,
-) -> LeftOut | None:
-    """Return the answer for a better strategy; None if it is in the space or hardly better.
-
-    Args:
-        dimension: the relaxed one; None for all together.
-    """
-    if better is None or better.rate < (1.0 + LEAST_GAIN) * best.rate:
-        return None
-    strategy, gain = better.strategy, better.rate / best.rate - 1.0
-    values = {name: getattr(strategy, name) for name in (*RELAXED, ACCUMULATION)}
-    named = [
-        name
-        for name in ([dimension] if dimension else RELAXED)
-        if values[name] not in space.dimensions[name]
-    ]
-    if not named:
-        return None
-    said = ", ".join(f"{name}={_written(values[name])}" for name in named)
-    cut = (d for d in IN_LINE if d.part in ("layout", "batch") and d.name != ACCUMULATION)
-    layout = ", ".join(filter(None, (d.brief(values[d.name]) for d in cut)))
-    head = said if dimension else f"all together, {said}"
-    lacks = "is" if len(named) == 1 else "are"
-    return LeftOut(
-        dimensions=named,
-        strategy=strategy_shape(strategy),
-        gain=gain,
-        sentence=f"{head} with {layout} {lacks} predicted {gain:.0%} {BETTER[objective]} at the "
-        f"same global batch and {lacks} not in the space".replace("%", " %"),
-    )
+        Args:
+            dimension: the relaxed one; None for all together.
+        """
+        best_rate = self.best.rate
+        if better is None or better.rate < (1.0 + LEAST_GAIN) * best_rate:
+            return None
+        strategy, gain = better.strategy, better.rate / best_rate - 1.0
+        values = {name: getattr(strategy, name) for name in (*RELAXED, ACCUMULATION)}
+        named = [
+            name
+            for name in ([dimension] if dimension else RELAXED)
+            if values[name] not in self.space.dimensions[name]
+        ]
+        if not named:
+            return None
+        said = ", ".join(f"{name}={_written(values[name])}" for name in named)
+        cut = (d for d in IN_LINE if d.part in ("layout", "batch") and d.name != ACCUMULATION)
+        layout = ", ".join(filter(None, (d.brief(values[d.name]) for d in cut)))
+        head = said if dimension else f"all together, {said}"
+        lacks = "is" if len(named) == 1 else "are"
+        return LeftOut(
+            dimensions=named,
+            strategy=strategy_shape(strategy),
+            gain=gain,
+            sentence=f"{head} with {layout} {lacks} predicted {gain:.0%} {BETTER[self.objective]} "
+            f"at the same global batch and {lacks} not in the space".replace("%", " %"),
+        )
 
 
 def _written(value: Scalar) -> str:

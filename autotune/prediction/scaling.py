@@ -25,6 +25,7 @@ from autotune.schemas import (
     TrialState,
     UnscaledStrategy,
 )
+from autotune.wording import listed
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -331,5 +332,4 @@ def _failures(failed: Mapping[Strategy, TrialState]) -> Iterator[str]:
     words = {each: FAILED_WORDS.get(state, OTHERWISE_FAILED) for each, state in failed.items()}
     for why in dict.fromkeys(words.values()):
         nodes = [str(each.num_nodes) for each, cause in words.items() if cause == why]
-        listed = " and ".join(filter(None, [", ".join(nodes[:-1]), nodes[-1]]))
-        yield f"{why} on {listed} node{'s' if nodes != ['1'] else ''}"
+        yield f"{why} on {listed(nodes)} node{'s' if nodes != ['1'] else ''}"
