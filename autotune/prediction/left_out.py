@@ -54,18 +54,18 @@ def left_out(
     best = most_promising(space, objective=objective, headroom_gib=headroom_gib)
     if best is None:
         return []
-    search = _Search(space=space, best=best, objective=objective, headroom_gib=headroom_gib)
-    wider = search.wider()
-    freed = search.relaxed({})
-    found = [search.answer(freed, ACCUMULATION)]
+    relaxation = _Relaxation(space=space, best=best, objective=objective, headroom_gib=headroom_gib)
+    wider = relaxation.wider()
+    freed = relaxation.relaxed({})
+    found = [relaxation.answer(freed, ACCUMULATION)]
     # A gain that more accumulation alone would give is not due to another dimension.
     level = max(best.rate, freed.rate if freed else 0.0)
     for dimension, values in wider.items():
-        better = search.relaxed({dimension: values})
+        better = relaxation.relaxed({dimension: values})
         if better and better.rate >= (1.0 + LEAST_GAIN) * level:
-            found.append(search.answer(better, dimension))
+            found.append(relaxation.answer(better, dimension))
     alone = [answer for answer in found if answer is not None]
-    together = search.together(wider)
+    together = relaxation.together(wider)
     if together and together.gain > max((answer.gain for answer in alone), default=0.0):
         alone.append(together)
     return sorted(alone, key=lambda answer: -answer.gain)
@@ -90,8 +90,8 @@ def most_promising(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Search:
-    """Search for strategies outside `space` that are better than its best."""
+class _Relaxation:
+    """A search for strategies outside `space` that are better than its best."""
 
     space: SearchSpace
     best: Candidate
