@@ -34,14 +34,12 @@ class PartsComparison:
             best, minus 1; negative if lower.
         differences: part -> predicted difference as a share of the best strategy's total; the sum
             is `longer`.
-        predicted: whether either time is predicted or projected.
         sentence: the largest differences in words.
     """
 
     strategy: StrategyParts
     longer: float
     differences: Mapping[str, float]
-    predicted: bool
     sentence: str
 
 
@@ -63,7 +61,6 @@ def _against(
         strategy=other,
         longer=ratio - 1.0,
         differences=differences,
-        predicted=predicted,
         sentence=_sentence(name, winner, other, ratio - 1.0, differences, predicted=predicted),
     )
 

@@ -113,7 +113,6 @@ class EdgeReport:
         sentence: the most important result in words.
     """
 
-    best: Strategy
     edges: tuple[SpaceEdge, ...]
     together: BeyondEdge | None
     sentence: str
@@ -126,7 +125,6 @@ def edges(
     *,
     objective: Objective = "tokens_per_s",
     headroom_gib: float = 0.0,
-    global_batch_size: int | None = None,
     seed: int = 0,
 ) -> EdgeReport:
     """Return the dimensions in which the best strategy has an extreme value, with predictions just
@@ -138,7 +136,6 @@ def edges(
     Args:
         calibration: including the campaign's trials.
         headroom_gib: memory that must stay free.
-        global_batch_size: the batch to keep beyond the edges; the best's own by default.
         seed: of the draws for intervals.
     """
     look = _Look(
@@ -147,16 +144,14 @@ def edges(
         best=best,
         objective=objective,
         headroom_gib=headroom_gib,
-        batch=global_batch_size or best.global_batch_size(space.machine.gpus_per_node),
+        batch=best.global_batch_size(space.machine.gpus_per_node),
         seed=seed,
     )
     found = [look.edge(name, end) for name, end in _ends(space, best)]
     found = [edge for edge in found if edge.beyond]
     found.sort(key=lambda edge: -edge.promise)
     together = look.together(found)
-    return EdgeReport(
-        best=best, edges=tuple(found), together=together, sentence=_report(found, together)
-    )
+    return EdgeReport(edges=tuple(found), together=together, sentence=_report(found, together))
 
 
 def _ends(space: SearchSpace, best: Strategy) -> Iterator[tuple[str, End]]:
@@ -176,7 +171,7 @@ def _ends(space: SearchSpace, best: Strategy) -> Iterator[tuple[str, End]]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Look:
-    """Predictions beyond the edges of one space; `batch` is the global batch to keep."""
+    """Predictions beyond the edges of one space, at the best's global `batch`."""
 
     space: SearchSpace
     calibration: Calibration
@@ -285,7 +280,7 @@ class _Look:
         relative, low, high = (float(np.exp(each[0])) for each in (leads, *ends))
         batch = strategy.global_batch_size(self._gpus)
         named = {name: value for name, value in changes.items() if name != ACCUMULATION}
-        other_batch = batch != self.best.global_batch_size(self._gpus) or not named
+        other_batch = batch != self.batch or not named
         words = with_values_words(named, *([f"batch {batch}"] if other_batch else []))
         if relative >= TWICE:
             rate = RATE_WORDS[self.objective]

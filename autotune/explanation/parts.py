@@ -131,8 +131,6 @@ class StrategyParts:
     Attributes:
         iteration_time_s: seconds of one step, the sum of `time_parts_s`, which is keyed by
             TIME_PARTS.
-        predicted_iteration_time_s: by the calibrated cost model; `low` and `high` bound its 80 %
-            interval.
         cost: cost of one token, the reciprocal of the `objective`; energy uses the predicted power.
         memory_gib: peak of the fullest rank, the sum of `memory_parts_gib`, which is keyed by
             MEMORY_WORDS.
@@ -148,9 +146,6 @@ class StrategyParts:
     global_batch_size: int
     iteration_time_s: float
     time_origin: Origin
-    predicted_iteration_time_s: float
-    predicted_low_s: float
-    predicted_high_s: float
     time_parts_s: Mapping[str, float]
     objective: Objective
     cost: float
@@ -255,9 +250,6 @@ def parts_of(
                 global_batch_size=int(lattice.global_batch_size[row]),
                 iteration_time_s=seconds,
                 time_origin=each.time_origin if each.iteration_time_s else "predicted",
-                predicted_iteration_time_s=predicted,
-                predicted_low_s=float(forecast.iteration_time_low_s[row]),
-                predicted_high_s=float(forecast.iteration_time_high_s[row]),
                 time_parts_s=times,
                 objective=objective,
                 cost=seconds / float(work[row]),

@@ -17,15 +17,13 @@ from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
+from autotune.search.evidence import EVEN
 from autotune.search.trial import ended_of, merged, search_trials, unfinished
 from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-EVEN = 0.5
-"""Probability of fitting below which a layout that ran with fewer layers counts as too large."""
 
 TOLD_STATES = FAILED_STATES | {TrialState.OK}
 """Ends of a trial in full after which nothing need be projected."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from autotune.explanation import edges
 from autotune.explanation.steps import changed
@@ -43,7 +42,9 @@ def test_the_study_excluded_its_later_winners() -> None:
     assert by_name[ACCUMULATION, "greatest"].sentence.startswith("GAS 10 is the greatest allowed: ")
     assert report.together is not None
     assert report.together.relative > max(edge.promise for edge in report.edges)
-    assert "with MBS 1 and batch 320" in report.sentence
+    assert (
+        "with MBS 1 and batch 320, 3.1 times the rate is predicted (2.8 to 3.4)" in report.sentence
+    )
 
 
 def test_what_is_predicted_beyond_is_right_when_it_is_run() -> None:
@@ -62,17 +63,6 @@ def test_what_is_predicted_beyond_is_right_when_it_is_run() -> None:
         ]
     assert np.mean(np.array(errors) <= 0.15) >= 0.9
     assert np.median(errors) <= 0.06
-
-
-def test_another_batch_beyond_the_edge() -> None:
-    space, winner = world(TABLE_V).space, best(TABLE_V)
-    report = edges(space, known(TABLE_V), winner, global_batch_size=640)
-    edge = next(each for each in report.edges if each.dimension == "micro_batch_size")
-    assert edge.beyond[1].global_batch_size == 640
-    assert "with MBS 1 and batch 640" in edge.sentence
-    assert "times the rate is predicted" in edge.sentence
-    true = true_ratio(winner, edge.beyond[1].strategy, seed=1)
-    assert edge.beyond[1].relative == pytest.approx(true, rel=0.15)
 
 
 def test_inside_of_a_space_nothing_is_told() -> None:
