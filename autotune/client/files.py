@@ -27,7 +27,6 @@ AdapterInput = str | Path | AdapterFile
 FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "csv", "vega.json", "json")
 DATA_FORMS: tuple[FigureForm, ...] = ("csv", "json")
 """Formats without colours."""
-"""A longer end before that with which it ends itself."""
 
 
 def model_choice(model: ModelInput) -> ModelChoice:

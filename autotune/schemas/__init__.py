@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.schemas.access import BrowserKey as BrowserKey
     from autotune.schemas.activity import (
         Activity as Activity,
         CampaignActivity as CampaignActivity,
@@ -184,6 +183,7 @@ if TYPE_CHECKING:
         USER_NAME as USER_NAME,
         AuditEntry as AuditEntry,
         AuditPage as AuditPage,
+        BrowserKey as BrowserKey,
         EmailAddress as EmailAddress,
         NewToken as NewToken,
         User as User,
@@ -202,7 +202,6 @@ if TYPE_CHECKING:
     )
 
 HOMES = {
-    "access": ("BrowserKey",),
     "activity": ("Activity", "CampaignActivity", "RunnerActivity", "TrialActivity"),
     "calibrations": (
         "CalibrationCreate",
@@ -371,6 +370,7 @@ HOMES = {
         "USER_NAME",
         "AuditEntry",
         "AuditPage",
+        "BrowserKey",
         "NewToken",
         "User",
         "UserChange",

@@ -82,6 +82,13 @@ class NewToken(Wire):
     """For `autotune login`, AUTOTUNE_TOKEN, or the sign-in page."""
 
 
+class BrowserKey(Wire):
+    """A one-time key that signs in one browser."""
+
+    key: str
+    """Open it as `/enter?key=…`, with `to=` for a page of the service."""
+
+
 class WhoAmI(Wire):
     """The user who makes the request."""
 

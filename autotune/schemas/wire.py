@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -17,10 +18,12 @@ AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study
 Positive = Annotated[int, Field(gt=0)]
 
 
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+
+
 def storable(text: str) -> str:
-    """Return the text; raises PydanticCustomError for one that no database keeps."""
-    whole = "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
-    if not whole:
+    """Return the text; raises PydanticCustomError for one that no database stores."""
+    if UNSTORABLE.search(text):
         reason = "it has a NUL character, or half of a pair of surrogates, which no database keeps"
         raise PydanticCustomError("not_storable", "{reason}", {"reason": reason})
     return text

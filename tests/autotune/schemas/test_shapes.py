@@ -1,4 +1,4 @@
-"""A strategy and a space on the wire have a field for each dimension of the table."""
+"""A strategy and a space have a field for each dimension, and texts can be stored."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
 from autotune.schemas import SpaceSpec, StrategyShape
+from autotune.schemas.wire import storable
 from search_spaces.dimensions import DIMENSIONS, TABLE
 
 ONE: dict[str, Any] = {d.name: 1 for d in TABLE if d.default is None}
@@ -36,3 +38,11 @@ def test_what_was_a_trainer_s_own_is_the_dimension_of_that_name() -> None:
     assert SpaceSpec(settings={"virtual_stages": [1, 2]}) == SpaceSpec(virtual_stages=[1, 2])
     with pytest.raises(ValidationError, match="not dimensions of a trainer's own"):
         StrategyShape(**ONE, virtual_stages=1, settings={"virtual_stages": 2})
+
+
+def test_a_text_that_no_database_stores_is_refused() -> None:
+    for letter in map(chr, (0, 0xD800, 0xDFFF)):
+        with pytest.raises(PydanticCustomError, match="half of a pair of surrogates"):
+            storable(f"a{letter}b")
+    whole = "a" + "".join(map(chr, (1, 0xD7FF, 0xE000, 0x1F600)))
+    assert storable(whole) == whole
