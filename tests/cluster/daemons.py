@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,13 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in foreign}
 
 
-def kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def kill(pids: Sequence[int]) -> None:
+    """Stop all before the first is killed: on a busy machine a script went on, and reported, after
+    its command had been killed and before itself was."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _environment_of(pid: int) -> list[bytes]:
