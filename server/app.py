@@ -80,7 +80,7 @@ WRITE_PATIENCE_S = 2.0
 
 
 class Application(FastAPI):
-    """The service, with all that its description has to say."""
+    """The service, with its own middleware order and API description."""
 
     def build_middleware_stack(self) -> ASGIApp:
         """Return the middlewares with authentication around all others, so that refusals and

@@ -1,4 +1,4 @@
-"""One connection, closed where its other end takes too long: to ask, or to read the answer."""
+"""Connections that are closed if the client is too slow to send a request or read the response."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTION = "connection"
-"""The place of a request's connection in the state of its scope."""
+"""Key of a request's connection in the state of its scope."""
 
 
 class BoundedConnection(asyncio.Protocol):
-    """HTTP whose clients have `limit_s` for a request, from the connection or from its first byte
-    on, and as long to take what has been sent to them.
+    """An HTTP connection whose client has `limit_s` to send a request, from the connection or its
+    first byte on, and as long to receive sent data.
 
-    uvicorn's protocol speaks HTTP; `RequestDeadline` tells when a request has been read.
+    uvicorn's protocol handles HTTP; `RequestDeadline` notes when a request has been read.
     """
 
     def __init__(self, *, limit_s: float, app_state: Mapping[str, Any], **options: Any) -> None:
@@ -56,20 +56,20 @@ class BoundedConnection(asyncio.Protocol):
         _cancel(self._reading)
 
     def begin_answer(self) -> None:
-        """Note that a request is worked on: what comes meanwhile belongs to it or waits."""
+        """Note that a request is being answered: data received now belongs to it, or waits."""
         self._answering += 1
 
     def end_answer(self) -> None:
-        """Note its end; a body that was refused unread keeps its deadline."""
+        """Note that it was answered; a body that was refused unread keeps its deadline."""
         self._answering -= 1
 
     def note_request_read(self) -> None:
-        """Let the client take its time until the next request."""
+        """Cancel the deadline until the next request."""
         _cancel(self._asking)
         self._asking = None
 
     def _later(self) -> asyncio.TimerHandle | None:
-        # What is unsent is dropped: the other end does not take it.
+        # `abort` drops unsent data, which the client does not read.
         if self._transport is None:
             return None
         loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class RequestDeadline:
-    """Middleware that tells a `BoundedConnection` when its request has been read to its end."""
+    """Middleware that notes in a `BoundedConnection` when its request has been read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""The folder of everything that is kept, closed to all other users."""
+"""The data folder, closed to all other users."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ log = structlog.get_logger(__name__)
 
 
 def closed_file(path: Path) -> BinaryIO:
-    """Return a file, opened to append to it, that this user alone may read and write (0600)."""
+    """Open a file for appending that only this user may read and write (0600)."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE)
-    with suppress(OSError):  # of another user's
-        os.fchmod(descriptor, FILE)  # one of an earlier version
+    with suppress(OSError):  # it belongs to another user
+        os.fchmod(descriptor, FILE)  # an earlier version created it
     return os.fdopen(descriptor, "ab")
 
 
 def closed_folder(folder: Path) -> Path:
-    """Return the folder, made where there is none, with nothing in it for other users (0700).
+    """Create the folder if it is missing, and close it to other users (0700); return it.
 
-    One that belongs to somebody else, or to all (as /tmp does), stays as it is, and is warned of:
-    what lies in it then rests on the files' own permissions.
+    The permissions of a folder of another user, or of all (such as /tmp), are not changed, and a
+    warning is logged: the permissions of its files still apply.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()

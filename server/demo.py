@@ -1,5 +1,5 @@
 """The demonstration: a service, a campaign of real trials beside a simulated one, and a second real
-campaign that starts from what the first has shown."""
+campaign that starts from the trials of the first."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ SIMULATED: CampaignInput = {
     "space": {"global_batch_size": 512},
     "time_scale": 0.003,
 }
-"""The question of a team that has trained with a published recipe so far: 4 million tokens a step,
-as Llama 3 began with."""
+"""The request of a team that has used a published recipe so far: 4 million tokens a step, as at the
+start of Llama 3's training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A campaign at rest, its recommendation where there is one, and the launch script."""
+    """An ended campaign, with its recommendation and launch script if it has them."""
 
     handle: CampaignHandle
     answer: RecommendationHandle | None
@@ -124,7 +124,7 @@ class Result:
 def run(
     *, once: bool, port: int | None, data_dir: Path | None, json: bool, simulated: bool = False
 ) -> None:
-    """Show it all, or what is simulated alone.
+    """Run the demonstration, or only its simulated part.
 
     Raises:
         Failed: a campaign fails.
@@ -160,7 +160,7 @@ def _browser_address(url: str) -> str:
 
 @contextmanager
 def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `autotune serve` as a child; yield it once it answers, and end it in any case."""
+    """Run `autotune serve` as a child; yield it once it responds, and end it in any case."""
     command = [sys.executable, "-m", "server.cli", "serve"]
     options = ["--host", HOST, "--port", str(port), "--data-dir", str(folder)]
     environment = {k: v for k, v in os.environ.items() if k != "AUTOTUNE_DATABASE_URL"}
@@ -188,7 +188,7 @@ def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Take SIGTERM as Ctrl-C, so that what was started is ended first."""
+    """Handle SIGTERM like Ctrl-C, so that child processes are ended first."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -197,7 +197,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the service answers; raises Failed where it ends, or takes too long."""
+    """Wait until the service responds; raises Failed if it ends or takes too long."""
     ends = time.monotonic() + START_LIMIT_S
     while time.monotonic() < ends and process.poll() is None:
         try:
@@ -211,7 +211,7 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
 
 
 def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:
-    """Run two campaigns to their ends, side by side, and then the one that profits from them."""
+    """Run two campaigns concurrently, then the one that starts from their trials."""
     with Client(url) as client:
         if simulated:
             return _run(client, folder, [SIMULATED])
@@ -230,7 +230,7 @@ def _run(client: Client, folder: Path, questions: Sequence[CampaignInput]) -> li
 
 
 def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
-    """Yield the events of campaigns as they arrive, until all of them are at rest."""
+    """Yield the events of campaigns as they arrive, until all of them have ended."""
     arrived: SimpleQueue[Event | Exception | None] = SimpleQueue()
 
     def follow(handle: CampaignHandle) -> None:
@@ -256,14 +256,14 @@ def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
 
 
 def limited(machine: MachineShape) -> MachineShape:
-    """Return a machine without GPUs with less memory for each rank; one with GPUs as it is."""
+    """Return a machine without GPUs with less memory for each rank; others unchanged."""
     if machine.peak_tflops is not None:
         return machine
     return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
 
 
 def _result(handle: CampaignHandle, folder: Path) -> Result:
-    """Return what came of a campaign, its recommendation downloaded where there is one."""
+    """Return the result of a campaign, after downloading its recommendation if it has one."""
     handle.refresh()
     try:
         answer = handle.best()
@@ -288,7 +288,7 @@ def _show(result: Result) -> None:
 
 
 def judge(results: list[Result]) -> None:
-    """Raise Failed, naming each campaign that is not done or has nothing to recommend."""
+    """Raise Failed with each campaign that is not done or has no recommendation."""
     failed = [result.handle.campaign for result in results if not result.succeeded]
     if failed:
         raise Failed("; ".join(f"campaign {c.id} {c.state}: {c.reason}" for c in failed))

@@ -1,5 +1,4 @@
-"""Logs of the service and its runners: a line for each thing that happened, in files that do not
-grow without end, and never with a secret in it."""
+"""Logs of the service and its runners: one line per event, in rotated files, without secrets."""
 
 from __future__ import annotations
 
@@ -21,41 +20,40 @@ from server.data_folder import closed_folder
 from server.settings import Settings
 
 OURS = ("server", "evaluators")
-"""Packages whose every line is of interest; of others, warnings are."""
+"""Packages that log at the configured level; others log warnings."""
 
 BYTES_PER_MB = 10**6
 SECRETS = re.compile(
-    r"(?<=[?&]key=)[\w-]+"  # that lets a browser in
+    r"(?<=[?&]key=)[\w-]+"  # sign-in key of a browser
     r"|(?<=Bearer )[\w.~+/=-]+"
-    r"|(?<=://)[^\s:/@]+:[^\s/@]+(?=@)"  # name and password in an address
-    r"|(?<=\.)[A-Za-z0-9_-]{43}(?![\w-])"  # the secret of a user's token, wherever it stands
+    r"|(?<=://)[^\s:/@]+:[^\s/@]+(?=@)"  # name and password in a URL
+    r"|(?<=\.)[A-Za-z0-9_-]{43}(?![\w-])"  # the secret of a user's token
 )
 HIDDEN = "***"
 _withheld: set[str] = set()
 
 
 def withhold(secret: str) -> None:
-    """Let no line of this process contain this text, whatever it is about."""
+    """Hide this text in all log lines of this process."""
     if secret:
         _withheld.add(secret)
 
 
 def without_secrets(line: str) -> str:
-    """Return the line with everything hidden that opens something."""
+    """Return the line with all secrets hidden."""
     for secret in _withheld:
         line = line.replace(secret, HIDDEN)
     return SECRETS.sub(HIDDEN, line)
 
 
 def configure(settings: Settings, program: Literal["service", "runner"], *, terminal: bool) -> None:
-    """Write what happens from now on: into `<program>.log` in the data folder, and to standard
-    error.
+    """Configure logging to `<program>.log` in the data folder and to standard error.
 
-    A service tells a terminal of warnings alone, as text; all of it as JSON, which a machine reads.
+    A service logs only warnings to standard error in the text format, and everything in JSON.
 
     Args:
-        terminal: whether somebody reads this process's standard error. Otherwise that is led into
-            the file, too, with whatever is written there by others.
+        terminal: whether standard error is read by a user. Otherwise it is redirected into the
+            file, with the output of libraries.
     """
     level = logging.getLevelNamesMapping()[settings.log_level]
     file = RotatingLog(
@@ -88,7 +86,7 @@ def configure(settings: Settings, program: Literal["service", "runner"], *, term
 
 
 class LineFormatter(structlog.stdlib.ProcessorFormatter):
-    """One line for each thing that happened: text for people, or JSON. Tracebacks in full."""
+    """Formats a line as text or JSON, with full tracebacks."""
 
     def __init__(
         self, form: Literal["text", "json"], before: list[structlog.typing.Processor]
@@ -112,11 +110,11 @@ class LineFormatter(structlog.stdlib.ProcessorFormatter):
 
 
 class RotatingLog(RotatingFileHandler):
-    """A file for this user alone that is laid aside when it has grown to `most_bytes`, as `.1`,
-    `.2` and so on; of all these, `files` are kept.
+    """A log for this user only that is rotated at `most_bytes` to `.1`, `.2` and so on, with
+    `files` files in total.
 
     Args:
-        takes_output: standard output and error are led into it, also when it is a new one.
+        takes_output: redirect standard output and error into it, also after a rotation.
     """
 
     def __init__(self, path: Path, *, most_bytes: int, files: int, takes_output: bool) -> None:
@@ -132,8 +130,8 @@ class RotatingLog(RotatingFileHandler):
 
 
 def free_log(folder: Path, program: str) -> Path:
-    """Return the file that this process writes, and no other one while it lives: two would lay it
-    aside in each other's way. Several runners may have one data folder."""
+    """Return a log file that no other process writes, because two could not both rotate it. Several
+    runners may share a data folder."""
     for path in _names(folder, program):
         lock = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
@@ -149,7 +147,7 @@ def free_log(folder: Path, program: str) -> Path:
 
 
 _locks: list[int] = []
-"""Held until this process ends."""
+"""Open file descriptors of locks, held until this process ends."""
 
 
 def _names(folder: Path, program: str) -> Iterator[Path]:

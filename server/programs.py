@@ -1,4 +1,4 @@
-"""The program that is to run trials, as a request chooses it, and what it can do."""
+"""The program that runs the trials of a request, and its capabilities."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from search_spaces.transformer import Transformer
 from server.settings import Settings
 
 RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
-"""Whatever says where trials are run, by the fields `evaluator`, `slurm`, `ray` and `adapter`."""
+"""Requests with the fields `evaluator`, `slurm`, `ray` and `adapter`."""
 
 
 def is_simulated(question: RunChoice) -> bool:
-    """Return whether a question is about simulated trials: it names the simulated evaluator. One
-    that names no evaluator is about the machine, and is answered from measured trials alone."""
+    """Return whether a query names the simulated evaluator. One without an evaluator is answered
+    from measured trials only."""
     return question.evaluator == "simulated" and "evaluator" in question.model_fields_set
 
 
 def chosen_program(
     request: RunChoice, settings: Settings, *, as_admin: bool = False
 ) -> ProgramCapabilities:
-    """Return what the program of a request's trials can do; raises InvalidInput as `chosen_profile`
-    does."""
+    """Return the capabilities of the program of a request's trials; raises InvalidInput as
+    `chosen_profile` does."""
     return program_of(request, chosen_profile(request, settings, as_admin=as_admin))
 
 
 def chosen_profile(
     request: RunChoice, settings: Settings, *, as_admin: bool = False
 ) -> ClusterProfile | None:
-    """Return the profile of the cluster that trials run on, with the adapter of their trainer;
-    None where they run on none and train with the bundled trainer.
+    """Return the profile of the cluster that trials run on, with the adapter of their trainer; None
+    for the bundled trainer without a cluster.
 
-    The slurm evaluator needs one. The ray evaluator may do with an address, which is then the
-    profile's, and this machine with an adapter. Of a service that a group shares admins alone may
-    send an adapter's file, unless its settings allow it to all.
+    The slurm evaluator requires a profile. The ray evaluator accepts an address instead, and this
+    machine an adapter. On a shared service only admins may send an adapter's file, unless the
+    settings allow it to all.
 
     Raises:
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
@@ -82,7 +82,7 @@ def _adapter_of(choice: str | AdapterFile, folder: Path) -> Adapter:
 
 
 def _cluster_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
-    """Return the profile of the cluster; None where trials run on none."""
+    """Return the profile of the cluster; None without one."""
     if request.evaluator == "ray":
         return _ray_profile(request, folder)
     if request.ray is not None:
@@ -102,7 +102,7 @@ def _cluster_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
 
 
 def known_ray_addresses(settings: Settings) -> list[str]:
-    """Return the Ray clusters that the service knows: its own settings', and its profiles'."""
+    """Return the Ray clusters in the settings and profiles of the service."""
     addresses = set(settings.ray_addresses)
     for name in profile_names(settings.profiles_dir):
         with suppress(InvalidInput, InvalidInputs):
@@ -111,8 +111,8 @@ def known_ray_addresses(settings: Settings) -> list[str]:
 
 
 def demand_known_ray(request: RunChoice, settings: Settings) -> None:
-    """Raise InvalidInput where a user of a shared service names a Ray cluster that it does not
-    know: the service would connect to wherever they say."""
+    """Raise InvalidInput if a user of a shared service names an unknown Ray cluster, which the
+    service would connect to."""
     address = request.ray.address if request.ray else ""
     if not settings.group or not address:
         return
@@ -146,14 +146,15 @@ def _loaded(name: str, folder: Path, *, field: str) -> ClusterProfile:
 
 
 def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCapabilities:
-    """Return what the trials' program can do."""
+    """Return the capabilities of the program of the trials."""
     return capabilities_of(request.evaluator, profile)
 
 
 def reasons_not_to_run(
     request: RunChoice, profile: ClusterProfile | None, transformer: Transformer, lattice: Lattice
 ) -> list[str]:
-    """Return why the program of a request's trials cannot run these strategies, the model apart."""
+    """Return why the program of a request's trials cannot run these strategies, except for reasons
+    that concern the model."""
     if profile is not None:
         problems = unsupported(profile, transformer, lattice)
         return [problem.reason for problem in problems if problem.field != "model"]
@@ -162,8 +163,8 @@ def reasons_not_to_run(
 
 
 def refusals_of(query: PredictionQuery, settings: Settings, *, as_admin: bool = False) -> list[str]:
-    """Return why the program that a query chooses cannot run its strategy; nothing where model or
-    machine are unknown, of which somebody else complains."""
+    """Return why the program of a query cannot run its strategy; empty for an unknown model or
+    machine, which are reported elsewhere."""
     profile = chosen_profile(query, settings, as_admin=as_admin)
     try:
         transformer, machine = transformer_of(query.model), machine_of(query.machine)

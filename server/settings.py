@@ -23,13 +23,13 @@ from autotune.schemas import EMAIL_ADDRESS, EmailAddress, EvaluatorName
 from search_spaces.errors import InvalidInput
 
 SHORTEST_TOKEN = 32
-"""Characters of a token that somebody chose: of random ones more than anybody tries."""
+"""Minimum length of a configured token."""
 REFERENCE = r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+"
 TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.~+/=")
 
 
 class Settings(BaseSettings):
-    """Each is also a variable of the environment (`AUTOTUNE_…`), which wins over the file."""
+    """The settings. Environment variables (`AUTOTUNE_…`) override the file."""
 
     model_config = SettingsConfigDict(
         env_prefix="AUTOTUNE_", extra="forbid", frozen=True, env_ignore_empty=True
@@ -225,7 +225,7 @@ class Settings(BaseSettings):
         password of its file set.
 
         Raises:
-            InvalidInput: there is a password and nobody whose it is, or its file cannot be read.
+            InvalidInput: the password file is set without a user in the URL, or cannot be read.
         """
         if not self.database_url:
             return f"sqlite:///{self.data_dir / 'autotune.db'}"
@@ -245,10 +245,10 @@ class Settings(BaseSettings):
         return f"{parts.username}:{secret}@{rest.partition('@')[2]}"
 
     def service_token(self) -> str | None:
-        """Return the token that is to be the service's; None where it makes one itself.
+        """Return the configured token of the service; None to generate one.
 
         Raises:
-            InvalidInput: its file cannot be read, or holds what could be guessed.
+            InvalidInput: its file cannot be read, or the token is too short.
         """
         if self.service_token_file is None:
             return None
@@ -261,10 +261,10 @@ class Settings(BaseSettings):
         return token
 
     def referenced(self, field: str) -> str:
-        """Return the text that a setting stands for: what its reference refers to, or itself.
+        """Return the value of a setting that may be a reference (`env:` or `file:`).
 
         Raises:
-            InvalidInput: there is nothing, or it cannot be read.
+            InvalidInput: the variable is not set, or the file cannot be read.
         """
         value: str = getattr(self, field)
         kind, _, place = value.partition(":")
@@ -281,11 +281,11 @@ class Settings(BaseSettings):
         return self.data_dir / "trials"
 
     def trial_dir(self, token: str) -> Path:
-        """Return the folder where one trial alone writes its log and its result."""
+        """Return the folder for the log and the result of one trial."""
         return self.trials_dir / token
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that give a child process these same settings."""
+        """Return the environment variables that pass these settings to a child process."""
         values = self.model_dump(mode="json", exclude_none=True)
         return {
             f"AUTOTUNE_{key.upper()}": json.dumps(value) if isinstance(value, list) else str(value)
@@ -294,7 +294,7 @@ class Settings(BaseSettings):
 
 
 def _secret(field: str, file: Path) -> str:
-    """Return a secret as its file holds it; raises InvalidInput."""
+    """Return the secret in a file; raises InvalidInput."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""Who sent a request (`authentication`), what they may do (`permissions`), and which connections
-are safe (`encryption`, `origin`, `unix_socket`).
+"""Authentication of requests (`authentication`), authorization (`permissions`), and the safety of
+connections (`encryption`, `origin`, `unix_socket`).
 
-Users and the hashes of their tokens are rows: `server.store.users`. The sign-in page is
+Users and their token hashes are stored by `server.store.users`. The sign-in page is
 `server.dashboard.sign_in`.
 """

@@ -1,11 +1,11 @@
-"""How a request authenticates, in the order in which the ways are tried:
+"""Authentication of requests, by the first of these that applies:
 
-1. It came through the Unix socket that only the service's own user can open.
+1. The request came through the Unix socket that only the service's own user can open.
 2. A trusted proxy names the user in a header.
-3. It carries the token that opens only the metrics.
-4. It carries a bearer token: the service's own, or a user's.
-5. It carries the cookie of a browser's session, which began with a key that works once or with a
-   token on the sign-in page.
+3. It has the token for the metrics only.
+4. It has a bearer token: the service's own, or a user's.
+5. It has a browser's session cookie. A session begins with a one-time key, or with a token on the
+   sign-in page.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ MOST_SESSIONS = 1000
 SESSION_S = 7 * 24 * 3600.0
 MOST_FAILURES = 10
 """Wrong tokens of one user from one address within FAILURES_S, after which the sign-in page refuses
-all. They are counted per user because users behind one proxy share an address."""
+all tokens. Counted per user, because users behind one proxy share an address."""
 FAILURES_S = 300.0
 LONGEST_NAME = 64
 MOST_COUNTED = 10_000
-"""Pairs of an address and a user whose wrong tokens are counted."""
+"""Maximum pairs of an address and a user for which wrong tokens are counted."""
 
 ASK = (
     "a token is needed: that of service.json in the data folder, which AUTOTUNE_TOKEN names on "
@@ -100,11 +100,11 @@ class NotAuthenticated(Exception):
 
 
 class Authentication:
-    """Middleware that lets in authenticated requests, over connections that nobody else can read.
+    """Middleware that passes on authenticated requests over encrypted or local connections.
 
     Args:
-        sign_in_page: returns the page for a browser without a session, which then goes on to an
-            address of this service.
+        sign_in_page: returns the page for a browser without a session, given the address to
+            continue with.
     """
 
     def __init__(
@@ -182,12 +182,12 @@ class Authentication:
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserSession:
-    """What a browser's cookie, or a key that becomes one, stands for.
+    """A browser's session, or a sign-in key that begins one.
 
     Attributes:
         user: empty for the service's own user.
-        token_hash: of the user's token when it began: a new token ends the session.
-        began_s: by the clock of `time.monotonic`.
+        token_hash: of the user's token at its beginning; a new token ends the session.
+        began_s: by `time.monotonic`.
     """
 
     user: str
@@ -223,8 +223,8 @@ class Authenticator:
         return self._admitted(self._owner(token), refusal=UNKNOWN_TOKEN)
 
     def by_session(self, cookie: str) -> Account:
-        """Return the account that a session's cookie belongs to; raises NotAuthenticated where the
-        session has ended."""
+        """Return the account of a session cookie; raises NotAuthenticated if the session has
+        ended."""
         with self._lock:
             session = self._sessions.get(cookie)
         account = None
@@ -238,7 +238,7 @@ class Authenticator:
         """Return the account of a user whom a proxy has authenticated; raises NotAuthenticated.
 
         Args:
-            new_users: the scope with which an unknown user is added; None to refuse these.
+            new_users: scope with which unknown users are added; None to refuse them.
         """
         account = self._account(name) if name else None
         if account is None and new_users and self.store is not None and re.match(USER_NAME, name):
@@ -252,8 +252,8 @@ class Authenticator:
         return self._admitted(account, refusal=refusal)
 
     def new_key(self, user: str | None = None) -> str:
-        """Return a key with which one browser can sign in once, as this user; None is the service's
-        own."""
+        """Return a key with which one browser can sign in once as this user; None for the service's
+        own user."""
         key = secrets.token_urlsafe(24)
         session = self._new_session(user or "")
         with self._lock:
@@ -261,14 +261,14 @@ class Authenticator:
         return key
 
     def redeem(self, key: str) -> str | None:
-        """Return the cookie of a new session for a key, which becomes invalid; None if it is."""
+        """Return the cookie of a new session and invalidate the key; None for an invalid key."""
         with self._lock:
             session = self._keys.pop(key, None)
             return None if session is None else self._begin(session)
 
     def sign_in(self, token: str, *, address: str) -> tuple[Account, str]:
-        """Return the account that a token belongs to, and the cookie of a new session; raises
-        NotAuthenticated, also after MOST_FAILURES wrong tokens from this address."""
+        """Return the account of a token, and the cookie of a new session; raises NotAuthenticated,
+        also after MOST_FAILURES wrong tokens from this address."""
         tried = (address, user_of(token)[:LONGEST_NAME])
         if self._has_failed_often(tried):
             raise NotAuthenticated(TOO_MANY_FAILURES, status=HTTPStatus.TOO_MANY_REQUESTS)
@@ -345,15 +345,13 @@ def caller_for(account: Account) -> Caller:
 
 
 def is_open(path: str) -> bool:
-    """Return whether everybody may ask for a path: health checks, scripts and styles."""
+    """Return whether a path needs no authentication: health checks, scripts and styles."""
     return path in OPEN_TO_ALL or path.startswith(STATIC)
 
 
 def is_metrics_token(token: str, file: Path | None) -> bool:
-    """Return whether a token is the one in the file of AUTOTUNE_METRICS_TOKEN_FILE.
-
-    The file is read for each request, so that the token can be changed without a restart.
-    """
+    """Return whether a token is the one in the file of AUTOTUNE_METRICS_TOKEN_FILE, which is read
+    for each request, so that the token can be changed without a restart."""
     if file is None or not token:
         return False
     try:
@@ -365,14 +363,14 @@ def is_metrics_token(token: str, file: Path | None) -> bool:
 
 
 def address_of(scope: Scope) -> str:
-    """Return where a request came from; empty for a Unix socket."""
+    """Return the client's address; empty for a Unix socket."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def cookie_name(authority: str) -> str:
-    """Return the name of a service's cookie, which contains the port: browsers send cookies to all
-    ports of a host, and two services must not overwrite each other's."""
+    """Return the name of a service's cookie. It contains the port, because browsers share cookies
+    between all ports of a host."""
     port = authority.rpartition(":")[2]
     return f"autotune-{port}" if port.isdecimal() else "autotune"
 

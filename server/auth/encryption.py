@@ -1,4 +1,5 @@
-"""Which connections nobody else can read: loopback, a Unix socket, TLS, that of a trusted proxy."""
+"""Checks that connections cannot be read by others: loopback, a Unix socket, TLS, a trusted
+proxy."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from search_spaces.errors import InvalidInput
 from server.settings import Settings
 
 PEER = "autotune.peer"
-"""Key in a request's scope of the connection's address, which may be a proxy's; None for a Unix
-socket."""
+"""Key in a request's scope of the address of the connection, which may be a proxy's; None for a
+Unix socket."""
 
 
 class Encryption:
-    """What the settings say of connections."""
+    """Checks connections against the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -29,12 +30,12 @@ class Encryption:
         return not (settings.tls_cert or settings.socket or is_loopback(settings.host))
 
     def demand(self) -> None:
-        """Raise InvalidInput where everybody's tokens could be read, or TLS cannot be used."""
+        """Raise InvalidInput if tokens could be read on the network, or TLS cannot be used."""
         settings = self._settings
         if settings.tls_cert is not None:
             try:
                 context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-                # With an empty password, so that nobody is asked for that of a locked key.
+                # An empty password, so that OpenSSL does not prompt for that of a locked key.
                 context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
             except OSError as error:  # SSLError among them
                 value, reason = str(settings.tls_cert), f"TLS cannot use it: {error}"
@@ -49,13 +50,13 @@ class Encryption:
             raise InvalidInput("host", settings.host, reason, valid=valid)
 
     def covers(self, scope: Scope) -> bool:
-        """Return whether nobody else can read a request and its answer, or nobody minds."""
+        """Return whether a request is protected from others, or `insecure_http` is set."""
         if self._settings.insecure_http or scope["scheme"] == "https" or is_socket(scope):
             return True
         return is_loopback(scope["server"][0]) or self.is_proxied(scope)
 
     def is_proxied(self, scope: Scope) -> bool:
-        """Return whether a request came from where a proxy is believed to be."""
+        """Return whether a request came from a trusted proxy."""
         peer = scope.get(PEER) or scope.get("client")
         return is_socket(scope) or (peer is not None and peer[0] in self._proxies)
 

@@ -26,16 +26,16 @@ INERT = {
         "frame-ancestors 'none'"
     ),
 }
-"""For what is no page: a figure's own styles are all that a browser may use of it."""
+"""Headers of responses that are not pages; a browser may use only a figure's inline styles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedHosts:
-    """The names under which the service may be addressed.
+    """The host names of the service.
 
     A request for another name comes from a page whose name was made to resolve to this machine (DNS
-    rebinding). An address in figures cannot be rebound, so any will do where the service listens to
-    the network, whose addresses it does not know.
+    rebinding). IP addresses cannot be rebound: a service that listens on the network, and does not
+    know its addresses, accepts all of them.
     """
 
     names: frozenset[str]
@@ -55,9 +55,9 @@ class TrustedHosts:
 
 
 class OriginGuard:
-    """Refuses requests for names that are not the service's, and cross-origin writes.
+    """Middleware that refuses requests for unknown host names, and cross-origin writes.
 
-    Every answer that says nothing else is marked as one that no browser runs, frames or guesses at.
+    Responses without these headers get INERT, so that browsers do not run, frame or sniff them.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: TrustedHosts) -> None:
@@ -79,7 +79,7 @@ class OriginGuard:
         await (self._refusal(scope) or self.app)(scope, receive, marked)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that is not to be served; None for any other."""
+        """Return the response to a refused request; None if it is allowed."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if host_name(host) not in self.hosts:
@@ -98,7 +98,7 @@ class OriginGuard:
 
 
 def host_name(authority: str) -> str:
-    """Return the name in `name:port`; empty for what is neither."""
+    """Return the name in `name:port`; empty if it is invalid."""
     try:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:

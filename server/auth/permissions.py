@@ -1,4 +1,4 @@
-"""What the user who sent a request may see and change."""
+"""Permissions of the user who sent a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.store.errors import NotAllowed
 from server.store.tables import CampaignRow
 
 CALLER = "autotune.caller"
-"""Key of the caller in a request's scope; missing only where a path is open to everybody."""
+"""Key of the caller in a request's scope; missing only for paths without authentication."""
 
 ASKING = frozenset(
     {
@@ -35,7 +35,7 @@ ASKING = frozenset(
         "/leave",
     }
 )
-"""Paths that take a POST and change nothing that other users see."""
+"""Paths with a POST that changes nothing for other users."""
 FOR_ADMINS = ("/api/v1/users", "/api/v1/audit")
 CALIBRATION = "/api/v1/calibrations/"
 
@@ -45,7 +45,7 @@ class Caller:
     """The user who sent a request.
 
     Attributes:
-        name: of a user; None for the service's own user, who may do all.
+        name: None for the service's own user, who has all rights.
     """
 
     name: str | None
@@ -57,7 +57,7 @@ class Caller:
 
     @property
     def reader(self) -> str | None:
-        """Return the user who sees no private campaigns of others; None where all are visible."""
+        """Return the user who sees no private campaigns of others; None if all are visible."""
         return None if self.is_admin else self.name
 
     @property
@@ -71,7 +71,7 @@ class Caller:
         return not private or self.owns(owner)
 
     def owns(self, owner: str | None) -> bool:
-        """Return whether a campaign of this owner is the user's own; for an admin all are."""
+        """Return whether a campaign of this owner is the user's; admins own all."""
         return self.is_admin or (owner is not None and owner == self.name)
 
     def changes(self, owner: str | None) -> bool:
@@ -106,7 +106,7 @@ async def demand_rights(request: Request, campaign_id: int) -> None:
 
     Raises:
         NotFound: the caller cannot see the campaign.
-        NotAllowed: the request would change a campaign of somebody else.
+        NotAllowed: the request changes a campaign of another user.
     """
     caller = caller_of(request.scope)
     if not caller.is_admin:
@@ -122,7 +122,7 @@ def _needed(path: str, *, writes: bool) -> UserScope:
     if path.startswith(FOR_ADMINS):
         return "admin"
     if path.startswith(CALIBRATION) and writes:
-        return "admin"  # a calibration is nobody's own, and all predictions rest on it
+        return "admin"  # calibrations have no owner, and all predictions use them
     return "submit" if writes else "read"
 
 

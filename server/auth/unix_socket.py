@@ -1,4 +1,4 @@
-"""Unix sockets that the service's own user alone can open."""
+"""Unix sockets that only the service's own user can open."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ BACKLOG = 128
 
 
 class NoSocketThere(InvalidInput):
-    """The path is too long, or the folder can hold no socket."""
+    """The path is too long, or the file system has no sockets."""
 
 
 @contextmanager
 def own_socket(data_dir: Path) -> Iterator[socket.socket]:
-    """Yield the socket of a data folder, which listens for this user alone.
+    """Yield the listening socket of a data folder, for this user only.
 
-    Where its path is too long, or the file system has no sockets, it lies in the folder that notes
-    this user's services, under a name that every start gives it.
+    If no socket can be created there, it is in the folder of this user's service records, under a
+    name that is the same at every start.
     """
     digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     with ExitStack() as stack:
@@ -40,12 +40,12 @@ def own_socket(data_dir: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def listening_unix_socket(path: Path) -> Iterator[socket.socket]:
-    """Yield a socket that listens at a path, for this user alone; one whose service was killed is
+    """Yield a socket that listens at a path, for this user only; the socket of a killed service is
     replaced.
 
     Raises:
-        NoSocketThere: no socket can be made there.
-        InvalidInput: something listens there.
+        NoSocketThere: no socket can be created there.
+        InvalidInput: another process listens there.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         try:
