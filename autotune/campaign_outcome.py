@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.schemas import Campaign, CampaignOutcome, CampaignState
+from autotune.schemas.campaigns import Campaign, CampaignOutcome
+from autotune.schemas.choices import CampaignState
 
 _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
     CampaignState.QUEUED: "queued",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model.parameters import is_cpu
-from autotune.schemas import Accumulation, Routing, TrialMetrics
+from autotune.schemas.trials import Accumulation, Routing, TrialMetrics
 from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

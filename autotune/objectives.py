@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autotune.schemas import Campaign, Objective, TrialMetrics
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import Objective
+from autotune.schemas.trials import TrialMetrics
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 

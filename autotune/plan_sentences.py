@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autotune.dimension_words import capitalised
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import CampaignCost, CampaignGain, CampaignPlan
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import CampaignCost, CampaignGain
 from autotune.wording import token_count
 from search_spaces.rules import experts_across_network
 

@@ -10,17 +10,15 @@ from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Any
 
-from autotune.schemas import (
-    BatchBounds,
-    CampaignCreate,
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import (
     MachineChoice,
     MachineShape,
     ModelChoice,
     ModelShape,
-    Range,
-    SpaceSpec,
     StrategyShape,
 )
+from autotune.schemas.spaces import BatchBounds, Range, SpaceSpec
 from search_spaces.automatic import powers_of_two
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import (

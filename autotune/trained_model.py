@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.schemas import TrialMetrics
+from autotune.schemas.trials import TrialMetrics
 
 AGREES = 0.05
 """Share by which two counts of one model may differ: padding, biases and positions are counted or

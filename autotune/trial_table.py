@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autotune.schemas import Expectation, Trial, TrialMetrics
+from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from search_spaces.dimensions import BY_NAME, DIMENSIONS, OF_EXPERTS
 
 _OWN = ("number", "purpose", "state", "simulated", "created_at", "started_at", "finished_at")

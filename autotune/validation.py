@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
+from importlib import import_module
+from inspect import getmembers, isclass
 from itertools import islice
+from pkgutil import iter_modules
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from autotune import schemas
-from autotune.schemas import FieldProblem
+from autotune.schemas.wire import FieldProblem
 from search_spaces.errors import LONGEST_NAME, InvalidInput, InvalidInputs, closest
 
 WireModel = TypeVar("WireModel", bound=BaseModel)
@@ -45,11 +48,14 @@ UNKNOWN = "extra_forbidden"
 @cache
 def forms() -> Mapping[str, type[BaseModel]]:
     """Return all wire models by name; built only when something is refused."""
-    named = {name: getattr(schemas, name) for name in schemas.__all__}
+    modules = (
+        import_module(f"{schemas.__name__}.{at.name}") for at in iter_modules(schemas.__path__)
+    )
     return {
         name: model
-        for name, model in named.items()
-        if isinstance(model, type) and issubclass(model, BaseModel)
+        for module in modules
+        for name, model in getmembers(module, isclass)
+        if issubclass(model, BaseModel)
     }
 
 
@@ -70,7 +76,7 @@ def known_fields() -> frozenset[str]:
     return frozenset(field for model in forms().values() for field in model.model_fields)
 
 
-REQUESTS = schemas.CampaignCreate.__module__
+REQUESTS = f"{schemas.__name__}.requests"
 
 
 @cache

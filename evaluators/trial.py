@@ -14,7 +14,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict, TypeAdapter
 
 from autotune.measurement import LONG_ITERATION_S, AccumulationMeasurement
-from autotune.schemas import Routing, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Routing
 from evaluators.stopping_rule import FEWEST, Verdict, gave_up, out_of_time, verdict
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

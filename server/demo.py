@@ -27,7 +27,9 @@ from autotune.client.client import Client
 from autotune.client.question import CampaignInput
 from autotune.client.recommendation import RecommendationHandle
 from autotune.errors import ApiError
-from autotune.schemas import CampaignState, Event, MachineShape, ModelShape
+from autotune.schemas.campaigns import Event
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.processes import die_with
 from server.cli.failures import Failed
 from server.cli.output import note, out, text

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.baseline import baseline_of
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.schemas import CampaignCreate
+from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.ray.preflight import check as check_ray
 from evaluators.slurm.commands import SlurmRefused

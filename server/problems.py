@@ -15,7 +15,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from autotune.schemas import FieldProblem, Problem
+from autotune.schemas.wire import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound

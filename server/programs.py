@@ -7,7 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import AdapterFile, CampaignCreate, PredictionQuery, RayChoice, SpaceQuery
+from autotune.schemas.requests import (
+    AdapterFile,
+    CampaignCreate,
+    PredictionQuery,
+    RayChoice,
+    SpaceQuery,
+)
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter

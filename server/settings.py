@@ -19,7 +19,8 @@ from pydantic_settings import (
 )
 
 from autotune.client.address import HOST, PORT, config_path, configuration
-from autotune.schemas import EMAIL_ADDRESS, EmailAddress, EvaluatorName
+from autotune.schemas.choices import EvaluatorName
+from autotune.schemas.users import EMAIL_ADDRESS, EmailAddress
 from search_spaces.errors import InvalidInput
 
 SHORTEST_TOKEN = 32

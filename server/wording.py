@@ -9,20 +9,10 @@ from statistics import fmean
 
 from autotune.dimension_words import capitalised
 from autotune.resolution import strategy_of
-from autotune.schemas import (
-    Campaign,
-    Expectation,
-    MachineShape,
-    Neighbour,
-    Ranked,
-    StartWorth,
-    StrategyShape,
-    TrainingCost,
-    TrainingSaving,
-    Trial,
-    TrialMetrics,
-    TrialPower,
-)
+from autotune.schemas.campaigns import Campaign, StartWorth
+from autotune.schemas.recommendations import Neighbour, Ranked, TrainingCost, TrainingSaving
+from autotune.schemas.shapes import MachineShape, StrategyShape
+from autotune.schemas.trials import Expectation, Trial, TrialMetrics, TrialPower
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS

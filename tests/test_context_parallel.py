@@ -11,7 +11,7 @@ from autotune.baseline.megatron import arguments
 from autotune.baseline.statement import key_values
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.schemas import StrategyShape
+from autotune.schemas.shapes import StrategyShape
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron

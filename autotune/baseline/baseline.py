@@ -9,7 +9,8 @@ from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
 from autotune.resolution import campaign_space
-from autotune.schemas import NO_BASELINE, CampaignCreate, StrategyShape
+from autotune.schemas.requests import NO_BASELINE, CampaignCreate
+from autotune.schemas.shapes import StrategyShape
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs

@@ -20,14 +20,14 @@ from autotune.resolution import (
     strategy_shape,
     transformer_of,
 )
-from autotune.schemas import (
+from autotune.schemas.calibrations import (
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
     ConstantShape,
-    ModelShape,
     ObservationShape,
 )
+from autotune.schemas.shapes import ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.rules import findings

@@ -21,28 +21,21 @@ from autotune.client.transport import Transport, listed
 from autotune.html import facts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of
-from autotune.schemas import (
-    BudgetExtension,
-    Campaign,
-    CampaignChange,
-    CampaignRepeat,
+from autotune.schemas.campaigns import Campaign, Event
+from autotune.schemas.choices import (
     CampaignState,
-    Event,
-    Explanation,
-    FigureForm,
     FigureName,
-    FigureOffers,
     FigureScheme,
-    PictureFormat,
-    Recommendation,
-    ScalingStudy,
     SearchMethod,
     Surrogate,
     TrainerName,
-    Trial,
-    TrialPage,
-    TrialPower,
 )
+from autotune.schemas.explanations import Explanation
+from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignRepeat
+from autotune.schemas.scaling import ScalingStudy
+from autotune.schemas.trials import Trial, TrialPage, TrialPower
 from autotune.validation import validated
 from autotune.wording import figure
 

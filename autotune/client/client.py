@@ -23,36 +23,25 @@ from autotune.client.question import (
     subject,
 )
 from autotune.client.transport import Transport, listed
-from autotune.schemas import (
-    Activity,
-    AdapterSummary,
-    BrowserKey,
+from autotune.schemas.activity import Activity
+from autotune.schemas.adapters import AdapterSummary
+from autotune.schemas.calibrations import (
     CalibrationCreate,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
-    Campaign,
-    CampaignComparison,
-    CampaignPage,
-    CampaignPlan,
-    DryRun,
-    FigureForm,
-    FigureScheme,
-    MachineShape,
-    ModelShape,
-    Prediction,
-    PredictionQuery,
-    ProfileDetail,
-    ProfileSummary,
-    ProgressAxis,
-    ScalingQuery,
-    ScalingStudy,
-    SpaceQuery,
-    SpaceReport,
-    Sweep,
-    SweepQuery,
-    WhoAmI,
 )
+from autotune.schemas.campaigns import Campaign, CampaignPage
+from autotune.schemas.choices import FigureScheme, ProgressAxis
+from autotune.schemas.comparisons import CampaignComparison
+from autotune.schemas.figures import FigureForm
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepQuery
+from autotune.schemas.profiles import ProfileDetail, ProfileSummary
+from autotune.schemas.requests import PredictionQuery, SpaceQuery
+from autotune.schemas.scaling import ScalingQuery, ScalingStudy
+from autotune.schemas.shapes import MachineShape, ModelShape
+from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 

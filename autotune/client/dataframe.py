@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from autotune.schemas import Trial
+from autotune.schemas.trials import Trial
 from autotune.trial_table import columns_of
 
 

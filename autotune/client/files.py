@@ -8,14 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autotune.files import write_whole
-from autotune.schemas import (
-    AdapterFile,
-    FigureForm,
-    MachineChoice,
-    MachineShape,
-    ModelChoice,
-    ModelShape,
-)
+from autotune.schemas.figures import FigureForm
+from autotune.schemas.requests import AdapterFile
+from autotune.schemas.shapes import MachineChoice, MachineShape, ModelChoice, ModelShape
 from search_spaces.errors import InvalidInput
 
 ModelInput = str | Path | ModelShape

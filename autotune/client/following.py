@@ -11,7 +11,8 @@ from autotune.client.patience import (
     timeout,
     unreachable,
 )
-from autotune.schemas import Campaign, CampaignState, Event, TrialState
+from autotune.schemas.campaigns import Campaign, Event
+from autotune.schemas.choices import CampaignState, TrialState
 
 AT_REST = frozenset(
     {CampaignState.PAUSED, CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED}

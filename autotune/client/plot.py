@@ -8,7 +8,8 @@ from typing import TypedDict, get_args
 
 from autotune.client.files import figure_form
 from autotune.files import write_whole
-from autotune.schemas import FigureForm, FigureName, ParetoCost, ScalingKind
+from autotune.schemas.choices import FigureName, ParetoCost, ScalingKind
+from autotune.schemas.figures import FigureForm
 from search_spaces.errors import InvalidInput, closest
 
 

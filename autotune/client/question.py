@@ -13,22 +13,19 @@ from autotune.client.files import (
     machine_choice,
     model_choice,
 )
-from autotune.schemas import (
+from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
+from autotune.schemas.requests import (
     Budget,
     CampaignCreate,
-    EvaluatorName,
-    Objective,
     ProtocolSpec,
     RayChoice,
     ScreenLayers,
     ScreenNodes,
-    SearchMethod,
     SlurmChoice,
-    SpaceSpec,
-    StrategyShape,
-    StudySpec,
-    Surrogate,
 )
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.spaces import SpaceSpec
+from autotune.schemas.studies import StudySpec
 from autotune.validation import validated
 
 LOCAL = "local"

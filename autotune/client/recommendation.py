@@ -7,7 +7,9 @@ from urllib.parse import quote
 from autotune.client.transport import Transport
 from autotune.html import facts
 from autotune.resolution import strategy_of
-from autotune.schemas import Baseline, Ranked, Recommendation, StrategyShape, TrialMetrics
+from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import TrialMetrics
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 

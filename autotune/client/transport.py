@@ -14,7 +14,7 @@ from autotune.client.following import Follower
 from autotune.client.location import Location
 from autotune.client.patience import Patience, settings, unreachable
 from autotune.errors import ApiError
-from autotune.schemas import Event
+from autotune.schemas.campaigns import Event
 
 T = TypeVar("T")
 PREFIX = "/api/v1"

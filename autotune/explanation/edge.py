@@ -20,7 +20,7 @@ from autotune.dimension_words import (
 )
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import EVEN, Surroundings, at_batch, with_values
-from autotune.schemas import Objective
+from autotune.schemas.choices import Objective
 from autotune.search.layouts import log_work
 from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice

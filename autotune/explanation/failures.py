@@ -14,7 +14,8 @@ from autotune.dimension_words import capitalised, gibibytes, with_values_words
 from autotune.explanation.steps import EVEN
 from autotune.failures import cause_of
 from autotune.resolution import strategy_shape
-from autotune.schemas import FailureCause, Objective, SuggestedChange
+from autotune.schemas.choices import Objective
+from autotune.schemas.explanations import FailureCause, SuggestedChange
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.choices import AUTO, DimensionChoice, automatic

@@ -13,7 +13,7 @@ from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.explanation.rates import blocks
 from autotune.explanation.steps import EVEN
-from autotune.schemas import Objective
+from autotune.schemas.choices import Objective
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice

@@ -19,7 +19,7 @@ from autotune.dimension_words import (
 from autotune.explanation.parts import MEMORY_WORDS
 from autotune.explanation.steps import EVEN, Surroundings, changed
 from autotune.resolution import strategy_shape
-from autotune.schemas import MemoryChange
+from autotune.schemas.predictions import MemoryChange
 from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities

@@ -11,7 +11,10 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.dimension_words import percent
 from autotune.resolution import strategy_of
-from autotune.schemas import Objective, Ranked, Recommendation, StrategyShape, TrialMetrics
+from autotune.schemas.choices import Objective
+from autotune.schemas.recommendations import Ranked, Recommendation
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import TrialMetrics
 from autotune.search.layouts import log_work
 from autotune.wording import listed
 from search_spaces.lattice import Lattice

@@ -13,7 +13,7 @@ from autotune.calibration import Calibration
 from autotune.calibration.pathwise import mean_and_draws
 from autotune.cost_model.columns import Array, Columns
 from autotune.explanation.shapley import Integers
-from autotune.schemas import Objective
+from autotune.schemas.choices import Objective
 from autotune.search.layouts import as_numbers, log_work
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice

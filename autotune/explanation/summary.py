@@ -12,15 +12,15 @@ from autotune.explanation.edge import BeyondEdge, EdgeReport, edges
 from autotune.explanation.failures import FieldValue, explain_failures
 from autotune.explanation.parts import StrategyParts, bubble_note, compared_of, parts_of
 from autotune.resolution import strategy_of, strategy_shape, transformer_of
-from autotune.schemas import (
-    Campaign,
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.explanations import (
     ExplainedStrategy,
     Explanation,
     FailureCause,
-    Recommendation,
     SpaceEdges,
     SuggestedChange,
 )
+from autotune.schemas.recommendations import Recommendation
 from autotune.search import SearchTrial
 from search_spaces.choices import AUTO
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS

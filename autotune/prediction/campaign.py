@@ -15,7 +15,8 @@ from autotune.prediction.left_out import left_out
 from autotune.prediction.space import fitting_layouts, nodes_of, obstacle_of, report_of
 from autotune.prediction.study import study_dry_run, study_problems, study_space
 from autotune.resolution import campaign_space, strategy_shape, subject_of
-from autotune.schemas import BaselinePlan, CampaignCreate, DryRun
+from autotune.schemas.predictions import BaselinePlan, DryRun
+from autotune.schemas.requests import CampaignCreate
 from autotune.search import few_nodes
 from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from autotune.cost_model import estimate
 from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
-from autotune.schemas import CampaignCost, CampaignCreate, EvaluatorName, FewNodes, ProtocolSpec
+from autotune.schemas.campaigns import FewNodes
+from autotune.schemas.choices import EvaluatorName
+from autotune.schemas.predictions import CampaignCost
+from autotune.schemas.requests import CampaignCreate, ProtocolSpec
 from autotune.search import stand_ins_of
 from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.lattice import Lattice

@@ -14,7 +14,8 @@ from autotune.cost_model.estimate import Estimate
 from autotune.explanation.rates import blocks
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.prediction.strategy import PROBABLE
-from autotune.schemas import CampaignCost, CampaignGain, Objective
+from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import CampaignCost, CampaignGain
 from autotune.search.belief import MARGIN, Belief
 from autotune.search.layouts import Layouts
 from search_spaces.lattice import Lattice

@@ -9,7 +9,8 @@ import numpy as np
 
 from autotune.objectives import BETTER
 from autotune.resolution import strategy_shape
-from autotune.schemas import LeftOut, Objective
+from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import LeftOut
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.choices import AUTO, DimensionChoice, automatic, unsaid

@@ -20,13 +20,9 @@ from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.sweep import refuse_too_large
 from autotune.resolution import machine_shape, model_shape, strategy_shape
-from autotune.schemas import (
-    CampaignCreate,
-    CampaignPlan,
-    PlannedStrategy,
-    PlanRemedy,
-    StartedFrom,
-)
+from autotune.schemas.campaigns import StartedFrom
+from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
+from autotune.schemas.requests import CampaignCreate
 from autotune.search import few_nodes
 from autotune.search.layouts import log_work
 from search_spaces.errors import InvalidInputs

@@ -15,14 +15,13 @@ from autotune.dimension_words import value_words
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
-from autotune.schemas import (
-    CalibrationSummary,
+from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.choices import ScalingKind, TrialState
+from autotune.schemas.scaling import (
     ScaledStrategy,
-    ScalingKind,
     ScalingQuery,
     ScalingSeries,
     ScalingStudy,
-    TrialState,
     UnscaledStrategy,
 )
 from autotune.wording import listed

@@ -9,7 +9,10 @@ import numpy as np
 
 from autotune.cost_model import Estimate, Parameters, estimate
 from autotune.resolution import machine_shape, model_shape, space_of, subject_of
-from autotune.schemas import BrokenRule, Objective, SpaceQuery, SpaceReport, SpaceSpec
+from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import BrokenRule, SpaceReport
+from autotune.schemas.requests import SpaceQuery
+from autotune.schemas.spaces import SpaceSpec
 from autotune.search.layouts import Layouts
 from search_spaces.dimensions import OF_EXPERTS
 from search_spaces.errors import InvalidInput

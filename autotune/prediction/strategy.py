@@ -8,12 +8,9 @@ from autotune.calibration import Calibration, calibration_for
 from autotune.explanation import bubble_note, memory_budget
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
-from autotune.schemas import (
-    BrokenRule,
-    CalibrationSummary,
-    Prediction,
-    PredictionQuery,
-)
+from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.predictions import BrokenRule, Prediction
+from autotune.schemas.requests import PredictionQuery
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import PROGRAM_RULE, findings

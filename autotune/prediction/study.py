@@ -10,16 +10,10 @@ from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.scaling import scaled_strategies, usual_widths
 from autotune.prediction.space import nodes_of, report_of
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import (
-    NO_BASELINE,
-    CampaignCreate,
-    DryRun,
-    ProtocolSpec,
-    SpaceSpec,
-    StudiedStrategy,
-    StudyPlan,
-    StudySpec,
-)
+from autotune.schemas.predictions import DryRun
+from autotune.schemas.requests import NO_BASELINE, CampaignCreate, ProtocolSpec
+from autotune.schemas.spaces import SpaceSpec
+from autotune.schemas.studies import StudiedStrategy, StudyPlan, StudySpec
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities

@@ -14,7 +14,9 @@ from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of, queried_space
 from autotune.resolution import machine_shape, model_shape, strategy_shape, subject_of
-from autotune.schemas import CalibrationSummary, CampaignCreate, SpaceQuery, Sweep, SweepRow
+from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.predictions import Sweep, SweepRow
+from autotune.schemas.requests import CampaignCreate, SpaceQuery
 from autotune.search import few_nodes
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice

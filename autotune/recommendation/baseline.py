@@ -8,15 +8,10 @@ from autotune.measurement import SECONDS_PER_DAY, metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import (
-    Baseline,
-    Campaign,
-    Objective,
-    TrainingSaving,
-    Trial,
-    TrialMetrics,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.recommendations import Baseline, TrainingSaving
+from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search import CampaignBelief
 from autotune.trial_energy import JOULES_PER_MWH, power_factor_of
 

@@ -13,7 +13,9 @@ from autotune.failures import cause_of
 from autotune.objectives import BETTER
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from autotune.trained_model import another_model
 from search_spaces.dimensions import ACCUMULATION, TABLE
 from search_spaces.rules import experts_across_network

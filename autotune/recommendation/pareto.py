@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autotune.recommendation.ranking import Contender
-from autotune.schemas import FrontPoint, ParetoCost, ParetoFront
+from autotune.schemas.choices import ParetoCost
+from autotune.schemas.recommendations import FrontPoint, ParetoFront
 
 
 def _num_nodes(contender: Contender) -> float:

@@ -15,7 +15,9 @@ from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.objectives import keeps_headroom
 from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.evidence import EVEN
 from autotune.search.trial import ended_of, merged, search_trials, unfinished

@@ -16,7 +16,10 @@ from typing import Any
 from autotune.measurement import AccumulationMeasurement
 from autotune.objectives import keeps_headroom
 from autotune.resolution import strategy_of, strategy_shape
-from autotune.schemas import Campaign, Objective, StrategyShape, Trial, TrialMetrics, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial, TrialMetrics
 from search_spaces.strategy import Strategy
 
 REPEATABILITY = 0.01

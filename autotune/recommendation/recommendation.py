@@ -14,17 +14,10 @@ from autotune.recommendation.pareto import pareto_fronts
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import (
-    FAILURES,
-    Accumulation,
-    Campaign,
-    CampaignState,
-    Ranked,
-    Recommendation,
-    TrainingCost,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
+from autotune.schemas.trials import FAILURES, Accumulation, Trial
 from autotune.search import CampaignBelief
 from autotune.search.trial import may_be_tried_again
 from autotune.trial_energy import (

@@ -9,15 +9,15 @@ from typing import Any
 
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
-from autotune.schemas import (
-    Campaign,
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.comparisons import (
     CampaignComparison,
     ComparedCampaign,
     ProgressStep,
     QuestionDifference,
-    Recommendation,
-    Trial,
 )
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial
 from autotune.wording import figure
 
 NOT_ASKED = "–"

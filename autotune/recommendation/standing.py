@@ -7,7 +7,7 @@ from typing import Literal
 
 from autotune.dimension_words import value_words
 from autotune.resolution import strategy_shape
-from autotune.schemas import Neighbour, SpaceStanding
+from autotune.schemas.recommendations import Neighbour, SpaceStanding
 from autotune.search import NearbyLayout, Outlook, Proposer, SearchTrial
 from search_spaces.strategy import Strategy
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from autotune.calibration import Calibration, Observation
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign
+from autotune.schemas.campaigns import Campaign
 from autotune.search.pairs import Projections, pairs_of
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import Scalar

@@ -15,7 +15,7 @@ from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
 from autotune.failures import cause_of
-from autotune.schemas import Objective
+from autotune.schemas.choices import Objective
 from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts, log_work
 from autotune.search.pairs import Projections

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from autotune.cost_model import estimate
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.objectives import unknown_objective
-from autotune.schemas import Objective
+from autotune.schemas.choices import Objective
 from search_spaces.dimensions import LAYOUT, OF_EXPERTS, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
-from autotune.schemas import Objective, SearchMethod, Surrogate
+from autotune.schemas.choices import Objective, SearchMethod, Surrogate
 from autotune.search.belief import Belief, worth_a_look
 from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.choice import choose

@@ -6,7 +6,8 @@ import numpy as np
 
 from autotune.calibration.projection import REPEATS, SPREAD_OF_A_DOUBLING
 from autotune.cost_model import estimate
-from autotune.schemas import CampaignCreate, FewNodes
+from autotune.schemas.campaigns import FewNodes
+from autotune.schemas.requests import CampaignCreate
 from autotune.search.layouts import Integers, Layouts, Mask
 from autotune.search.stand_ins import (
     LEAST_REPLICAS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autotune.cost_model.columns import Columns
-from autotune.schemas import FewNodes
+from autotune.schemas.campaigns import FewNodes
 from autotune.search.layouts import Floats, Integers, Layouts, Mask
 from search_spaces.batch import GlobalBatch
 from search_spaces.lattice import Lattice

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from autotune.objectives import BETTER
-from autotune.schemas import Budget, Objective
+from autotune.schemas.choices import Objective
+from autotune.schemas.requests import Budget
 from autotune.search.belief import DOUBT, MARGIN
 from autotune.search.outlook import Outlook, Rival
 from autotune.wording import token_count

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from autotune.calibration import Observation
 from autotune.resolution import strategy_of
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 

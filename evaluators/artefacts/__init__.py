@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.schemas import LaunchNeed, LaunchScript, TrainerName, TrainerOffer
+from autotune.schemas.choices import TrainerName
+from autotune.schemas.recommendations import LaunchNeed, LaunchScript, TrainerOffer
 from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.adapter import (
     RANK_NEEDS,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from autotune.schemas import EvaluatorName
+from autotune.schemas.choices import EvaluatorName
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile, MegatronVariant
 from evaluators.cluster.shell import (

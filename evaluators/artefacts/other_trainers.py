@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from autotune.schemas import TrainerName
+from autotune.schemas.choices import TrainerName
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of

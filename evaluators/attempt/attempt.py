@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from autotune.files import is_file_system_failure, write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.program import AttemptEnd
 from evaluators.trial import TrialOutcome, TrialRequest

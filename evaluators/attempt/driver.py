@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Generic, Self, TypeVar
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import (
     CANCELLED,
     Attempt,

@@ -21,7 +21,7 @@ from inspect import getsource
 from pathlib import Path
 
 from autotune.files import FAILING, write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
 from evaluators.cluster.shell import container_words, environment_lines

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.files import FAILING, is_file_system_failure
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import processes
 from evaluators.attempt.attempt import without_run
 from evaluators.attempt.driver import ActiveTrial, TrialBackend

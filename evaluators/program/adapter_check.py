@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from autotune.trained_model import agree
 from evaluators.adapter.adapter import Adapter, AdapterReader
 from evaluators.adapter.figures import ReportedIteration, StartFigures

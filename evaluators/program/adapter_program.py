@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.adapter import rank_process
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import ReportedIteration, StartFigures, StartPart

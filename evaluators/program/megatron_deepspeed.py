@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron import Argument

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.disk_room import is_unwritable, unwritable
 from evaluators.program.power import Energy, sampled_power
 from evaluators.program.program import AttemptEnd

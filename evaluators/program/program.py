@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialOutcome, TrialRequest
 
 

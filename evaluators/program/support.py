@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from autotune.schemas import EvaluatorName
+from autotune.schemas.choices import EvaluatorName
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.deepspeed import OVERLAP

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
 from evaluators.program.interpreter import import_path, python

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from autotune.files import is_file_system_failure, write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import Attempt, abandoned_status, attempts_of, never_prepared
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import AttemptedTrial, TrialBackend, TrialContext, result_readers

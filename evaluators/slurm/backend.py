@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import assert_never
 
 from autotune.files import write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import trial_files
 from evaluators.attempt.attempt import Attempt, NeverSubmitted, attempts_of
 from evaluators.attempt.attempt_state import AttemptState

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import trial_files
 from evaluators.attempt.attempt import NeverSubmitted, never_prepared
 from evaluators.attempt.attempt_state import AttemptState, transition

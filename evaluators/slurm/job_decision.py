@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import ClassVar
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.attempt.attempt import NeverSubmitted
 from evaluators.attempt.attempt_state import WAITING, AttemptState

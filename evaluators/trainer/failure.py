@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.training_log.error_line import (
     ENFORCED,
     OUT_OF_MEMORY,

@@ -16,7 +16,7 @@ from typing import Any
 
 from autotune.files import FAILING
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.disk_room import unwritable
 from evaluators.processes import processor_time_s

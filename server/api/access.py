@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from autotune.schemas import BrowserKey, WhoAmI
+from autotune.schemas.users import BrowserKey, WhoAmI
 from server.api.dependencies import AuthenticatorOf, problems
 from server.auth.permissions import CallerOf
 

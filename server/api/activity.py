@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from autotune.schemas import Activity
+from autotune.schemas.activity import Activity
 from server.api.dependencies import StoreOf, problems
 from server.auth.permissions import CallerOf
 from server.store.activity import activity

@@ -10,7 +10,7 @@ import structlog
 
 from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign, settled
-from autotune.schemas import CampaignCreate
+from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported
 from evaluators.ray.connection import RayUnavailable

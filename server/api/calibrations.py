@@ -15,19 +15,19 @@ from sqlalchemy.orm import Session
 from autotune.calibration import Calibration, Observation, machine_differences, observations_of
 from autotune.calibration.document import calibration_of, detail_of, observation_shape
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import (
-    NO_CALIBRATION,
+from autotune.schemas.calibrations import (
+    MOST_OBSERVATIONS,
+    NAME,
     CalibrationCreate,
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
-    Campaign,
-    MachineChoice,
-    PredictionQuery,
-    SweepQuery,
-    TrialState,
 )
-from autotune.schemas.calibrations import MOST_OBSERVATIONS, NAME
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.predictions import SweepQuery
+from autotune.schemas.requests import NO_CALIBRATION, PredictionQuery
+from autotune.schemas.shapes import MachineChoice
 from autotune.trained_model import another_model
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.api.dependencies import LARGEST_ID, StoreOf, problems

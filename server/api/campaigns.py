@@ -16,15 +16,10 @@ from sqlalchemy.orm import Session
 
 from autotune.prediction import dry_run
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import (
-    BudgetExtension,
-    Campaign,
-    CampaignChange,
-    CampaignCreate,
-    CampaignPage,
-    CampaignState,
-    DryRun,
-)
+from autotune.schemas.campaigns import Campaign, CampaignPage
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.predictions import DryRun
+from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignCreate
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput
 from server.api.admission import admit

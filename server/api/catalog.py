@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import MachineShape, ModelShape
+from autotune.schemas.shapes import MachineShape, ModelShape
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import problems

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import Response
 
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
-from autotune.schemas import MOST_COMPARED, CampaignComparison, PictureFormat, ProgressAxis
+from autotune.schemas.choices import ProgressAxis
+from autotune.schemas.comparisons import MOST_COMPARED, CampaignComparison
+from autotune.schemas.figures import PictureFormat
 from search_spaces.errors import InvalidInput
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import LARGEST_ID, CampaignsOf, problems

@@ -10,7 +10,7 @@ from fastapi import Depends, HTTPException, Path, Query, Request
 from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 
-from autotune.schemas import Problem
+from autotune.schemas.wire import Problem
 from autotune.validation import MOST_UNKNOWN, shortened
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from server.api.answers import Answers

@@ -9,7 +9,8 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 
-from autotune.schemas import Event, Problem
+from autotune.schemas.campaigns import Event
+from autotune.schemas.wire import Problem
 from server.api.conditional import ETAG, JSON, RESOURCES
 from server.api.dependencies import problems
 from server.api.samples import SAMPLES

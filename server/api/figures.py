@@ -7,16 +7,8 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import (
-    FigureForm,
-    FigureKind,
-    FigureName,
-    FigureOffers,
-    ParetoCost,
-    PictureFormat,
-    ScalingKind,
-    figure_kind,
-)
+from autotune.schemas.choices import FigureKind, FigureName, ParetoCost, ScalingKind, figure_kind
+from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
 from server.api.conditional import ETAG, JSON
 from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES

@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from autotune.schemas import Wire
+from autotune.schemas.wire import Wire
 from server.api.dependencies import StoreOf, problems
 from server.problems import damaged, problem
 

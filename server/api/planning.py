@@ -12,7 +12,9 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
 from autotune.prediction import misplaced, plan
 from autotune.resolution import campaign_space, machine_shape, subject_of
-from autotune.schemas import CampaignCreate, CampaignPlan, StartedFrom
+from autotune.schemas.campaigns import StartedFrom
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.requests import CampaignCreate
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs

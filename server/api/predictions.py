@@ -7,16 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from autotune.prediction import predict, space_report, sweep
-from autotune.schemas import (
-    CampaignCreate,
-    CampaignPlan,
-    Prediction,
-    PredictionQuery,
-    SpaceQuery,
-    SpaceReport,
-    Sweep,
-    SweepQuery,
-)
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import Prediction, SpaceReport, Sweep, SweepQuery
+from autotune.schemas.requests import CampaignCreate, PredictionQuery, SpaceQuery
 from server.api.calibrations import calibration_for
 from server.api.dependencies import PlansOf, SettingsOf, StoreOf, problems
 from server.auth.permissions import CallerOf

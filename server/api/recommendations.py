@@ -9,7 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from autotune.schemas import Explanation, Recommendation, TrainerName
+from autotune.schemas.choices import TrainerName
+from autotune.schemas.explanations import Explanation
+from autotune.schemas.recommendations import Recommendation
 from evaluators.artefacts import Launch, artefacts, trainer_artefacts
 from search_spaces.errors import InvalidInput
 from server.api.answers import as_json

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
 
-from autotune.schemas import Campaign, CampaignCreate, CampaignRepeat, SearchMethod
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import SearchMethod
+from autotune.schemas.requests import CampaignCreate, CampaignRepeat
 from search_spaces.errors import InvalidInput
 from server.api.campaigns import CREATED, KeyHeader, create_once, idempotency_of, located
 from server.api.dependencies import LARGEST_ID, SettingsOf, StoreOf, problems

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Body, Query
 
 from autotune.prediction import scaling_study
 from autotune.resolution import strategy_of
-from autotune.schemas import ScalingKind, ScalingQuery, ScalingStudy, StrategyShape
+from autotune.schemas.choices import ScalingKind
+from autotune.schemas.scaling import ScalingQuery, ScalingStudy
+from autotune.schemas.shapes import StrategyShape
 from search_spaces.errors import InvalidInput
 from server.api.calibrations import calibration_for
 from server.api.dependencies import (

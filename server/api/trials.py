@@ -13,13 +13,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
-from autotune.schemas import (
-    Trial,
-    TrialPage,
-    TrialPower,
-    TrialPurpose,
-    TrialState,
-)
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial, TrialPage, TrialPower
+from autotune.schemas.wire import TrialPurpose
 from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.training_log.lines import whole_log, written_blocks
 from evaluators.trial_files import LOG

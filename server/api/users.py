@@ -8,14 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import AwareDatetime
 
-from autotune.schemas import (
-    USER_NAME,
-    AuditPage,
-    NewToken,
-    User,
-    UserChange,
-    UserCreate,
-)
+from autotune.schemas.users import USER_NAME, AuditPage, NewToken, User, UserChange, UserCreate
 from server.api.dependencies import LARGEST_ID, Cursor, StoreOf, problems
 from server.store.audit import audit_page
 from server.store.users import (

@@ -31,7 +31,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune.schemas import USER_NAME, UserCreate, UserScope
+from autotune.schemas.choices import UserScope
+from autotune.schemas.users import USER_NAME, UserCreate
 from server.auth.encryption import Encryption
 from server.auth.origin import INERT
 from server.auth.permissions import CALLER, Caller

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune.client.address import is_loopback
-from autotune.schemas import FieldProblem
+from autotune.schemas.wire import FieldProblem
 from server.problems import problem
 from server.settings import Settings
 

@@ -11,7 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from starlette.types import Scope
 
-from autotune.schemas import SCOPES, UserScope
+from autotune.schemas.choices import UserScope
+from autotune.schemas.users import SCOPES
 from server.auth.origin import SAFE_METHODS
 from server.store import NotFound, Store
 from server.store.errors import NotAllowed

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.recommendation import all_contenders, improvements
-from autotune.schemas import Campaign, FewNodes, StrategyShape, Trial
+from autotune.schemas.campaigns import Campaign, FewNodes
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
 
 

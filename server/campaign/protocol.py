@@ -14,7 +14,9 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation import improvements
 from autotune.resolution import machine_of, strategy_of
-from autotune.schemas import AT_OWN_ACCUMULATION, Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
+from autotune.schemas.wire import AT_OWN_ACCUMULATION
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy

@@ -8,16 +8,9 @@ from datetime import datetime, timedelta
 
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import (
-    Campaign,
-    EnergyWindow,
-    NodePower,
-    Objective,
-    Trial,
-    TrialMetrics,
-    TrialPower,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.trials import EnergyWindow, NodePower, Trial, TrialMetrics, TrialPower
 from evaluators.trial import SampledPower, TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

@@ -16,16 +16,11 @@ from autotune.errors import NothingToPropose
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.recommendation import nodes_at_hand, strategies_to_confirm
 from autotune.resolution import strategy_shape
-from autotune.schemas import (
-    AT_OWN_ACCUMULATION,
-    Budget,
-    Campaign,
-    Expectation,
-    FewNodes,
-    Trial,
-    TrialPurpose,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign, FewNodes
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import Budget
+from autotune.schemas.trials import Expectation, Trial
+from autotune.schemas.wire import AT_OWN_ACCUMULATION, TrialPurpose
 from autotune.search import (
     Projections,
     Proposal,

@@ -15,14 +15,11 @@ from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction import study_space
 from autotune.resolution import campaign_space, machine_of, transformer_of
-from autotune.schemas import (
-    Campaign,
-    CampaignCreate,
-    EarlierObservation,
-    StartWorth,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import Campaign, StartWorth
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of

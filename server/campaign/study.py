@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from autotune.search import reason_to_stop
 from autotune.search.trial import UNINFORMATIVE, may_be_tried_again
 from search_spaces.strategy import Strategy

@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from autotune.schemas import (
-    Accumulation,
-    Expectation,
-    StrategyShape,
-    TrialMetrics,
-    TrialPower,
-    TrialPurpose,
-    TrialState,
-)
+from autotune.schemas.choices import TrialState
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Accumulation, Expectation, TrialMetrics, TrialPower
+from autotune.schemas.wire import TrialPurpose
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,9 @@ from statistics import fmean
 from autotune.cost_model import Parameters
 from autotune.recommendation import all_contenders, place, training_cost
 from autotune.resolution import machine_of, strategy_of
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from autotune.search import (
     CampaignBelief,
     Proposal,

@@ -14,7 +14,8 @@ from search_spaces.precision import default_precision
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:
-    from autotune.schemas import SpaceSpec, StrategyShape
+    from autotune.schemas.shapes import StrategyShape
+    from autotune.schemas.spaces import SpaceSpec
     from search_spaces.machine import Machine
 
 ONE_OF_EACH: Mapping[str, int] = {d.name: 1 for d in TABLE if d.default is None}
@@ -76,7 +77,8 @@ class StrategyOptions(DimensionOptions):
 
     def shape(self) -> StrategyShape:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
-        from autotune.schemas import Range, SpaceSpec, StrategyShape
+        from autotune.schemas.shapes import StrategyShape
+        from autotune.schemas.spaces import Range, SpaceSpec
         from autotune.validation import validated
 
         texts = chosen(
@@ -186,7 +188,7 @@ class SpaceOptions(DimensionOptions):
 
     def spec(self) -> SpaceSpec:
         """Return the space in the service's form; raises InvalidInput(s)."""
-        from autotune.schemas import SpaceSpec
+        from autotune.schemas.spaces import SpaceSpec
         from autotune.validation import validated
 
         return validated(
@@ -202,7 +204,7 @@ class SpaceOptions(DimensionOptions):
 
 def options_of(strategy: StrategyShape, machine: Machine) -> str:
     """Return the options with which `PredictedOptions` are this strategy on this machine."""
-    from autotune.schemas import StrategyShape as Shape
+    from autotune.schemas.shapes import StrategyShape as Shape
 
     return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
 

@@ -141,7 +141,7 @@ def say_problem(
     error: Exception | None = None,
 ) -> None:
     """Print an error to stderr as the service would: a problem document on one line."""
-    from autotune.schemas import FieldProblem, Problem
+    from autotune.schemas.wire import FieldProblem, Problem
 
     status = STATUSES.get(code, HTTPStatus.INTERNAL_SERVER_ERROR)
     if isinstance(error, ApiError):

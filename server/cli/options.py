@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_h
 
 import typer
 
-from autotune.schemas import EvaluatorName
+from autotune.schemas.choices import EvaluatorName
 from search_spaces.errors import InvalidInput
 
 if TYPE_CHECKING:
     # Imported late: a command's --help does not need the client and its models.
     from autotune.client.client import Client
-    from autotune.schemas import AdapterFile, MachineShape, ModelShape
+    from autotune.schemas.requests import AdapterFile
+    from autotune.schemas.shapes import MachineShape, ModelShape
     from server.settings import Settings
 
 CampaignId = Annotated[
@@ -203,7 +204,7 @@ class ModelOptions(OptionGroup):
             InvalidInput, InvalidInputs: there is no model, or it is invalid.
         """
         from autotune.client.files import model_choice
-        from autotune.schemas import ModelShape
+        from autotune.schemas.shapes import ModelShape
         from autotune.validation import validated
 
         shape = chosen(
@@ -265,7 +266,7 @@ class MachineOptions(OptionGroup):
             InvalidInput, InvalidInputs: it is invalid.
         """
         from autotune.client.files import machine_choice
-        from autotune.schemas import MachineShape
+        from autotune.schemas.shapes import MachineShape
         from autotune.validation import validated
 
         machine = machine_choice(name_or_file(self.machine or default))

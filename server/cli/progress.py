@@ -19,7 +19,9 @@ from rich.progress import (
 )
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import Campaign, Event, Trial, TrialState
+from autotune.schemas.campaigns import Campaign, Event
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from server.cli.output import err, note
 from server.cli.tables.elements import duration, figure, mark, not_started
 

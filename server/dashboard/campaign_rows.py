@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from autotune.schemas import CampaignPage, ListedCampaign
+from autotune.schemas.campaigns import CampaignPage, ListedCampaign
 from search_spaces.errors import InvalidInput
 from server.store.campaign_list import NEWEST_FIRST, CampaignList
 from server.store.events import last_event_id

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from server.api.answers import Answers
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import (

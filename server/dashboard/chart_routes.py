@@ -7,7 +7,7 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from autotune.schemas import FigureForm
+from autotune.schemas.figures import FigureForm
 from server.api.conditional import JSON
 from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, StoreOf, TrialNumber
 from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from autotune.schemas import MOST_COMPARED, CampaignComparison, ProgressAxis
+from autotune.schemas.choices import ProgressAxis
+from autotune.schemas.comparisons import MOST_COMPARED, CampaignComparison
 from search_spaces.errors import InvalidInput
 from server.api.campaign_cache import CampaignCache
 from server.api.comparisons import Ids, comparison_of, distinct_ids

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from autotune.failures import cause_of
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 
 FEWEST = 3
 """Minimum number of equal failures to fold."""

@@ -9,16 +9,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from autotune.recommendation import baseline_result
-from autotune.schemas import (
-    Campaign,
-    CampaignState,
-    Explanation,
-    Recommendation,
-    SearchMethod,
-    Trial,
-    TrialPower,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, SearchMethod, TrialState
+from autotune.schemas.explanations import Explanation
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial, TrialPower
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.failures import folds

@@ -11,7 +11,9 @@ from autotune.explanation import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignPlan, PlannedStrategy, PlanRemedy, Prediction, StrategyShape
+from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
+from autotune.schemas.predictions import Prediction
+from autotune.schemas.shapes import StrategyShape
 from autotune.wording import figure
 from search_spaces.dimensions import DIMENSIONS
 from server.wording import percent, seconds

@@ -10,7 +10,9 @@ from fastapi.responses import Response
 
 from autotune.prediction import predict, scaling_study
 from autotune.resolution import model_shape
-from autotune.schemas import CampaignCreate, PredictionQuery, ScalingQuery, StrategyShape
+from autotune.schemas.requests import CampaignCreate, PredictionQuery
+from autotune.schemas.scaling import ScalingQuery
+from autotune.schemas.shapes import StrategyShape
 from search_spaces.catalog import model_from_hugging_face
 from server.api.dependencies import PlansOf, SettingsOf
 from server.auth.permissions import CallerOf

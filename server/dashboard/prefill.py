@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from autotune.schemas import (
-    AdapterFile,
-    Campaign,
-    CampaignCreate,
-    MachineShape,
-    ModelShape,
-    SuggestedChange,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.explanations import SuggestedChange
+from autotune.schemas.requests import AdapterFile, CampaignCreate
+from autotune.schemas.shapes import MachineShape, ModelShape
 from server.dashboard.form import LAYER_FIELDS, SHAPE_FIELDS, dimension_fields
 
 LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}

@@ -16,16 +16,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from autotune.campaign_outcome import outcome_of, outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas import (
-    Campaign,
-    ComparedCampaign,
-    FigureTable,
-    MachineShape,
-    ModelShape,
-    StrategyShape,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.comparisons import ComparedCampaign
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.trials import Trial
 from autotune.trained_model import another_model
 from autotune.wording import figure, token_count
 from search_spaces.dimensions import TABLE, setting_text

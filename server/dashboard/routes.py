@@ -13,7 +13,8 @@ from fastapi.responses import FileResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
-from autotune.schemas import TrialPurpose, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.wire import TrialPurpose
 from server.api.dependencies import (
     LARGEST_ID,
     CampaignId,

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.dimension_words import value_words
-from autotune.schemas import StrategyShape, Trial
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial
 from search_spaces.dimensions import BY_NAME, IN_LINE, TABLE
 
 OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from autotune.schemas import Trial, TrialPurpose, TrialState, Wire
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
+from autotune.schemas.wire import TrialPurpose, Wire
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import (
     LANE_ROWS,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 
-from autotune.schemas import PictureFormat
+from autotune.schemas.figures import PictureFormat
 from server.figures.vega import VEGA_LITE_VERSION, Spec
 
 TIME_LIMIT_S = 60.0

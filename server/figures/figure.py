@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import TypeVar
 
-from autotune.schemas import CampaignFigure, FigureForm, FigureTable, Wire
+from autotune.schemas.figures import CampaignFigure, FigureForm, FigureTable
+from autotune.schemas.wire import Wire
 from server.figures.export import export
 from server.figures.vega import PALETTES, Scheme, Spec, encoded, nominal
 

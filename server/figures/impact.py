@@ -12,7 +12,8 @@ from autotune.cost_model.columns import Array
 from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import DimensionImpact, impacts
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import FigureTable, Wire
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.wire import Wire
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.marginal import NOTHING_DIFFERS
 from server.figures.source import FigureSource

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from autotune.schemas import FIGURE_NAMES, FigureKind, FigureOffer, ParetoCost, ScalingKind
+from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, ScalingKind
+from autotune.schemas.figures import FigureOffer
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.figures import (
     calibration,

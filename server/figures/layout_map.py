@@ -9,7 +9,9 @@ from autotune.explanation import LayoutMap, MapCell, layout_map
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape
-from autotune.schemas import FigureChoice, StrategyShape, Wire
+from autotune.schemas.figures import FigureChoice
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip

@@ -8,7 +8,8 @@ from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation import Marginal, impacts
 from autotune.explanation import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import FigureTable, Wire
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.wire import Wire
 from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, at, finish, layer, nominal, quantitative

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import TrialPurpose, TrialState, Wire
+from autotune.schemas.choices import TrialState
+from autotune.schemas.wire import TrialPurpose, Wire
 from autotune.wording import figure
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import (

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
-from autotune.schemas import Objective, Trial, TrialState
+from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.trials import Trial
 from server.figures.vega import Palette, Spec, at, by_value, expr, layer, nominal
 
 NOT_DRAWN = frozenset({TrialState.PENDING, TrialState.CANCELLED})

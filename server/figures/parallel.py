@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from autotune.dimension_words import value_words
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import FigureTable, TrialPurpose, Wire
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.wire import TrialPurpose, Wire
 from server.figures.figure import DrawnFigure
 from server.figures.outcome import (
     FAILURES,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
-from autotune.schemas import StrategyShape, TrialPurpose, Wire
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.wire import TrialPurpose, Wire
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.outcome import Outcome

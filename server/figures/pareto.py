@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from autotune.recommendation.pareto import COSTS, pareto_fronts
-from autotune.schemas import FigureChoice, ParetoCost, Wire
+from autotune.schemas.choices import ParetoCost
+from autotune.schemas.figures import FigureChoice
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip

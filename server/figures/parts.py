@@ -16,7 +16,9 @@ from autotune.explanation import (
 )
 from autotune.explanation.parts import Origin, Role
 from autotune.resolution import strategy_shape
-from autotune.schemas import FigureTable, StrategyShape, Wire
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy

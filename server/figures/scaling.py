@@ -9,17 +9,11 @@ from typing import Any, Literal, get_args
 from autotune.prediction import scaling_series
 from autotune.prediction.scaling import usual_widths
 from autotune.resolution import strategy_of
-from autotune.schemas import (
-    FAILURES,
-    FigureChoice,
-    FigureTable,
-    ScaledStrategy,
-    ScalingKind,
-    ScalingSeries,
-    StrategyShape,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.choices import ScalingKind, TrialState
+from autotune.schemas.figures import FigureChoice, FigureTable
+from autotune.schemas.scaling import ScaledStrategy, ScalingSeries
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import FAILURES, Trial
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy

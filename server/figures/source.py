@@ -14,7 +14,11 @@ from autotune.explanation import BelievedRates
 from autotune.recommendation import all_contenders, recommend
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import machine_of, transformer_of
-from autotune.schemas import Campaign, EarlierObservation, Recommendation, Trial, TrialState
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged
 from search_spaces.machine import Machine

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.schemas import Trial, TrialState, Wire
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
+from autotune.schemas.wire import Wire
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource

@@ -9,7 +9,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation import improvements
-from autotune.schemas import Campaign, FigureTable, Objective, Trial, TrialPurpose, Wire
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import Objective
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.trials import Trial
+from autotune.schemas.wire import TrialPurpose, Wire
 from autotune.wording import figure
 from server.figures.figure import DrawnFigure
 from server.figures.outcome import (

@@ -9,15 +9,11 @@ from pydantic import Field
 
 from autotune.measurement import AccumulationMeasurement, accumulations
 from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas import (
-    Accumulation,
-    Campaign,
-    FigureTable,
-    Recommendation,
-    Trial,
-    TrialPower,
-    Wire,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Accumulation, Trial, TrialPower
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from server.figures.comparison import COLOURS, DASHES
 from server.figures.figure import Cells, Figure, rows_of, table_of, tooltip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.schemas import FigureScheme
+from autotune.schemas.choices import FigureScheme
 
 VEGA_LITE_VERSION = "6.4"
 """The version of Vega-Lite for pages and pictures."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from server.store.notices import DueNotice
 
 LONGEST_REASON = 2000

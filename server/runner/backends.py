@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from autotune.schemas import CampaignCreate
+from autotune.schemas.requests import CampaignCreate
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local import LocalBackend

@@ -7,7 +7,9 @@ from functools import cached_property
 
 from autotune.baseline import baseline_of
 from autotune.calibration import Calibration
-from autotune.schemas import StartWorth, Trial, TrialState
+from autotune.schemas.campaigns import StartWorth
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief, Proposer, TrialCost, search_trials
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

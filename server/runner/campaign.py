@@ -10,14 +10,11 @@ from functools import cached_property
 
 import structlog
 
-from autotune.schemas import (
-    Budget,
-    Campaign,
-    CampaignState,
-    EarlierObservation,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import Budget
+from autotune.schemas.trials import Trial
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from server.campaign.best import ended_trials

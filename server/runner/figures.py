@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.metrics_core import Metric
 
-from autotune.schemas import Trial
+from autotune.schemas.trials import Trial
 from evaluators.slurm.commands import CALL_FAILURES, CALL_SECONDS
 from server.campaign.trials import FinishedTrial
 

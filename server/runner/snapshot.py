@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from autotune.schemas import Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
 from server.store import Store
 from server.store.campaigns import get_campaign, profile_of
 from server.store.trials import all_trials, pending_trials

@@ -9,7 +9,9 @@ import structlog
 from sqlalchemy.orm import Session
 
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, CampaignState, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.trials import Trial
 from autotune.search import ended_of
 from evaluators.trial import TrialOutcome
 from server.campaign.best import BestSoFar, has_stand_ins

@@ -17,7 +17,9 @@ import structlog
 from autotune.calibration import Calibration
 from autotune.files import is_file_system_failure
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from evaluators.backend import Backend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from server.attempt_folders import attempt_folder, attempt_folders

@@ -11,15 +11,9 @@ from typing import Protocol
 from sqlalchemy import Row, Select, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import (
-    Activity,
-    CampaignActivity,
-    CampaignState,
-    RunnerActivity,
-    StrategyShape,
-    TrialActivity,
-    TrialState,
-)
+from autotune.schemas.activity import Activity, CampaignActivity, RunnerActivity, TrialActivity
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.shapes import StrategyShape
 from server.store.campaigns import RESTING, WORKED_ON
 from server.store.runners import KnownRunner, known_runners
 from server.store.tables import CampaignRow, TrialRow

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import AuditEntry, AuditPage
+from autotune.schemas.users import AuditEntry, AuditPage
 from server.store import paging
 from server.store.record import record_of
 from server.store.tables import AuditRow

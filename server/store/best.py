@@ -8,7 +8,7 @@ from contextlib import suppress
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from autotune.search import ended_of
 from server.campaign.best import BestSoFar, has_stand_ins
 from server.campaign.start import belief_of_campaign, versions_of

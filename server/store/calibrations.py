@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from autotune.calibration import machine_figures
 from autotune.calibration.document import summary_of
 from autotune.resolution import machine_of
-from autotune.schemas import CalibrationDocument, CalibrationSummary
+from autotune.schemas.calibrations import CalibrationDocument, CalibrationSummary
 from search_spaces.machine import Machine
 from server.store.errors import Conflict, NotFound
 from server.store.record import record_of

@@ -19,7 +19,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from autotune.campaign_outcome import outcome_of_campaign
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, CampaignPage, CampaignState, ListedCampaign
+from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign
+from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.cache import Cache
 from server.campaign.best import ended_trials

@@ -15,17 +15,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import (
-    FAILURES,
-    Budget,
-    BudgetExtension,
-    Campaign,
-    CampaignChange,
-    CampaignCreate,
-    CampaignState,
-    MachineShape,
-    ModelShape,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.requests import Budget, BudgetExtension, CampaignChange, CampaignCreate
+from autotune.schemas.shapes import MachineShape, ModelShape
+from autotune.schemas.trials import FAILURES
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.campaign.best import BestSoFar
 from server.store.announcements import announce

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from sqlalchemy import bindparam, func, literal_column, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Event, Trial
+from autotune.schemas.campaigns import Event
+from autotune.schemas.trials import Trial
 from server.store.campaigns import campaigns_of
 from server.store.errors import NotFound
 from server.store.record import record_of, trial_of

@@ -14,15 +14,11 @@ from autotune.calibration import observations_of
 from autotune.calibration.document import observation_shape
 from autotune.calibration.history import EarlierTrial, most_informative, weight_of
 from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas import (
-    EarlierObservation,
-    ModelShape,
-    StartedFrom,
-    StartWorth,
-    StrategyShape,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import StartedFrom, StartWorth
+from autotune.schemas.choices import TrialState
+from autotune.schemas.shapes import ModelShape, StrategyShape
+from autotune.schemas.trials import Trial
 from autotune.trained_model import another_model
 from search_spaces.space import SearchSpace
 from server.store.campaigns import campaign_row

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Campaign, CampaignState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
 from server.store.campaigns import get_campaign
 from server.store.tables import NoticeRow, UserRow
 

@@ -18,7 +18,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Campaign, Explanation, Recommendation, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.explanations import Explanation
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial
 from autotune.search import ended_of
 from server.campaign.best import BestSoFar, ended_trials, has_stand_ins
 from server.store.failures import cause

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.schemas import StrategyShape, Trial, TrialMetrics
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial, TrialMetrics
 from server.store.tables import Base, TrialRow
 
 Model = TypeVar("Model", bound=BaseModel)

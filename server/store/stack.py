@@ -10,7 +10,8 @@ from typing import Any
 
 from autotune.calibration import machine_figures
 from autotune.resolution import machine_of
-from autotune.schemas import CampaignCreate, MachineShape
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import MachineShape
 from evaluators.cluster import profile_from_dict
 from evaluators.frameworks.deepspeed import OVERLAP
 

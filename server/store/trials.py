@@ -10,12 +10,8 @@ from uuid import uuid4
 from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
-from autotune.schemas import (
-    Trial,
-    TrialPage,
-    TrialPower,
-    TrialState,
-)
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial, TrialPage, TrialPower
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
 from server.campaign.trials import FinishedTrial, NewTrial, UnrunTrial

@@ -13,7 +13,8 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas import CampaignState, User, UserCreate, UserScope
+from autotune.schemas.choices import CampaignState, UserScope
+from autotune.schemas.users import User, UserCreate
 from server.store.campaigns import RESTING
 from server.store.errors import Conflict, NotFound
 from server.store.node_hours import node_hours_of

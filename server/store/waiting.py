@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from server.campaign.scheduling import WAITS, while_confirming
 from server.store.announcements import announce
 from server.store.leases import is_free

@@ -15,14 +15,9 @@ from autotune.resolution import (
     strategy_shape,
     transformer_of,
 )
-from autotune.schemas import (
-    BatchBounds,
-    CampaignCreate,
-    MachineShape,
-    ModelShape,
-    SpaceSpec,
-    StrategyShape,
-)
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.spaces import BatchBounds, SpaceSpec
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.space import SearchSpace

@@ -39,7 +39,7 @@ from typing import Any, Literal
 from deephyper.evaluator import Evaluator, ThreadPoolEvaluator, queued
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster import ClusterProfile
 from evaluators.cluster.profile import Pilot, Polling, RayCluster, Tasks
 from evaluators.program import AttemptEnd, Launcher

@@ -22,7 +22,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.measurement import metrics, probe_accumulations
-from autotune.schemas import Objective, TrialState
+from autotune.schemas.choices import Objective, TrialState
 from autotune.search import Proposer, SearchTrial
 from autotune.search.layouts import Layouts
 from evaluators.simulated import simulate

@@ -36,7 +36,10 @@ from autotune.resolution import (
     strategy_of,
     transformer_of,
 )
-from autotune.schemas import FAILURES, Campaign, CampaignCreate, CampaignState, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.trials import FAILURES, Trial
 from autotune.search.layouts import Layouts
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.calibration import Calibration, Observation
 from autotune.cost_model import Parameters, estimate, perturbed
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.simulated import SimulatedBackend, simulate
 from evaluators.trial import RUNNING, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model

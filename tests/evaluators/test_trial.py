@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import SampledNode, SampledPower, TrialOutcome
 
 FULL = TrialOutcome(

@@ -6,14 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import (
-    Campaign,
-    CampaignCreate,
-    Expectation,
-    StrategyShape,
-    Trial,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Expectation, Trial
 from server.campaign.trials import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaigns import campaign_row, create_campaign

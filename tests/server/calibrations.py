@@ -8,7 +8,7 @@ from autotune.calibration import Observation
 from autotune.calibration.document import observation_shape
 from autotune.cost_model import estimate
 from autotune.resolution import machine_shape
-from autotune.schemas import CalibrationDocument
+from autotune.schemas.calibrations import CalibrationDocument
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine

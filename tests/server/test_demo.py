@@ -19,7 +19,9 @@ from autotune.client.question import CampaignInput
 from autotune.client.transport import Transport
 from autotune.prediction import check_campaign
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import Campaign, CampaignCreate, CampaignState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.requests import CampaignCreate
 from search_spaces.catalog import load_machine, load_model
 from server import demo
 from server.cli.failures import Failed

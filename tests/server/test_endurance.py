@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from tests.benchmarks.faults.endurance import Endurance
 from tests.benchmarks.faults.stage import Stage
 from tests.ray_nodes import RayNodes, ray_nodes

@@ -4,7 +4,8 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from autotune.schemas import Campaign, CampaignState, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
 from server.pruning import prunable, prune
 from server.settings import Settings
 from server.store import Store

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Campaign
+from autotune.schemas.campaigns import Campaign
 from server.settings import Settings
 from server.store import Store
 from server.store.best import refresh_best

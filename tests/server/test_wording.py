@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas import (
-    Campaign,
-    StartedFrom,
-    StartWorth,
-    TrainingCost,
-    TrainingSaving,
-    TrialPurpose,
-)
+from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
+from autotune.schemas.recommendations import TrainingCost, TrainingSaving
+from autotune.schemas.wire import TrialPurpose
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model
 from server.wording import (

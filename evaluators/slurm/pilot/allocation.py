@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, ClassVar, Self, assert_never
 
 from autotune.files import write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import NeverSubmitted, write_abandoned
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd

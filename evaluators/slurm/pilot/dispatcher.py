@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.files import is_file_system_failure
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import never_prepared, write_abandoned
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.cluster.profile import Pilot

@@ -251,7 +251,7 @@ def _backend(adapter: Adapter, profile: str | None) -> Backend:
 def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, TrialOutcome]:
     """Return the outcome of each training run. Runs are sequential, as they would otherwise share
     the machine, and stop at the first failure of a batch run, since the others would fail alike."""
-    from autotune.schemas import TrialState
+    from autotune.schemas.choices import TrialState
     from evaluators.program.check_starts import OF_BATCHES
     from evaluators.trial import TrialOutcome
 

@@ -14,7 +14,7 @@ from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
-    from autotune.schemas import CalibrationDocument
+    from autotune.schemas.calibrations import CalibrationDocument
 
 HELP = """Fit the cost model to trials of a machine, and manage the calibrations.
 
@@ -46,7 +46,7 @@ def known_name(name: str, *, field: str = "name") -> str:
 
 def new_name(name: str) -> str:
     """Return the name if a new calibration may have it; raises InvalidInput."""
-    from autotune.schemas import NO_CALIBRATION
+    from autotune.schemas.requests import NO_CALIBRATION
 
     if name == NO_CALIBRATION:
         reason = "this is how predictions are told to use no calibration"
@@ -56,7 +56,7 @@ def new_name(name: str) -> str:
 
 def read_document(path: Path) -> CalibrationDocument:
     """Read an exported calibration; raises InvalidInput(s) for any other file."""
-    from autotune.schemas import CalibrationDocument
+    from autotune.schemas.calibrations import CalibrationDocument
     from autotune.validation import validated
 
     try:

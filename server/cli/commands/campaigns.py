@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.files import write_whole
-from autotune.schemas import CampaignState, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from search_spaces.errors import InvalidInput
 from server.cli.commands.recommendations import recommendation_of
 from server.cli.commands.watching import studied
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from autotune.client.campaign import CampaignHandle
     from autotune.client.recommendation import RecommendationHandle
-    from autotune.schemas import Baseline, Explanation
+    from autotune.schemas.explanations import Explanation
+    from autotune.schemas.recommendations import Baseline
 
 
 def ls(

@@ -53,7 +53,7 @@ def models(
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from autotune.client.files import model_choice
     from autotune.model_needs import model_needs
-    from autotune.schemas import ModelQuery
+    from autotune.schemas.models import ModelQuery
     from autotune.validation import validated
     from server.cli.tables import models as models_table
 

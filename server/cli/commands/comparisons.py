@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autotune.schemas import FigureScheme, ProgressAxis
+from autotune.schemas.choices import FigureScheme, ProgressAxis
 from server.cli.options import ServiceOptions
 from server.cli.output import Json, document, note, out
 

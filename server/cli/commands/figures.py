@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 import typer
 
 from autotune.files import write_whole
-from autotune.schemas import FigureName, FigureScheme, ParetoCost, ScalingKind
+from autotune.schemas.choices import FigureName, FigureScheme, ParetoCost, ScalingKind
 from search_spaces.errors import InvalidInput
 from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
 from server.cli.output import Json, document, note, out, text
@@ -117,7 +117,7 @@ def _written(
 ) -> Path:
     """Write a figure in the format of the file's suffix; raises InvalidInput for an unknown one."""
     from autotune.client.files import figure_form
-    from autotune.schemas import FigureTable
+    from autotune.schemas.figures import FigureTable
     from server.figures.figure import as_csv
 
     form = figure_form(target, field="to_file")

@@ -29,12 +29,8 @@ from server.cli.output import Json, document, out, text
 
 if TYPE_CHECKING:
     from autotune.calibration import Calibration
-    from autotune.schemas import (
-        CalibrationDocument,
-        CalibrationSummary,
-        PredictionQuery,
-        SpaceQuery,
-    )
+    from autotune.schemas.calibrations import CalibrationDocument, CalibrationSummary
+    from autotune.schemas.requests import PredictionQuery, SpaceQuery
     from search_spaces.program import ProgramCapabilities
 
 
@@ -64,7 +60,7 @@ class CalibrationOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: it is invalid.
         """
-        from autotune.schemas import NO_CALIBRATION
+        from autotune.schemas.requests import NO_CALIBRATION
 
         if self.calibration in {None, NO_CALIBRATION}:
             return None, None
@@ -123,7 +119,7 @@ def predict(
     """
     from autotune.prediction import predict as predicted
     from autotune.resolution import machine_of
-    from autotune.schemas import PredictionQuery
+    from autotune.schemas.requests import PredictionQuery
     from autotune.validation import validated
     from server.cli.tables import predictions as predictions_table
     from server.programs import refusals_of
@@ -220,7 +216,7 @@ def _space_query(
     *,
     nodes: int,
 ) -> SpaceQuery:
-    from autotune.schemas import SpaceQuery
+    from autotune.schemas.requests import SpaceQuery
     from autotune.validation import validated
 
     question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}

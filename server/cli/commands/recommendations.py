@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.errors import ApiError
-from autotune.schemas import TrainerName
+from autotune.schemas.choices import TrainerName
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
@@ -17,7 +17,7 @@ from server.cli.output import Json, document, note, out, plain, text
 if TYPE_CHECKING:
     from autotune.client.campaign import CampaignHandle
     from autotune.client.recommendation import RecommendationHandle
-    from autotune.schemas import Campaign
+    from autotune.schemas.campaigns import Campaign
 
 NOT_FOUND = 404
 TRAINER_JOB = "launch.sbatch"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from autotune.schemas import ScalingKind
+from autotune.schemas.choices import ScalingKind
 from search_spaces.errors import InvalidInput
 from server.cli.commands.predictions import (
     CalibrationOptions,
@@ -97,7 +97,7 @@ def scaling(
 
     Needs a service only for --campaign, for --run, and for a calibration by name.
     """
-    from autotune.schemas import ScalingQuery
+    from autotune.schemas.scaling import ScalingQuery
     from autotune.validation import validated
     from server.cli.tables import scaling as scaling_table
 

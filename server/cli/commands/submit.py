@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 
-from autotune.schemas import Objective, SearchMethod, Surrogate
+from autotune.schemas.choices import Objective, SearchMethod, Surrogate
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import follow
 from server.cli.dimensions import SpaceOptions

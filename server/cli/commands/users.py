@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.files import write_whole
-from autotune.schemas import UserScope
+from autotune.schemas.choices import UserScope
 from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
 from server.cli.commands.storage import existing, length_of_time
@@ -106,7 +106,7 @@ def add(
 
     The user enters it in `autotune login`, or on the sign-in page.
     """
-    from autotune.schemas import UserCreate
+    from autotune.schemas.users import UserCreate
     from autotune.validation import validated
     from server.store.users import add_user
 
@@ -128,7 +128,7 @@ def change(
     json: Json = False,
 ) -> None:
     """Change a user's scope, limits or address; `none` removes a limit or the address."""
-    from autotune.schemas import UserChange
+    from autotune.schemas.users import UserChange
     from autotune.validation import validated
     from server.cli.tables import users as users_table
     from server.store.users import change_user

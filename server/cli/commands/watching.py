@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from autotune.schemas import CampaignState, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from server.cli.commands.recommendations import recommendation_of, without_result
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
@@ -12,7 +12,8 @@ from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
     from autotune.client.campaign import CampaignHandle
-    from autotune.schemas import Campaign, ScalingStudy
+    from autotune.schemas.campaigns import Campaign
+    from autotune.schemas.scaling import ScalingStudy
 
 
 def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:

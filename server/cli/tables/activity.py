@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.schemas import Activity, CampaignActivity, TrialActivity
+from autotune.schemas.activity import Activity, CampaignActivity, TrialActivity
 from server.cli.tables.elements import NO_VALUE, duration, plural, said_once, strategy_line
 
 SILENT_AFTER_S = 60.0

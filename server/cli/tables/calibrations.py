@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import CalibrationDetail, CalibrationSummary, ConstantShape
+from autotune.schemas.calibrations import CalibrationDetail, CalibrationSummary, ConstantShape
 from server.cli.tables.elements import NO_VALUE, facts, headed, mark, moment, trials_of
 
 SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))

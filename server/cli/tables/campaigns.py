@@ -10,7 +10,8 @@ from rich.text import Text
 
 from autotune.campaign_outcome import outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import Campaign, Explanation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.explanations import Explanation
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,

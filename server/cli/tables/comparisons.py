@@ -7,7 +7,7 @@ from rich.text import Text
 
 from autotune.campaign_outcome import outcome_of
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas import CampaignComparison, ComparedCampaign
+from autotune.schemas.comparisons import CampaignComparison, ComparedCampaign
 from server.cli.tables.elements import (
     NO_VALUE,
     figure,

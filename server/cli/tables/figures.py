@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import FigureOffers, FigureTable
+from autotune.schemas.figures import FigureOffers, FigureTable
 from server.cli.tables.elements import headed
 
 

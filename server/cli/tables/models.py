@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import ModelNeeds
+from autotune.schemas.models import ModelNeeds
 from search_spaces.transformer import Transformer
 from server.cli.tables.elements import facts, figure, headed, model_line, parameters
 

@@ -10,13 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.plan_sentences import campaign_sentence
-from autotune.schemas import (
-    DryRun,
-    Prediction,
-    SpaceReport,
-    Sweep,
-    SweepRow,
-)
+from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepRow
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from server.cli.dimensions import options_between
 from server.cli.tables.elements import (

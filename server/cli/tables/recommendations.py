@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import (
+from autotune.schemas.choices import ParetoCost
+from autotune.schemas.recommendations import (
     Baseline,
-    ParetoCost,
     ParetoFront,
     Ranked,
     Recommendation,

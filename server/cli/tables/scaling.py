@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from autotune.schemas import DryRun, ScalingSeries, ScalingStudy
+from autotune.schemas.predictions import DryRun
+from autotune.schemas.scaling import ScalingSeries, ScalingStudy
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,

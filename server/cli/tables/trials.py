@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.schemas import NodePower, Trial, TrialMetrics, TrialPower
+from autotune.schemas.trials import NodePower, Trial, TrialMetrics, TrialPower
 from autotune.trained_model import another_model
 from server.cli.tables.elements import (
     NO_VALUE,

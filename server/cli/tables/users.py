@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from autotune.schemas import AuditEntry, User, WhoAmI
+from autotune.schemas.users import AuditEntry, User, WhoAmI
 from server.cli.tables.elements import NO_VALUE, headed, moment, plural
 
 

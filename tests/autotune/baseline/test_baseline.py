@@ -9,7 +9,9 @@ import pytest
 
 from autotune.baseline import baseline_of
 from autotune.prediction import check_campaign, dry_run
-from autotune.schemas import BaselinePlan, CampaignCreate, StrategyShape
+from autotune.schemas.predictions import BaselinePlan
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import StrategyShape
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model

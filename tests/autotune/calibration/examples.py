@@ -14,7 +14,7 @@ from autotune.calibration.quantity import Quantity
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Array, Columns
 from autotune.resolution import machine_shape
-from autotune.schemas import CalibrationDocument
+from autotune.schemas.calibrations import CalibrationDocument
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

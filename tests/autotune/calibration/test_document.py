@@ -16,7 +16,8 @@ from autotune.calibration.document import (
 )
 from autotune.cost_model import estimate
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import CalibrationDocument, ObservationShape, StrategyShape
+from autotune.schemas.calibrations import CalibrationDocument, ObservationShape
+from autotune.schemas.shapes import StrategyShape
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice

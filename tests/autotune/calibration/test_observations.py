@@ -12,7 +12,9 @@ from autotune.calibration.observations import observations_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model import Parameters
 from autotune.resolution import strategy_of
-from autotune.schemas import Accumulation, StrategyShape, Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Accumulation, Trial
 from autotune.trial_energy import joules_per_token
 from search_spaces.catalog import load_machine, load_model
 

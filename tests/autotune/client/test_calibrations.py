@@ -9,7 +9,7 @@ import pytest
 from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.errors import ApiError
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from search_spaces.errors import InvalidInputs
 from tests.autotune.client.conftest import STRATEGY
 from tests.serving import Served

@@ -17,7 +17,7 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.transport import Transport
 from autotune.errors import ApiError
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import campaign_input
 from tests.patience import PATIENCE_S

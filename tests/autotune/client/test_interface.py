@@ -14,7 +14,8 @@ from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.question import CampaignInput
 from autotune.errors import ApiError
-from autotune.schemas import CampaignCreate, ModelShape
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
 from tests.autotune.client.conftest import CAMPAIGN, STRATEGY, campaign_input
 from tests.serving import Served

@@ -10,7 +10,9 @@ from autotune.calibration import Calibration
 from autotune.explanation import explain_failures
 from autotune.prediction import check_campaign
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignCreate, FailureCause, SpaceSpec
+from autotune.schemas.explanations import FailureCause
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.spaces import SpaceSpec
 from autotune.search import SearchTrial
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model

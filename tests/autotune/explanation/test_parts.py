@@ -17,7 +17,7 @@ from autotune.explanation import (
     compared_of,
     parts_of,
 )
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.autotune.calibration.examples import GENERAL, SPACE, trials

@@ -11,7 +11,9 @@ from autotune.explanation import explain
 from autotune.explanation.summary import fields_with
 from autotune.recommendation import recommend
 from autotune.resolution import space_of
-from autotune.schemas import Explanation, SpaceSpec, Trial
+from autotune.schemas.explanations import Explanation
+from autotune.schemas.spaces import SpaceSpec
+from autotune.schemas.trials import Trial
 from autotune.search import SearchTrial
 from search_spaces.space import SearchSpace
 from tests.autotune.recommendation.examples import (

@@ -7,7 +7,7 @@ import numpy as np
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.document import summary_of
 from autotune.cost_model import estimate
-from autotune.schemas import CalibrationSummary
+from autotune.schemas.calibrations import CalibrationSummary
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
 from tests.autotune.calibration.examples import document_of

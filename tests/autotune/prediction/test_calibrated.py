@@ -10,7 +10,9 @@ import pytest
 from autotune.calibration import Calibration
 from autotune.prediction import predict
 from autotune.resolution import machine_shape
-from autotune.schemas import MachineShape, Prediction, PredictionQuery, StrategyShape
+from autotune.schemas.predictions import Prediction
+from autotune.schemas.requests import PredictionQuery
+from autotune.schemas.shapes import MachineShape, StrategyShape
 from search_spaces.catalog import load_machine
 from search_spaces.errors import InvalidInput
 from tests.autotune.prediction.calibrated import SLOWER, named, slow

@@ -8,7 +8,8 @@ from autotune.cost_model import estimate
 from autotune.prediction import check_campaign
 from autotune.prediction.left_out import left_out, most_promising
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignCreate, LeftOut
+from autotune.schemas.predictions import LeftOut
+from autotune.schemas.requests import CampaignCreate
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities

@@ -11,14 +11,11 @@ from autotune.calibration import Calibration, general_knowledge
 from autotune.prediction import dry_run, plan, sweep
 from autotune.prediction.candidates import Candidates
 from autotune.resolution import space_of, strategy_of
-from autotune.schemas import (
-    CampaignCost,
-    CampaignCreate,
-    CampaignPlan,
-    SpaceQuery,
-    SpaceSpec,
-    StartedFrom,
-)
+from autotune.schemas.campaigns import StartedFrom
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import CampaignCost
+from autotune.schemas.requests import CampaignCreate, SpaceQuery
+from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace

@@ -15,20 +15,17 @@ from autotune.prediction import check_campaign, dry_run, predict, space_report
 from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.space import least_nodes
 from autotune.resolution import space_of, strategy_of
-from autotune.schemas import (
+from autotune.schemas.choices import TrialState
+from autotune.schemas.predictions import DryRun, Prediction
+from autotune.schemas.requests import (
     Budget,
     CampaignCreate,
-    DryRun,
-    MachineShape,
-    ModelShape,
-    Prediction,
     PredictionQuery,
     ProtocolSpec,
     SpaceQuery,
-    SpaceSpec,
-    StrategyShape,
-    TrialState,
 )
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.spaces import SpaceSpec
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model

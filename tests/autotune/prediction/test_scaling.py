@@ -11,7 +11,8 @@ from autotune.calibration import Calibration, Observation, general_knowledge
 from autotune.prediction import scaling_study
 from autotune.prediction.scaling import scaling
 from autotune.resolution import strategy_of
-from autotune.schemas import ScalingKind, ScalingQuery, TrialState
+from autotune.schemas.choices import ScalingKind, TrialState
+from autotune.schemas.scaling import ScalingQuery
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B

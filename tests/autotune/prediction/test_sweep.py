@@ -10,7 +10,8 @@ import pytest
 from autotune.calibration import general_knowledge
 from autotune.prediction import predict, sweep
 from autotune.resolution import space_of
-from autotune.schemas import PredictionQuery, SpaceQuery, SpaceSpec
+from autotune.schemas.requests import PredictionQuery, SpaceQuery
+from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from tests.autotune.prediction.calibrated import named, slow

@@ -8,19 +8,12 @@ from typing import Any
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape, strategy_shape
-from autotune.schemas import (
-    Accumulation,
-    Campaign,
-    CampaignCreate,
-    CampaignState,
-    Objective,
-    ProtocolSpec,
-    Recommendation,
-    Routing,
-    Trial,
-    TrialPurpose,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, Objective, TrialState
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.requests import CampaignCreate, ProtocolSpec
+from autotune.schemas.trials import Accumulation, Routing, Trial
+from autotune.schemas.wire import TrialPurpose
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 

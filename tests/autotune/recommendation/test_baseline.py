@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.recommendation import baseline_result, strategies_to_confirm
-from autotune.schemas import Objective, Trial, TrialState
+from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import A, B, answer, campaign, strategy, trial
 

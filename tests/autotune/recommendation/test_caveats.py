@@ -9,7 +9,8 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import CampaignState, Routing, Trial, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.trials import Routing, Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy

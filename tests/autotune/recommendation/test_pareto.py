@@ -13,7 +13,9 @@ from autotune.recommendation import recommend
 from autotune.recommendation.pareto import COSTS, pareto_fronts
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import machine_shape, strategy_shape
-from autotune.schemas import ParetoCost, Recommendation, StrategyShape, TrialState
+from autotune.schemas.choices import ParetoCost, TrialState
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.shapes import StrategyShape
 from tests.autotune.recommendation.examples import MACHINE, answer, campaign, strategy, trial
 
 

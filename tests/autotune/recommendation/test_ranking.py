@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.recommendation import recommend, strategies_to_confirm
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from autotune.search.trial import ATTEMPTS, UNINFORMATIVE
 from tests.autotune.recommendation.examples import (
     MACHINE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.schemas import Trial
+from autotune.schemas.trials import Trial
 from tests.autotune.recommendation.examples import A, B, answer, strategy, trial
 
 HOURS_PER_DAY = 24.0

@@ -8,7 +8,9 @@ from typing import Any
 
 from autotune.recommendation import recommend
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from tests.autotune.recommendation.examples import NOW, campaign, strategy, trial
 
 A, B = strategy(tp=2), strategy(tp=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.recommendation.standing import standing
-from autotune.schemas import Neighbour, SpaceStanding
+from autotune.schemas.recommendations import Neighbour, SpaceStanding
 from autotune.search import Proposer, SearchTrial
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import BatchBounds, Budget, Range, SpaceSpec
+from autotune.schemas.requests import Budget
+from autotune.schemas.spaces import BatchBounds, Range, SpaceSpec
 from autotune.validation import validated
 from search_spaces.errors import InvalidInputs
 

@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from autotune.schemas import SpaceSpec, StrategyShape
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.wire import storable
 from search_spaces.dimensions import DIMENSIONS, TABLE
 

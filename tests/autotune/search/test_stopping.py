@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from autotune.schemas import Budget
+from autotune.schemas.requests import Budget
 from autotune.search import Rival, is_worth_confirming, reason_to_spare, reason_to_stop
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

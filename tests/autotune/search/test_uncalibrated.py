@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.errors import NothingToPropose
-from autotune.schemas import SearchMethod, Surrogate
+from autotune.schemas.choices import SearchMethod, Surrogate
 from autotune.search import Proposer, SearchTrial
 from tests.autotune.search.scene import layouts_of, ok, oom, small_space, space_22b
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 from sqlalchemy import text
 
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from evaluators.trial_files import read_result
 from server.attempt_folders import attempt_folders
 from server.pruning import OF_TRIAL

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from autotune.schemas import Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
 from evaluators.slurm.batch_script import LEASE_S
 from server.runner.runner import DISK_FULL
 from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from tests.benchmarks.faults.kinds import DISK
 
 EXPLAINS = frozenset({DISK})

@@ -18,7 +18,8 @@ import httpx2
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 
-from autotune.schemas import Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign

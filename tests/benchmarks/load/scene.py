@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from autotune.schemas import Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
 from server.settings import Settings
 from server.store.events import last_event_id
 from tests.server.dashboard.campaigns import Campaigns

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.cost_model.parameters import is_cpu
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.local import LocalBackend
 from evaluators.program.power import Energy
 from evaluators.trainer.device import device_of_trials

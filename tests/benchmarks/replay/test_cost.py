@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from tests.autotune.recommendation.examples import A, B, C, trial
 from tests.benchmarks.search_cost import (
     MOST_OF_THE_STUDYS,

@@ -12,7 +12,7 @@ import numpy as np
 from autotune.calibration import Observation
 from autotune.cost_model.columns import Columns
 from autotune.errors import NothingToPropose
-from autotune.schemas import SearchMethod
+from autotune.schemas.choices import SearchMethod
 from autotune.search import CampaignBelief, Proposer, SearchTrial
 from autotune.search.layouts import Layouts
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog

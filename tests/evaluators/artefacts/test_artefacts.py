@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import EvaluatorName, TrialState
+from autotune.schemas.choices import EvaluatorName, TrialState
 from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.artefacts.trainer import train_script
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.artefacts import Launch, artefacts
 from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
 from evaluators.trial import TrialOutcome

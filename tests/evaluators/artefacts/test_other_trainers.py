@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrainerName
+from autotune.schemas.choices import TrainerName
 from evaluators.artefacts import Launch, artefact_names, trainer_artefacts, trainer_offers
 from evaluators.artefacts.other_trainers import OTHER_TRAINERS, ready_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autotune.resolution import space_of
-from autotune.schemas import SpaceSpec
+from autotune.schemas.spaces import SpaceSpec
 from evaluators.cluster.profile import Megatron, MegatronVariant
 from evaluators.frameworks.deepspeed import deepspeed_config
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text, null_vocabulary

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.local import LocalBackend
 from evaluators.trial import RUNNING, TrialRequest
 from evaluators.trial_files import request_as_dict

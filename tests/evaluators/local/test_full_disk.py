@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
 from evaluators.local import LocalBackend

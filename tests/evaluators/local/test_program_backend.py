@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.adapter.adapter import Adapter
 from evaluators.cluster import ClusterProfile
 from evaluators.local.backend import LocalProgramBackend

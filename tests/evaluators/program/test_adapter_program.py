@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.adapter.adapter import Adapter, AdapterReader, AdapterRefusal, OneStart
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.trial import TrialOutcome, TrialRequest

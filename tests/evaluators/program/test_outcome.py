@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.program.outcome import failure_of
 from evaluators.training_log import Cause, CauseKind
 from tests.evaluators.program.jobs import ended

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.trainer import TrainerProgram
 from evaluators.trial import TrialRequest

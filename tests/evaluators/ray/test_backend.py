@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import Attempt, abandoned_status, attempts_of
 from evaluators.ray.backend import RayBackend
 from evaluators.trial import TrialRequest

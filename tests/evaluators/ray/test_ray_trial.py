@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import abandoned_duration_s
 from evaluators.attempt.attempt_state import AttemptState
 from evaluators.attempt.driver import TrialContext

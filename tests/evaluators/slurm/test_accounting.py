@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import Attempt
 from evaluators.cluster.profile import Retries, Scheduling
 from evaluators.slurm.preflight import check

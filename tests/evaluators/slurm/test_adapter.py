@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.pilot.backend import PilotBackend

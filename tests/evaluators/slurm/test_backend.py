@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import Polling
 from evaluators.slurm.job_tracker import HURRY_FACTOR
 from evaluators.trial import TrialProgress

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.files import write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
 from evaluators.slurm.attempt_files import read_attempt_files

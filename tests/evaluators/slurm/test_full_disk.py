@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import pilot, requests
 from tests.evaluators.slurm.trials import Backends, finish, request, run, standing

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from autotune.files import write_whole
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import Attempt, attempts_of
 from evaluators.cluster.profile import Retries
 from evaluators.slurm.attempt_files import read_attempt_files, write_intent

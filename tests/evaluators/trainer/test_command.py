@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trainer.__main__ import parser, read_request
 from evaluators.trial_files import read_result, request_as_dict, request_from_dict
 from search_spaces.catalog import load_model

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trainer.failure import RankFailure, ended_by, error_line, root_cause
 
 CLOSED = "RuntimeError: Connection closed by peer [127.0.0.1]:4242"

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Campaign
+from autotune.schemas.campaigns import Campaign
 from server.app import create_app
 from server.runner.runner import Runner
 from server.service import WebServer

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from evaluators.trial import TrialProgress
 from server.auth.permissions import Caller
 from server.runner.runner import Runner

@@ -10,17 +10,11 @@ from fastapi.testclient import TestClient
 from autotune.measurement import AccumulationMeasurement
 from autotune.measurement import metrics as metrics_of
 from autotune.resolution import machine_shape, strategy_of
-from autotune.schemas import (
-    Accumulation,
-    CalibrationDetail,
-    CalibrationDocument,
-    CalibrationSummary,
-    Campaign,
-    Prediction,
-    Sweep,
-    TrialMetrics,
-    TrialState,
-)
+from autotune.schemas.calibrations import CalibrationDetail, CalibrationDocument, CalibrationSummary
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.predictions import Prediction, Sweep
+from autotune.schemas.trials import Accumulation, TrialMetrics
 from search_spaces.catalog import load_machine, load_model
 from server.store import Store
 from server.store.trials import finish_trial

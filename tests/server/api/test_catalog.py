@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas import MachineShape, ModelShape, Prediction, SpaceReport
+from autotune.schemas.predictions import Prediction, SpaceReport
+from autotune.schemas.shapes import MachineShape, ModelShape
 
 QUERY = {"model": "gpt-22b", "machine": "frontier", "nodes": 2}
 STRATEGY = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas import CampaignComparison
+from autotune.schemas.comparisons import CampaignComparison
 from server.store import Store
 from tests.server.asking import created
 

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Event
+from autotune.schemas.campaigns import Event
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi import FastAPI
 
-from autotune.schemas import Campaign, Explanation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.explanations import Explanation
 from server.api.campaign_cache import CampaignCache
 from server.store import NotFound, Store
 from tests.server.asking import created, with_trials

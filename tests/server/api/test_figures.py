@@ -11,7 +11,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Campaign, FigureKind, FigureOffers
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import FigureKind
+from autotune.schemas.figures import FigureOffers
 from server.api.campaign_cache import CampaignCache
 from server.figures.figure import DrawnFigure
 from server.figures.kinds import FigureOptions

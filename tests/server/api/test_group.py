@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import UserCreate
+from autotune.schemas.users import UserCreate
 from server.api.campaigns import EXAMPLES as CAMPAIGNS
 from server.app import create_app
 from server.auth.authentication import MOST_FAILURES, MOST_KEYS, MOST_SESSIONS, Authenticator

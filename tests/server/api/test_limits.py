@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import httpx2
 import pytest
 
-from autotune.schemas import UserCreate
+from autotune.schemas.users import UserCreate
 from autotune.validation import MOST_UNKNOWN
 from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAMETERS, WAITING
 from server.app import create_app

@@ -9,7 +9,9 @@ from fastapi.testclient import TestClient
 
 from autotune.prediction import plan
 from autotune.resolution import machine_of, space_of, transformer_of
-from autotune.schemas import Campaign, CampaignPlan, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.plans import CampaignPlan
 from autotune.search import CampaignBelief
 from autotune.wording import figure
 from server.api.planning import Plans

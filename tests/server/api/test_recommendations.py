@@ -7,7 +7,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Campaign, Recommendation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.recommendations import Recommendation
 from server.store import Store
 from tests.server.asking import created
 from tests.server.entitled import entitled

@@ -13,7 +13,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from sqlalchemy import select
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from server.api.dependencies import Positive, campaign_within_rights
 from server.auth.origin import SAFE_METHODS
 from server.auth.permissions import ASKING

@@ -8,7 +8,8 @@ from fastapi.testclient import TestClient
 
 from autotune.recommendation import recommend
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, ScalingStudy
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.scaling import ScalingStudy
 from server.figures.scaling import measured_steps
 from server.store import Store
 from server.store.trials import all_trials

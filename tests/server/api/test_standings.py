@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fastapi import FastAPI
 from sqlalchemy import delete
 
-from autotune.schemas import Campaign
+from autotune.schemas.campaigns import Campaign
 from server.api.campaign_cache import CampaignCache
 from server.app import create_app
 from server.store import Store

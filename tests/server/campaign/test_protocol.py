@@ -10,7 +10,8 @@ import pytest
 from autotune.calibration import Calibration, Observation
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import strategy_of
-from autotune.schemas import Accumulation, Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Accumulation, Trial
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload
 from server.store import Store

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.resolution import strategy_of
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
 from server.campaign.results import Workload, finished_trial

@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from autotune.schemas import Budget, Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import Budget
+from autotune.schemas.trials import Trial
 from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
 from server.campaign.scheduling import (

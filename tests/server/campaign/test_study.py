@@ -7,7 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.resolution import strategy_shape
-from autotune.schemas import Budget, Campaign, StudySpec, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import Budget
+from autotune.schemas.studies import StudySpec
+from autotune.schemas.trials import Trial
 from server.campaign.study import next_of_study
 from tests.autotune.recommendation import examples
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.schemas import Budget, Objective, Trial
+from autotune.schemas.choices import Objective
+from autotune.schemas.requests import Budget
+from autotune.schemas.trials import Trial
 from server.campaign.worth import TrainingAccount, trial_cost
 from tests.autotune.recommendation.examples import A, campaign, trial
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import Problem
+from autotune.schemas.wire import Problem
 from server.cli.failures import ExitCode, explained
 from tests.patience import PATIENCE_S
 from tests.requirement import require

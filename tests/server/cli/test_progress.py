@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.schemas import Event, Trial
+from autotune.schemas.campaigns import Event
+from autotune.schemas.trials import Trial
 from server.cli.progress import CampaignProgress
 from tests.server.figures.subjects import campaign, trial
 

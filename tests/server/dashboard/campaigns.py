@@ -19,15 +19,11 @@ from autotune.resolution import (
     strategy_of,
     strategy_shape,
 )
-from autotune.schemas import (
-    Campaign,
-    CampaignCreate,
-    CampaignState,
-    Expectation,
-    Trial,
-    TrialPurpose,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.trials import Expectation, Trial
+from autotune.schemas.wire import TrialPurpose
 from evaluators.cluster import load_profile, profile_as_dict
 from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from tests.server.dashboard.conftest import PATIENCE_MS, Service
 
 WIDE, NARROW = 1400, 390

@@ -7,7 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from autotune.schemas import CampaignState, Trial
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.trials import Trial
 from server.dashboard.rendering import TEMPLATES
 from server.store.campaigns import get_campaign
 from tests.autotune.recommendation.examples import A, B, answer, campaign, trial

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
 from server.figures.vega import Scheme

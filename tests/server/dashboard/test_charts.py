@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import vl_convert
 
-from autotune.schemas import NodePower, TrialPower, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import NodePower, TrialPower
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE
 from server.figures.outcome import FAILURES, SHAPES, Outcome, colour_of, outcomes

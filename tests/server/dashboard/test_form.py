@@ -8,7 +8,9 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from autotune.schemas import ExpertsShape, Range, SlurmChoice
+from autotune.schemas.requests import SlurmChoice
+from autotune.schemas.shapes import ExpertsShape
+from autotune.schemas.spaces import Range
 from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from autotune.schemas import CampaignCreate, SuggestedChange
+from autotune.schemas.explanations import SuggestedChange
+from autotune.schemas.requests import CampaignCreate
 from server.dashboard.prefill import address, inputs
 from tests.server.asking import STRATEGY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, expect
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import SampledNode, SampledPower
 from server.figures.outcome import Outcome
 from tests.server.dashboard.conftest import Open, Service

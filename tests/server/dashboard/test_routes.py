@@ -11,7 +11,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 import pytest
 
 from autotune.measurement import AccumulationMeasurement
-from autotune.schemas import CampaignState, EarlierObservation, TrialState
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.choices import CampaignState, TrialState
 from server.figures.trajectory import Trajectory, trajectory
 from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import Campaign, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
 from server.figures.source import FigureSource, SpaceBelief
 from server.settings import Settings
 from server.store.campaigns import get_campaign

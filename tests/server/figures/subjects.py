@@ -6,15 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from autotune.resolution import machine_shape, model_shape
-from autotune.schemas import (
-    Campaign,
-    CampaignCreate,
-    CampaignState,
-    StrategyShape,
-    Trial,
-    TrialMetrics,
-    TrialState,
-)
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial, TrialMetrics
 from search_spaces.catalog import load_machine, load_model
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import vl_convert
 
-from autotune.schemas import FigureKind
+from autotune.schemas.choices import FigureKind
 from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource
 from server.figures.vega import VEGA_LITE_VERSION, Scheme

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import StrategyShape, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.shapes import StrategyShape
 from server.figures.outcome import NOT_DRAWN
 from server.figures.parallel import ALWAYS, LINES, ParallelFigure
 from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values

@@ -10,7 +10,8 @@ import pytest
 
 from autotune.recommendation import all_contenders
 from autotune.recommendation.pareto import COSTS
-from autotune.schemas import Accumulation, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Accumulation
 from search_spaces.errors import InvalidInput
 from server.figures.calibration import CalibrationFigure
 from server.figures.impact import BeeswarmFigure, ImpactFigure

@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from autotune.schemas import (
-    TrialState,
-)
+from autotune.schemas.choices import TrialState
 from server.figures.outcome import FAILURES, Outcome, colour_of
 from server.figures.trajectory import thin, trajectory, trajectory_chart
 from server.figures.vega import PALETTES, Scheme

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import vl_convert
 
-from autotune.schemas import NodePower, TrialPower
+from autotune.schemas.trials import NodePower, TrialPower
 from server.figures.trial import AccumulationFigure, PowerFigure, RankMemoryFigure
 from server.figures.vega import VEGA_LITE_VERSION
 from tests.server.figures.subjects import campaign, trial

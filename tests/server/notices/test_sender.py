@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from autotune.schemas import Campaign, CampaignState, UserCreate
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.users import UserCreate
 from search_spaces.errors import InvalidInput
 from server.notices.channels import NoticeChannels
 from server.notices.sender import NoticeSender

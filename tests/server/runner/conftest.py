@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import Campaign, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.trials import Trial
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store

@@ -13,7 +13,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from autotune.client.files import adapter_choice
-from autotune.schemas import AdapterFile, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import AdapterFile
 from evaluators.adapter.reading import read_adapter
 from evaluators.cluster import profile_from_dict
 from evaluators.program.power import LEAST_SAMPLES

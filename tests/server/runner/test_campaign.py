@@ -12,7 +12,10 @@ import pytest
 from sqlalchemy import select
 
 from autotune.recommendation import all_contenders, recommend
-from autotune.schemas import BudgetExtension, Campaign, CampaignState, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import BudgetExtension
+from autotune.schemas.trials import Trial
 from evaluators.trial import TrialOutcome
 from server.runner.runner import Runner
 from server.store.campaigns import cancel_campaign, extend_campaign, pause_campaign, resume_campaign

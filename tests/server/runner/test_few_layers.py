@@ -12,7 +12,10 @@ import pytest
 from autotune.prediction import check_campaign
 from autotune.recommendation import recommend
 from autotune.resolution import strategy_of
-from autotune.schemas import Campaign, Recommendation, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.strategy import Strategy

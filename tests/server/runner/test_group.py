@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas import Campaign, Recommendation, UserCreate
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.users import UserCreate
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store

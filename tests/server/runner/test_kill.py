@@ -27,7 +27,8 @@ import httpx2
 import psutil
 import pytest
 
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from server.attempt_folders import attempt_folders
 from server.settings import Settings
 from server.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial_files import read_result, write_result
 from server.attempt_folders import attempt_folders
 from server.runner.runner import Runner

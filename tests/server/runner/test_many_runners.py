@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, text
 
-from autotune.schemas import CampaignState, Trial, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.trials import Trial
 from server.settings import Settings
 from server.store import Store
 from server.store.runners import living_runners

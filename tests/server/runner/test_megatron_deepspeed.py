@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from autotune.resolution import strategy_of
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import Campaign
+from autotune.schemas.campaigns import Campaign
 from server.settings import Settings
 from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.samples import my_script

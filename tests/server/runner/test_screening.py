@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.recommendation import recommend
-from autotune.schemas import Campaign, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from server.campaign.protocol import protocol_of
 from tests.server.asking import created
 from tests.server.runner.conftest import Running

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import Campaign, ListedCampaign, Recommendation, Trial, TrialState
+from autotune.schemas.campaigns import Campaign, ListedCampaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.trials import Trial
 from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings

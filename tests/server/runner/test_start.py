@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.schemas import Campaign, EarlierObservation, Trial, TrialState
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from server.runner.runner import Runner
 from server.store.campaigns import delete_campaign
 from server.store.history import earlier_observations

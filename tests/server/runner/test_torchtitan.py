@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from autotune.schemas import Trial, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 from evaluators.adapter.readers.event_file import events
 from server.settings import Settings
 from tests.cluster.cluster import Cluster

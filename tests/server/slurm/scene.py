@@ -14,7 +14,9 @@ import psutil
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
-from autotune.schemas import Campaign, CampaignState, Trial
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.trials import Trial
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.patience import until

@@ -7,7 +7,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from autotune.schemas import FewNodes, StrategyShape, TrialMetrics, TrialPurpose, TrialState
+from autotune.schemas.campaigns import FewNodes
+from autotune.schemas.choices import TrialState
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import TrialMetrics
+from autotune.schemas.wire import TrialPurpose
 from search_spaces.dimensions import TABLE
 from server.campaign.trials import NewTrial
 from server.store import Store

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.schemas import CalibrationDocument, CalibrationSummary
+from autotune.schemas.calibrations import CalibrationDocument, CalibrationSummary
 from search_spaces.catalog import load_machine
 from server.store import Conflict, NotFound, Store
 from server.store.calibrations import (

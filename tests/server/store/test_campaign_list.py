@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from autotune.recommendation import recommend
-from autotune.schemas import CampaignState, ListedCampaign
+from autotune.schemas.campaigns import ListedCampaign
+from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.store import Store
 from server.store.campaign_list import POINTS, SORTS, CampaignList, listing_of, thinned

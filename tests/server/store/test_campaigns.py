@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
-from autotune.schemas import Budget, BudgetExtension, Campaign, CampaignState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
+from autotune.schemas.requests import Budget, BudgetExtension
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import Conflict, NotFound, Store
 from server.store.campaign_list import CampaignList

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import event
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from server.campaign.trials import UnrunTrial
 from server.store import Store
 from server.store.trials import all_trials, finish_trial

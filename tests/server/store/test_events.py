@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialProgress
 from server.store import Store
 from server.store.campaigns import cancel_campaign, delete_campaign, pause_campaign

@@ -8,15 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from autotune.resolution import machine_of, machine_shape, model_shape
-from autotune.schemas import (
-    Campaign,
-    CampaignState,
-    EarlierObservation,
-    StartedFrom,
-    StartWorth,
-    TrialMetrics,
-    TrialState,
-)
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
 from server.campaign.trials import FinishedTrial, NewTrial
 from server.store import Store

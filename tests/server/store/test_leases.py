@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from autotune.schemas import CampaignState, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from server.store import LeaseLost, Store
 from server.store.campaigns import campaign_row, cancel_campaign, change_state, delete_campaign
 from server.store.leases import (

@@ -11,7 +11,8 @@ from autotune.calibration import Observation
 from autotune.calibration.document import observation_shape
 from autotune.recommendation import recommend
 from autotune.resolution import strategy_of
-from autotune.schemas import CampaignState, EarlierObservation
+from autotune.schemas.calibrations import EarlierObservation
+from autotune.schemas.choices import CampaignState
 from autotune.search import belief_without_start
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store

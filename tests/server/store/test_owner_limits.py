@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from autotune.schemas import Campaign, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
 from server.store import Store
 from server.store.campaigns import campaign_row
 from server.store.tables import TrialRow, UserRow

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autotune.schemas import CampaignState, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim

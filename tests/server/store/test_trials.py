@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from autotune.schemas import Campaign, Trial, TrialMetrics, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial, TrialMetrics
 from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput
 from server.campaign.trials import FinishedTrial, UnrunTrial

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import update
 
-from autotune.schemas import CampaignState, TrialState, UserCreate
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.users import UserCreate
 from server.store import NotFound, Store
 from server.store.audit import audit_page, note_change
 from server.store.campaigns import campaign_row, change_state, delete_campaign

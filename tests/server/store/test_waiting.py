@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.schemas import Campaign, CampaignState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, get_campaign
 from server.store.events import last_event_id

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import Pilot
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster

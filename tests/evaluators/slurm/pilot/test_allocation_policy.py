@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.attempt.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Pilot
 from evaluators.slurm.job_decision import NO_LOSS

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tests
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (

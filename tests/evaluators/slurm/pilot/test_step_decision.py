@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.schemas import TrialState
+from autotune.schemas.choices import TrialState
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
 from evaluators.slurm.job_decision import (

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.schemas import Campaign, CampaignState, Trial, TrialState
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.trials import Trial
 from server.settings import Settings
 from tests.server.cli.conftest import Autotune, Ran
 from tests.server.dashboard.campaigns import Campaigns

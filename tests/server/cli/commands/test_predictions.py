@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.prediction import check_campaign
-from autotune.schemas import CampaignCreate, SlurmChoice, SpaceSpec
+from autotune.schemas.requests import CampaignCreate, SlurmChoice
+from autotune.schemas.spaces import SpaceSpec
 from server.cli.failures import ExitCode
 from server.cli.tables.elements import figure, seconds
 from server.programs import chosen_profile, chosen_program, reasons_not_to_run

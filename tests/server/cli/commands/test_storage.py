@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas import CampaignState
+from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.cli.commands.storage import length_of_time
 from server.store import Store

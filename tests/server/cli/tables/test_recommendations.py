@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from autotune.schemas import Recommendation
+from autotune.schemas.recommendations import Recommendation
 from server.cli.tables.campaigns import campaigns
 from server.cli.tables.recommendations import recommendation
 from server.cli.tables.trials import trials

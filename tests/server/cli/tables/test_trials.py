@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from autotune.schemas import EnergyWindow, NodePower, TrialPower
+from autotune.schemas.trials import EnergyWindow, NodePower, TrialPower
 from server.cli.tables.trials import BARS, BARS_SHOWN, NODES_SHOWN, power
 
 RISING = NodePower(
