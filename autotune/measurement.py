@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, hypot, inf
+from math import hypot, inf
 from statistics import median
 
 import numpy as np
@@ -16,6 +16,8 @@ from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+
+Integers = NDArray[np.int64]
 
 TERA = 1e12
 SECONDS_PER_HOUR = 3600.0
@@ -149,20 +151,34 @@ LEAST_PROBE = 4
 def probe_accumulations(strategy: Strategy) -> tuple[int, ...]:
     """Return the one or two GAS values at which a trial of this strategy measures, smaller first.
 
+    See `probe_range`, which does the same for many strategies.
+    """
+    first, last = probe_range(
+        accumulation=np.array(strategy.gradient_accumulation_steps),
+        stages=np.array(strategy.pipeline_parallel),
+        virtual_stages=np.array(strategy.virtual_stages),
+    )
+    return tuple(sorted({int(first), int(last)}))
+
+
+def probe_range(
+    *, accumulation: Integers, stages: Integers, virtual_stages: Integers
+) -> tuple[Integers, Integers]:
+    """Return the smaller and the larger GAS at which trials measure; both are equal where a trial
+    measures at one.
+
     PP and twice PP (4 and 8 for short pipelines), where the law holds; a strategy of fewer
     micro-batches is measured at its own GAS, and at a smaller one that still fills the pipeline
     where there is one. None is beyond its own, so a trial holds as many micro-batches at a time as
     the strategy ever will (`min(GAS, PP)`), and at both values as many. Interleaved pipelines take
     micro-batches in groups of PP, so with them all are multiples of it.
     """
-    own = strategy.gradient_accumulation_steps
-    stages = strategy.pipeline_parallel
-    group = stages if strategy.virtual_stages > 1 else 1
-    low = group * ceil(max(stages, LEAST_PROBE) / group)
-    if own >= 2 * low:
-        return low, 2 * low
-    smaller = low if own > low else max(stages, group * ceil(own / 2 / group))
-    return (smaller, own) if smaller < own else (own,)
+    group = np.where(virtual_stages > 1, stages, 1)
+    low = group * -(-np.maximum(stages, LEAST_PROBE) // group)
+    half = np.maximum(stages, group * -(-accumulation // (2 * group)))
+    smaller = np.where(accumulation > low, low, np.minimum(half, accumulation))
+    enough = accumulation >= 2 * low
+    return np.where(enough, low, smaller), np.where(enough, 2 * low, accumulation)
 
 
 def least_iteration_s(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
+from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_range
 from autotune.search.layouts import Floats
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -63,6 +63,9 @@ class TrialCost:
         stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
         bubble = self.pipeline_ramp * (stages - 1) / groups
         slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
-        probes = [probe_accumulations(strategy) for strategy in lattice]
-        first, last = (np.array([values[end] for values in probes]) for end in (0, -1))
+        first, last = probe_range(
+            accumulation=lattice["gradient_accumulation_steps"],
+            stages=stages,
+            virtual_stages=groups,
+        )
         return (first + bubble) * slot_s, (last + bubble) * slot_s
