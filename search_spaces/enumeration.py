@@ -2,7 +2,8 @@
 
 The dimensions stand in an open grid, each along an axis of its own, so that a rule costs no more
 than the values of the dimensions that it looks at. The tuples of the dimensions that divide GPUs
-come first: those that are legal are crossed with all other values, and only they take memory.
+come first. Those that are legal are crossed with the two dimensions of the batch, and what is legal
+of that with all other values: only this takes memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from search_spaces.dimensions import DIMENSIONS, DIVIDING, OF_EXPERTS, Scalar
+from search_spaces.batch import GlobalBatch
+from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING, OF_EXPERTS, Scalar
 from search_spaces.lattice import Lattice, Mask, settings_column
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rule import Severity
@@ -24,6 +26,7 @@ from search_spaces.transformer import Transformer
 CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes", "sequence_parallel")
 """The dimensions that decide how GPUs are divided, and what may go with tensor parallelism
 alone."""
+BATCH = ("micro_batch_size", ACCUMULATION)
 
 Judge: TypeAlias = Callable[[Lattice, Severity], Mapping[str, Mask]]
 """From strategies and a severity to rule -> mask, true where it refuses (or warns)."""
@@ -79,20 +82,28 @@ class Grid:
     def raw(self) -> int:
         return math.prod(self.shape)
 
-    def points(self, transformer: Transformer, program: ProgramCapabilities) -> int:
-        """Return how many points have to be kept in memory: all, but of a model with experts only
-        those whose GPUs can be divided, and whose sequence parallelism goes with the rest."""
-        if transformer.experts is None:
-            return self.raw
+    def points(
+        self, transformer: Transformer, program: ProgramCapabilities, batch: GlobalBatch
+    ) -> int:
+        """Return how many points have to be kept in memory: those whose GPUs can be divided, whose
+        sequence parallelism goes with the rest, and whose batch is within the bounds."""
         lattice = self.open(CUTTING)
-        groups, experts = lattice.groups, transformer.experts.num_experts
+        groups = lattice.groups
+        num_experts = transformer.experts.num_experts if transformer.experts else 1
         left_over = (groups.left_over != 0) | (groups.experts_left_over != 0)
         cut, sequence = lattice["tensor_parallel"] > 1, lattice["sequence_parallel"]
-        legal = ~left_over & ~self.left_out(lattice) & (experts % lattice["expert_parallel"] == 0)
-        legal = legal & (cut | ~sequence)
+        legal = ~left_over & ~self.left_out(lattice)
+        legal = legal & (num_experts % lattice["expert_parallel"] == 0) & (cut | ~sequence)
         if program.ties_sequence_parallel(transformer):
             legal = legal & (sequence | ~cut)
-        return _count(legal) * (self.raw // math.prod(lattice.shape))
+        replicas = np.broadcast_to(groups.data_parallel, legal.shape)[legal]
+        micro_batches, accumulations = map(self.values, BATCH)
+        samples = np.multiply.outer(micro_batches, accumulations).ravel()
+        different, tuples = np.unique(replicas, return_counts=True)
+        batches = np.multiply.outer(different, samples)
+        within = (batch.least <= batches) & (batches <= batch.most)
+        others = self.raw // (math.prod(lattice.shape) * samples.size)
+        return int(tuples @ np.count_nonzero(within, axis=1)) * others
 
     def open(self, names: Collection[str] | None = None) -> Lattice:
         """Return the grid of some dimensions, or of all, as columns that broadcast against each
@@ -124,7 +135,8 @@ class Grid:
         """Return the legal points, and which rule removed how many."""
         lattice = self.open()
         refused = judge(lattice, "refuse")
-        crossing = _Crossing.of(self, [self.left_out(lattice), *refused.values()])
+        masks = [self.left_out(lattice), *refused.values()]
+        crossing = _Crossing.none(self, masks).with_axes(CUTTING).with_axes(BATCH)
         legal = crossing.legal()
         removed = {name: _count(mask) * (self.raw // mask.size) for name, mask in refused.items()}
         warned = {
@@ -141,45 +153,56 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Crossing:
-    """Legal values of the cutting dimensions, crossed with all values of the others.
+    """Legal tuples of some dimensions, crossed with all values of the others.
 
     Attributes:
-        cutting, others: axes of the grid.
-        tuples: for each axis of the grid the places of the k legal tuples along it, shape (k,).
+        crossed, others: axes of the grid, in its order.
+        tuples: for each crossed axis the places of the k legal tuples along it, shape (k,).
         masks: what refuses points by the values of the others, too.
     """
 
     grid: Grid
-    cutting: Sequence[int]
+    crossed: Sequence[int]
     others: Sequence[int]
-    tuples: Sequence[NDArray[np.int64]]
+    tuples: Mapping[int, NDArray[np.int64]]
     masks: Sequence[Mask]
 
     @classmethod
-    def of(cls, grid: Grid, masks: Sequence[Mask]) -> _Crossing:
-        cutting = [axis for axis, name in enumerate(grid.dimensions) if name in CUTTING]
-        others = [axis for axis in range(len(grid.shape)) if axis not in cutting]
-        of_both = [mask for mask in masks if any(mask.shape[axis] > 1 for axis in others)]
-        shape = [size if axis in cutting else 1 for axis, size in enumerate(grid.shape)]
-        refused = np.zeros(shape, dtype=np.bool_)
-        for mask in masks:
-            if all(mask is not each for each in of_both):
-                refused |= mask
-        return cls(
-            grid=grid, cutting=cutting, others=others, tuples=np.nonzero(~refused), masks=of_both
-        )
+    def none(cls, grid: Grid, masks: Sequence[Mask]) -> _Crossing:
+        return cls(grid=grid, crossed=(), others=range(len(grid.shape)), tuples={}, masks=masks)
+
+    def with_axes(self, names: Collection[str]) -> _Crossing:
+        """Return the crossing after that with these dimensions, without what the masks refuse that
+        look at no others."""
+        added = [axis for axis in self.others if tuple(self.grid.dimensions)[axis] in names]
+        others = [axis for axis in self.others if axis not in added]
+        later = [mask for mask in self.masks if any(mask.shape[axis] > 1 for axis in others)]
+        refused = np.zeros((self._size, *(self.grid.shape[axis] for axis in added)), dtype=np.bool_)
+        for mask in self.masks:
+            if all(mask is not each for each in later):
+                over = self.over(mask)
+                refused |= over.reshape(len(over), *(mask.shape[axis] for axis in added))
+        which, *places = np.nonzero(~refused)
+        tuples = {axis: known[which] for axis, known in self.tuples.items()}
+        tuples |= dict(zip(added, places, strict=True))
+        crossed = sorted(tuples)
+        return _Crossing(grid=self.grid, crossed=crossed, others=others, tuples=tuples, masks=later)
+
+    @property
+    def _size(self) -> int:
+        return len(next(iter(self.tuples.values()))) if self.tuples else 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the product: the legal tuples, then each other dimension."""
-        return (len(self.tuples[0]), *(self.grid.shape[axis] for axis in self.others))
+        return (self._size, *(self.grid.shape[axis] for axis in self.others))
 
     def over(self, mask: Mask) -> Mask:
         """Return a mask of the open grid so that it broadcasts to `shape`."""
-        moved = np.moveaxis(mask, self.cutting, range(len(self.cutting)))
-        places = [self.tuples[axis] if mask.shape[axis] > 1 else 0 for axis in self.cutting]
+        moved = np.moveaxis(mask, self.crossed, range(len(self.crossed)))
+        places = [self.tuples[axis] if mask.shape[axis] > 1 else 0 for axis in self.crossed]
         chosen: Mask = moved[tuple(places)]
-        return chosen if any(mask.shape[axis] > 1 for axis in self.cutting) else chosen[np.newaxis]
+        return chosen if any(mask.shape[axis] > 1 for axis in self.crossed) else chosen[np.newaxis]
 
     def legal(self) -> Mask:
         refused = np.zeros(self.shape, dtype=np.bool_)
@@ -192,7 +215,7 @@ class _Crossing:
         rest = np.unravel_index(np.arange(math.prod(self.shape[1:])), self.shape[1:])
         places = dict(zip(self.others, rest, strict=True))
         strides = [math.prod(self.grid.shape[axis + 1 :]) for axis in range(len(self.grid.shape))]
-        of_tuples = sum(self.tuples[axis] * strides[axis] for axis in self.cutting)
+        of_tuples = sum(self.tuples[axis] * strides[axis] for axis in self.crossed)
         of_rest = sum(places[axis] * strides[axis] for axis in self.others)
         which, other = np.divmod(np.flatnonzero(legal), len(places[self.others[0]]))
         order = np.argsort(np.asarray(of_tuples)[which] + np.asarray(of_rest)[other])
@@ -202,7 +225,7 @@ class _Crossing:
             values = self.grid.values(name)
             if len(values) == 1:
                 columns[name] = np.repeat(values, len(order))
-            elif axis in self.cutting:
+            elif axis in self.crossed:
                 columns[name] = values[self.tuples[axis]][which]
             else:
                 columns[name] = values[places[axis]][other]

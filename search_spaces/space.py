@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 MOST_POINTS = 2_000_000  # enumerated in about half a second and half a gigabyte
-MOST_AUTOMATIC_POINTS = 1_000_000  # to which a space may grow by what nothing was said of
+MOST_AUTOMATIC_POINTS = (
+    400_000  # to which what nothing was said of may enlarge it; 5 of 8 are legal
+)
 NAMING_LAYOUTS = tuple(
     d.name for d in TABLE if d.is_searched and d.part != "nodes" and d.name != ACCUMULATION
 )
@@ -50,6 +53,7 @@ class SearchSpace:
         strategies: the only raw points; None where these are the grid of all dimensions.
         experts_as_usual: whether expert_tensor_parallel is 1 or tensor_parallel, as it is where
             its values are automatic.
+        given_up: dimension -> automatic values that would have made the space too large.
     """
 
     transformer: Transformer
@@ -60,6 +64,7 @@ class SearchSpace:
     program: ProgramCapabilities = ANY_PROGRAM
     strategies: tuple[Strategy, ...] | None = None
     experts_as_usual: bool = False
+    given_up: Mapping[str, tuple[Scalar, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def listed(
@@ -130,18 +135,19 @@ class SearchSpace:
         following = _following_tensor_parallel(values, choices, program, transformer)
         values |= following
         wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
+        wanted = {
+            name: each
+            for name, each in wider.items()
+            if _may_widen(name, {**choices, **following}, program)
+        }
         dimensions = _widened(
             values | own,
-            {
-                name: wider[name]
-                for name in wider
-                if _may_widen(name, {**choices, **following}, program)
-            },
+            wanted,
             machine,
             batch,
-            lambda dimensions: grid(dimensions=dimensions).points(transformer, program),
+            lambda dimensions: grid(dimensions=dimensions).points(transformer, program, batch),
         )
-        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer, program))
+        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer, program, batch))
         return cls(
             transformer=transformer,
             machine=machine,
@@ -150,6 +156,7 @@ class SearchSpace:
             batch=batch,
             program=program,
             experts_as_usual=as_usual,
+            given_up=dict(_left_out(wanted, dimensions)),
         )
 
     @property
@@ -339,6 +346,14 @@ def _widened(
         if not rest or points(whole) <= MOST_AUTOMATIC_POINTS:
             return {name: whole[name] for name in dict.fromkeys((*DIMENSIONS, *whole))}
         del rest[0]
+
+
+def _left_out(
+    wanted: Mapping[str, tuple[Scalar, ...]], dimensions: Mapping[str, tuple[Scalar, ...]]
+) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
+    for name, values in wanted.items():
+        if missing := tuple(value for value in values if value not in dimensions[name]):
+            yield name, missing
 
 
 def _given_up(

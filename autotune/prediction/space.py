@@ -14,7 +14,7 @@ from autotune.schemas.predictions import BrokenRule, SpaceReport
 from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.spaces import SpaceSpec
 from autotune.search.layouts import Layouts
-from search_spaces.dimensions import OF_EXPERTS
+from search_spaces.dimensions import OF_EXPERTS, setting_text
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -74,6 +74,14 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
             "affects convergence: fix global_batch_size to compare layouts at the same one"
         )
         advice = [varying, *advice]
+    if space.given_up:
+        values = "; ".join(
+            f"{name} {', '.join(map(setting_text, each))}" for name, each in space.given_up.items()
+        )
+        advice.append(
+            f"left out, because the space would be too large to search: {values}; to search one of "
+            "them, name its values, and fewer of another dimension"
+        )
     return SpaceReport(
         model=model_shape(space.transformer),
         machine=machine_shape(space.machine),

@@ -263,12 +263,14 @@ def test_a_large_space_gives_up_neither_tensor_parallelism_nor_layers_that_are_n
     None
 ):
     """Sequence parallelism follows tensor parallelism where the program ties them, so that it takes
-    no room; parts of layers are given up before `none`."""
+    no room; parts of layers are given up before `none`, and only where the batch is free."""
     deepseek = load_model("deepseek-v3")
     sets = (("activation_checkpointing", RECOMPUTED_SETS),)
     program = replace(OF_MEGATRON_CORE, special=sets, deepspeed=False)
     batch = GlobalBatch.of(1024)
-    space = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=batch, program=program)
+    fixed = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=batch, program=program)
+    assert not fixed.given_up
+    space = SearchSpace.build(deepseek, H100, nodes=64, choices={}, program=program)
     lattice = space.lattice()
     assert set(lattice["tensor_parallel"].tolist()) == {1, 2, 4, 8}
     assert np.array_equal(lattice["sequence_parallel"], lattice["tensor_parallel"] > 1)

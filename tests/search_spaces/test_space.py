@@ -228,15 +228,24 @@ def test_a_space_without_gpus_is_not_widened() -> None:
 
 
 def test_an_automatic_space_gives_up_what_makes_it_too_large() -> None:
-    """Sequence parallelism first."""
+    """Sequence parallelism first; and it says what it gave up."""
 
-    def whole_frontier(**choices: Any) -> SearchSpace:
-        batch = GlobalBatch(minimum=1024, maximum=4096)
-        nodes = FRONTIER.max_nodes
-        return SearchSpace.build(GPT_175B, FRONTIER, nodes=nodes, choices=choices, batch=batch)
+    def whole_frontier(stages: list[int]) -> SearchSpace:
+        choices: dict[str, Any] = {"precision": "auto", "virtual_stages": stages}
+        return SearchSpace.build(GPT_175B, FRONTIER, nodes=FRONTIER.max_nodes, choices=choices)
 
-    large, larger = whole_frontier(), whole_frontier(precision="auto")
-    assert large.dimensions["sequence_parallel"] == (False,)
-    assert large.dimensions["activation_checkpointing"] == ("none", "full")
-    assert larger.dimensions["activation_checkpointing"] == ("full",)
-    assert max(large.raw, larger.raw) <= MOST_AUTOMATIC_POINTS
+    large, larger = whole_frontier([1]), whole_frontier([1, 2])
+    assert large.given_up == {"sequence_parallel": (True,)}
+    assert larger.given_up == large.given_up | {"activation_checkpointing": ("none",)}
+    assert len(larger.lattice()) <= MOST_AUTOMATIC_POINTS
+
+
+def test_a_fixed_batch_leaves_room_for_more_dimensions() -> None:
+    """Only the strategies that make the batch count, one in thirty of this grid."""
+    deepseek = load_model("deepseek-v3")
+    space = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=GlobalBatch.of(8192))
+    assert not space.given_up
+    assert space.raw > 10 * MOST_AUTOMATIC_POINTS
+    assert len(space.dimensions["expert_tensor_parallel"]) > 1
+    free = SearchSpace.build(deepseek, H100, nodes=128, choices={})
+    assert list(free.given_up) == ["expert_tensor_parallel", "sequence_parallel"]

@@ -163,6 +163,15 @@ def test_space_report_of_a_fixed_batch_has_no_word_on_it() -> None:
     assert not any("batch size varies" in warning for warning in report.warnings)
 
 
+def test_space_report_names_the_automatic_values_that_it_has_no_room_for() -> None:
+    spec = SpaceSpec(num_nodes="auto")
+    query = SpaceQuery(model="deepseek-v3", machine="dgx-h100", nodes=128, space=spec)
+    assert space_report(query).warnings[-1] == (
+        "left out, because the space would be too large to search: expert_tensor_parallel 2, 4, 8; "
+        "sequence_parallel on; to search one of them, name its values, and fewer of another dimension"
+    )
+
+
 def test_space_report_of_nothing_legal_says_which_rule_removed_how_many() -> None:
     spec = SpaceSpec(tensor_parallel=3)
     report = space_report(SpaceQuery(model="gpt-22b", machine="frontier", nodes=1, space=spec))
