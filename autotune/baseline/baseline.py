@@ -22,12 +22,18 @@ from search_spaces.strategy import Strategy
 USUAL_ZERO_STAGE = 1
 
 RECIPE_TENSOR_PARALLEL = ((13e9, 1), (40e9, 2), (300e9, 4), (float("inf"), 8))
-"""Tensor parallelism of models of fewer than so many parameters, as in Megatron-Bridge's
-pre-training recipes for H100 in bf16 (github NVIDIA-NeMo/Megatron-Bridge@067f987,
-src/megatron/bridge/recipes: Llama 3 8B TP 1, 70B TP 4 and PP 4, 405B TP 8 and PP 8; GPT-3 175B TP 4
-and PP 8). All have sequence parallelism with tensor parallelism, and no recomputation."""
+"""Tensor parallelism of models with fewer than so many parameters that a token passes, as in
+Megatron-Bridge's pre-training recipes for H100 in bf16 (github
+NVIDIA-NeMo/Megatron-Bridge@067f987, src/megatron/bridge/recipes: Llama 3 8B TP 1, 70B TP 4 and PP
+4, 405B TP 8 and PP 8; GPT-3 175B TP 4 and PP 8; with experts DeepSeek-V2-Lite, Moonlight, Qwen3-30B
+and GLM-4.5 Air TP 1, DeepSeek-V3, Kimi K2 and GLM-4.5 TP 2; but GPT-OSS TP 2, Qwen3-235B TP 4). All
+have sequence parallelism with tensor parallelism, and all of these dense ones no recomputation."""
+RECIPE_EXPERTS_OF_GPU, LEAST_EXPERT_PARALLEL = 8, 8
+"""Experts of a layer on a GPU in these recipes, in the median of twelve (4 to 16 in ten of them),
+and the least expert parallelism: DeepSeek-V2-Lite and Moonlight EP 8, GLM-4.5 and Qwen3-30B EP 16,
+DeepSeek-V3 EP 32 on 256 GPUs, Kimi K2 EP 32. No recipe splits an expert."""
 
-BY_LAYOUT = ("activation_checkpointing", "sequence_parallel")
+BY_LAYOUT = ("activation_checkpointing", "sequence_parallel", "expert_parallel")
 RECOMPUTED = {"none": 0, "full": 2}
 """How much of a layer is recomputed; 1: a part of it."""
 UNFIT = 2
@@ -41,9 +47,9 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
     customary values of the space; GAS follows from the full batch. Without a user's layout, the
     baseline is the most customary strategy of the space that is predicted to fit, with the headroom
     if possible. Customary is what Megatron-Bridge's recipes do: all nodes, `RECIPE_TENSOR_PARALLEL`
-    for the model's size, the smallest micro-batch, ZeRO 1, sequence parallelism with tensor
-    parallelism, as little recomputation as fits, the fewest stages of equal length, the largest
-    batch.
+    for the model's size, about `RECIPE_EXPERTS_OF_GPU`, the smallest micro-batch, ZeRO 1, sequence
+    parallelism with tensor parallelism, as little recomputation as fits, the fewest stages of equal
+    length, the largest batch.
 
     Args:
         space: the campaign's.
@@ -166,8 +172,9 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
 
 def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     """Return the rows of `lattice`, shape (n,), the most customary strategy first."""
-    tensor, parameters = lattice["tensor_parallel"], space.transformer.parameters
-    recipe = next(degree for most, degree in RECIPE_TENSOR_PARALLEL if parameters < most)
+    tensor, passed = lattice["tensor_parallel"], space.transformer.active_parameters
+    recipe = next(degree for most, degree in RECIPE_TENSOR_PARALLEL if passed < most)
+    spread = _recipe_expert_parallel(space)
     unusual = np.zeros(len(lattice), dtype=np.int64)
     for dimension in TABLE:
         if not dimension.is_searched and dimension.name not in BY_LAYOUT:
@@ -180,6 +187,7 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
         -lattice["num_nodes"],
         space.machine.gpus_per_node % tensor != 0,
         np.abs(np.log2(tensor / recipe)),
+        np.abs(np.log2(lattice["expert_parallel"] / spread)),
         lattice["micro_batch_size"],
         np.abs(lattice["zero_stage"] - USUAL_ZERO_STAGE),
         unusual,
@@ -190,6 +198,13 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
         -lattice.global_batch_size,
     )
     return np.asarray(np.lexsort(falling_in_weight[::-1]), dtype=np.int64)
+
+
+def _recipe_expert_parallel(space: SearchSpace) -> float:
+    experts = space.transformer.experts
+    if experts is None:
+        return 1.0
+    return max(LEAST_EXPERT_PARALLEL, experts.num_experts / RECIPE_EXPERTS_OF_GPU)
 
 
 def _shown(request: CampaignCreate) -> object:

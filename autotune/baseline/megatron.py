@@ -45,7 +45,20 @@ MODEL: Mapping[str, str] = {
     "--seq-length": "seq_length",
     "--num-query-groups": "num_query_groups",
     "--num-key-value-heads": "num_query_groups",
+    "--num-experts": "experts.num_experts",
+    "--moe-router-topk": "experts.top_k",
+    "--moe-ffn-hidden-size": "experts.ffn_hidden_size",
+    "--moe-shared-expert-intermediate-size": "experts.shared_ffn_hidden_size",
+    "--kv-lora-rank": "latent_attention.kv_rank",
+    "--q-lora-rank": "latent_attention.q_rank",
+    "--qk-head-dim": "latent_attention.qk_head_dim",
+    "--qk-pos-emb-head-dim": "latent_attention.rope_head_dim",
+    "--v-head-dim": "latent_attention.v_head_dim",
+    "--mtp-num-layers": "mtp_layers",
 }
+"""Option -> the attribute of `Transformer` that it has to equal."""
+WITHOUT = frozenset({"0", "1"})
+"""Values of an option of MODEL for a model without what it describes: `--num-experts 1`."""
 DEFAULTS: Mapping[str, Scalar] = {
     dimension.name: value
     for dimension in TABLE
@@ -170,9 +183,12 @@ def _recomputed(modules: str, *, text: str) -> Scalar:
 def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> None:
     """Refuse options that imply another layout or another model than the campaign's."""
     if flag in MODEL:
-        ours = getattr(transformer, MODEL[flag])
-        if value != str(ours):
-            reason = f"{flag} {value}: {transformer.name} has {ours}"
+        part, _, attribute = MODEL[flag].rpartition(".")
+        described = getattr(transformer, part) if part else transformer
+        ours = getattr(described, attribute, None)
+        if value != str(ours) and not (ours is None and value in WITHOUT):
+            has = "none" if ours is None else ours
+            reason = f"{flag} {value}: {transformer.name} has {has}"
             raise InvalidInput(FIELD, text, reason, valid="the arguments of the campaign's model")
     elif flag not in KNOWN and flag not in BESIDE and ABOUT_LAYOUT.search(flag):
         near = get_close_matches(flag, KNOWN, n=1, cutoff=ALIKE)

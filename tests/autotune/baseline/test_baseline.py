@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +74,24 @@ def test_a_customary_layout_is_that_of_recipes_with_the_fewest_stages_that_fit()
     assert (llama.tensor_parallel, llama.activation_checkpointing) == (4, "none")
     small = found(model="llama-3-8b", **h100)
     assert (small.tensor_parallel, small.sequence_parallel) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes", "tensor", "experts"),
+    [
+        ("deepseek-v2-lite", 1, 1, 8),
+        ("qwen3-30b-a3b", 2, 1, 16),
+        ("glm-4.5", 16, 2, 16),
+        ("deepseek-v3", 32, 2, 32),
+    ],
+)
+def test_a_customary_layout_of_experts_is_that_of_recipes(
+    model: str, nodes: int, tensor: int, experts: int
+) -> None:
+    strategy = found(model=model, machine="dgx-h100", nodes=nodes)
+    assert (strategy.tensor_parallel, strategy.expert_tensor_parallel) == (tensor, 1)
+    assert abs(math.log2(strategy.expert_parallel / experts)) < 0.5
+    assert strategy.sequence_parallel == (tensor > 1)
 
 
 def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
@@ -196,6 +215,8 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
     text = megatron_lm_arguments(model, machine, strategy)
     there: dict[str, Any] = {"model": model.name, "machine": machine.name, "nodes": 8}
     assert found(text, **there) == strategy
+    other = refusal(text.replace("--num-experts 128", "--num-experts 64"), **there)[0]
+    assert other == "--num-experts 64: qwen3-30b-a3b has 128"
     as_all_layers = text.replace("--expert-tensor-parallel-size 1", "")
     assert found(as_all_layers, **there) == replace(strategy, expert_tensor_parallel=2)
 
@@ -222,6 +243,7 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ("--tensor-parallel-size 8", "did you mean --tensor-model-parallel-size?", "--tensor"),
         ("--lr 1e-4", "none of these arguments says how a model is laid out", "tp=8"),
         (f"{LINE} --num-layers 48", "--num-layers 48: gpt-175b has 96", "campaign's model"),
+        (f"{LINE} --num-experts 8", "--num-experts 8: gpt-175b has none", "campaign's model"),
         (f"{LINE} --expert-model-parallel-size 2", "gpt-175b has no experts", "need a model with"),
         (f"{LINE} 'a", "cannot be split into words", "tp=8"),
     ],

@@ -168,7 +168,8 @@ def test_space_report_names_the_automatic_values_that_it_has_no_room_for() -> No
     query = SpaceQuery(model="deepseek-v3", machine="dgx-h100", nodes=128, space=spec)
     assert space_report(query).warnings[-1] == (
         "left out, because the space would be too large to search: expert_tensor_parallel 2, 4, 8; "
-        "sequence_parallel on; to search one of them, name its values, and fewer of another dimension"
+        "sequence_parallel on; to search one of them, name its values, and fewer of another "
+        "dimension"
     )
 
 
