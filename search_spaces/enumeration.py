@@ -102,8 +102,8 @@ class Grid:
         different, tuples = np.unique(replicas, return_counts=True)
         batches = np.multiply.outer(different, samples)
         within = (batch.least <= batches) & (batches <= batch.most)
-        others = self.raw // (math.prod(lattice.shape) * samples.size)
-        return int(tuples @ np.count_nonzero(within, axis=1)) * others
+        others: int = self.raw // (math.prod(lattice.shape) * samples.size)
+        return others * int(np.sum(tuples * np.count_nonzero(within, axis=1)))
 
     def open(self, names: Collection[str] | None = None) -> Lattice:
         """Return the grid of some dimensions, or of all, as columns that broadcast against each

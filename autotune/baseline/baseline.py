@@ -33,7 +33,7 @@ RECIPE_EXPERTS_OF_GPU, LEAST_EXPERT_PARALLEL = 8, 8
 and the least expert parallelism: DeepSeek-V2-Lite and Moonlight EP 8, GLM-4.5 and Qwen3-30B EP 16,
 DeepSeek-V3 EP 32 on 256 GPUs, Kimi K2 EP 32. No recipe splits an expert."""
 
-BY_LAYOUT = ("activation_checkpointing", "sequence_parallel", "expert_parallel")
+FOLLOWING = ("activation_checkpointing", "sequence_parallel")
 RECOMPUTED = {"none": 0, "full": 2}
 """How much of a layer is recomputed; 1: a part of it."""
 UNFIT = 2
@@ -177,7 +177,7 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
     spread = _recipe_expert_parallel(space)
     unusual = np.zeros(len(lattice), dtype=np.int64)
     for dimension in TABLE:
-        if not dimension.is_searched and dimension.name not in BY_LAYOUT:
+        if not (dimension.is_searched or dimension.name in (*FOLLOWING, "expert_parallel")):
             unusual += lattice[dimension.name] != fixed_default(dimension.name, space.machine)[0]
     for own in space.program.own:
         if own.name in lattice.settings:
