@@ -39,6 +39,12 @@ class Finding:
     severity: Severity
 
 
+def _mamba_uneven(mamba: Mamba, tensor: Mask, context: Mask) -> Any:
+    groups = np.maximum(mamba.num_groups // tensor, 1)
+    apart = (groups % context != 0) & (context % groups != 0)
+    return (mamba.num_heads % (tensor * context) != 0) | apart
+
+
 def _rule_of(
     part: Callable[[Transformer], Part | None],
     *,
@@ -445,6 +451,23 @@ _REFUSING = (
         reason=lambda s, mamba, _: (
             f"{mamba.num_groups} groups of a Mamba block are not divisible by tensor_parallel "
             f"{s.tensor_parallel}"
+        ),
+    ),
+    _rule_of(
+        _mamba,
+        name="mamba_heads_by_context",
+        demand=(
+            "context_parallel divides the heads of a Mamba block on one GPU of tensor_parallel, "
+            "and divides or is a multiple of its groups there"
+        ),
+        # Megatron Core, mamba_context_parallel.py: between two all-to-alls each rank has whole
+        # heads, and whole groups or a copy of one.
+        broken=lambda lattice, mamba, _: _mamba_uneven(
+            mamba, lattice["tensor_parallel"], lattice["context_parallel"]
+        ),
+        reason=lambda s, mamba, _: (
+            f"context_parallel {s.context_parallel} does not suit the {mamba.num_heads} heads and "
+            f"{mamba.num_groups} groups of a Mamba block over tensor_parallel {s.tensor_parallel}"
         ),
     ),
     Rule(

@@ -165,6 +165,19 @@ def test_tensor_parallelism_cuts_what_the_layers_have(
     assert words in "".join(f.reason for f in found)
 
 
+@pytest.mark.parametrize(
+    ("tensor_parallel", "context_parallel", "legal"),
+    [(1, 4, True), (8, 16, True), (1, 16, True), (2, 3, False), (8, 32, False), (1, 128, True)],
+)
+def test_context_parallelism_deals_out_whole_heads_of_a_mamba_block(
+    tensor_parallel: int, context_parallel: int, legal: bool
+) -> None:
+    """Megatron Core's `mamba_context_parallel.py` on 128 heads in 8 groups."""
+    one = layout(tensor_parallel=tensor_parallel, context_parallel=context_parallel)
+    broken = [f for f in findings(one, HYBRID, H100) if f.rule == "mamba_heads_by_context"]
+    assert not broken if legal else "128 heads and 8 groups" in broken[0].reason
+
+
 def test_a_model_without_experts_has_no_layout_of_them() -> None:
     (found,) = findings(strategy(expert_parallel=2), GPT_175B, FRONTIER)
     assert found.rule == "experts_wanted"
