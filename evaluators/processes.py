@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -79,3 +80,40 @@ def processor_time_s(pid: int, *, main_thread_only: bool = False) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+class ProcessGroup:
+    """A process group with a guard process, which kills the group when this process ends for
+    whatever reason: the kernel then closes our end of the guard's pipe."""
+
+    def __init__(self) -> None:
+        self._guard = subprocess.Popen(
+            ["bash", "-c", "trap '' TERM; read -r _; kill -KILL 0"],
+            stdin=subprocess.PIPE,
+            process_group=0,
+        )
+
+    def start(
+        self, words: Sequence[str], *, variables: Mapping[str, str], folder: Path, output: Path
+    ) -> subprocess.Popen[bytes]:
+        """Start a group in `folder`; append its output to the file `output`."""
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                words,
+                env=variables,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                process_group=self._guard.pid,
+            )
+
+    def ask_to_end(self) -> None:
+        os.killpg(self._guard.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Kill all processes; may be called again."""
+        assert self._guard.stdin
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()
+        self._guard.wait()

@@ -24,8 +24,16 @@ from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from autotune.start_up import cluster_start_up_s
 from evaluators.stopping_rule import Verdict
-from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import LOG, RESULT, read_result, write_result
+from evaluators.trial import (
+    LOG,
+    RESULT,
+    RUNNING,
+    TrialOutcome,
+    TrialProgress,
+    TrialRequest,
+    read_result,
+    write_result,
+)
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS
 from search_spaces.lattice import Lattice
 from search_spaces.rules import findings

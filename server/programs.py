@@ -19,7 +19,7 @@ from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
 from evaluators.program.support import capabilities_of, unsupported
-from evaluators.trainer import unsupported_within
+from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ProgramCapabilities

@@ -31,9 +31,8 @@ from evaluators.artefacts.other_trainers import (
 )
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
 from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron_deepspeed import arguments, variants
-from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of
+from evaluators.frameworks.megatron_deepspeed import arguments
+from evaluators.frameworks.megatron_deepspeed.checkout import defects_of, flash_attention_option
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 
@@ -164,7 +163,7 @@ def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
 
 
 _in_megatron_deepspeed = _accepted(
-    lambda x: variants.check(x.transformer, x.strategy, x.variant),
+    lambda x: arguments.check(x.transformer, x.strategy, x.variant),
 )
 
 

@@ -21,13 +21,14 @@ from evaluators.cluster.shell import container_words
 from evaluators.frameworks.deepspeed import ds_config_json
 from evaluators.frameworks.megatron_deepspeed import dataset
 from evaluators.frameworks.megatron_deepspeed.arguments import (
+    VARIANTS,
+    Variant,
     arguments,
     entry_words,
     null_vocabulary,
+    uses_deepspeed,
 )
-from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
-from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, Variant, uses_deepspeed
+from evaluators.frameworks.megatron_deepspeed.checkout import DEFECTS, flash_attention_option
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer

@@ -23,8 +23,7 @@ from evaluators.artefacts.job import (
 )
 from evaluators.program.interpreter import import_path
 from evaluators.program.interpreter import python as python_of
-from evaluators.trial import TrialProtocol, TrialRequest
-from evaluators.trial_files import request_as_dict
+from evaluators.trial import TrialProtocol, TrialRequest, request_as_dict
 
 ITERATIONS = 10
 """Timed iterations: enough to reproduce the recommended metrics, with their spread."""

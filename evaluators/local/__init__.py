@@ -1,5 +1,1 @@
-"""Trials on this machine: real training by the bundled trainer."""
-
-from evaluators.local.backend import LocalBackend
-
-__all__ = ["LocalBackend"]
+"""Trials on this machine."""

@@ -25,13 +25,19 @@ from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
 from evaluators.cluster.shell import container_words, environment_lines
-from evaluators.process_group import ProcessGroup
+from evaluators.processes import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program, local_ranks
 from evaluators.program.outcome import AttemptFailure, failed
 from evaluators.program.support import program_of
 from evaluators.trainer.supervisor import owned
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG, request_as_dict, request_from_dict, write_result
+from evaluators.trial import (
+    LOG,
+    TrialOutcome,
+    TrialRequest,
+    request_as_dict,
+    request_from_dict,
+    write_result,
+)
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 ATTEMPT = "attempt.json"

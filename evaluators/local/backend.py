@@ -21,16 +21,20 @@ from typing import Any
 from autotune.files import FAILING, is_file_system_failure
 from autotune.schemas.choices import TrialState
 from evaluators import processes
-from evaluators.attempt.attempt import without_run
-from evaluators.attempt.driver import ActiveTrial, TrialBackend
+from evaluators.attempt import ActiveTrial, TrialBackend, without_run
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.disk_room import unwritable
 from evaluators.local.attempt import write_attempt
-from evaluators.trainer.device import device_of_trials
-from evaluators.trainer.libraries import environment
+from evaluators.trainer.libraries import device_of_trials, environment
 from evaluators.trainer.supervisor import HANG_LIMIT_S
-from evaluators.trial import RUNNING, TrialOutcome, TrialProgress, TrialRequest
-from evaluators.trial_files import read_result, request_as_dict
+from evaluators.trial import (
+    RUNNING,
+    TrialOutcome,
+    TrialProgress,
+    TrialRequest,
+    read_result,
+    request_as_dict,
+)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -18,11 +18,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from evaluators import processes
-from evaluators.trainer.device import device_of_trials
-from evaluators.trainer.libraries import load
+from evaluators.trainer.libraries import device_of_trials, load
 from evaluators.trainer.supervisor import owned, supervise
-from evaluators.trial import TrialRequest
-from evaluators.trial_files import request_from_dict
+from evaluators.trial import TrialRequest, request_from_dict
 
 POLL_INTERVAL_S = 0.05
 # A supervisor that was told to cancel and has not within this time is killed.

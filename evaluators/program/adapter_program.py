@@ -42,8 +42,7 @@ from evaluators.program.watched_run import (
     watched_function,
 )
 from evaluators.training_log import Cause, CauseKind, Iteration, LoggedRun, TrainingLog
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG, TrialOutcome, TrialRequest
 from search_spaces.errors import InvalidInput
 
 

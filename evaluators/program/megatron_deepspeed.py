@@ -12,13 +12,19 @@ from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron import Argument
-from evaluators.frameworks.megatron_deepspeed.arguments import entry_words, null_vocabulary
-from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
+from evaluators.frameworks.megatron_deepspeed.arguments import (
+    VARIANTS,
+    Argument,
+    entry_words,
+    null_vocabulary,
+)
+from evaluators.frameworks.megatron_deepspeed.checkout import (
+    defects_of,
+    flash_attention_option,
+    refusals,
+)
 from evaluators.frameworks.megatron_deepspeed.dataset import synthetic_dataset
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun, Segment, trial_runs
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS
 from evaluators.program import task
 from evaluators.program.interpreter import python
 from evaluators.program.outcome import (

@@ -14,8 +14,7 @@ from evaluators.disk_room import is_unwritable, unwritable
 from evaluators.program.power import Energy, sampled_power
 from evaluators.program.program import AttemptEnd
 from evaluators.training_log import Cause, CauseKind, Power, TrainingLog, read_log
-from evaluators.trial import TrialOutcome
-from evaluators.trial_files import LOG, log_tail
+from evaluators.trial import LOG, TrialOutcome, log_tail
 
 VERSIONS = "versions.json"
 

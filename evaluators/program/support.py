@@ -9,8 +9,8 @@ from autotune.schemas.choices import EvaluatorName
 from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.deepspeed import OVERLAP
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS, VARIED, check
+from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, VARIED, check
+from evaluators.frameworks.megatron_deepspeed.checkout import defects_of, refusals
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program

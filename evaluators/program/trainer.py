@@ -24,8 +24,7 @@ from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.task import RENDEZVOUS
 from evaluators.trainer.support import indivisible, unsupported_anywhere
 from evaluators.training_log import TrainingLog
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import RESULT, read_result, request_as_dict
+from evaluators.trial import RESULT, TrialOutcome, TrialRequest, read_result, request_as_dict
 from search_spaces.errors import InvalidInput
 
 REQUEST = "request.json"

@@ -26,8 +26,7 @@ from evaluators.adapter.readers import event_file, rows
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import Verdict
-from evaluators.trial import TrialProtocol
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG, TrialProtocol
 
 WATCHED = "watched"
 """The bash function that runs a command, given after a run's number, until enough was measured."""

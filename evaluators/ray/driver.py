@@ -21,8 +21,8 @@ from evaluators import processes
 
 NAMESPACE = "autotune"
 SENT = (
-    "evaluators.file_hole",
-    "evaluators.process_group",
+    "evaluators.log_limit",
+    "evaluators.processes",
     "evaluators.ray.keeper",
     "evaluators.ray.node",
 )

@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from evaluators.file_hole import free_consumed
+from evaluators.log_limit import free_consumed
 from evaluators.ray.node import MOST_AT_ONCE, TrialNode
 
 HEAD = "node:__internal_head__"
@@ -87,7 +87,7 @@ class KeptTrial:
     """One attempt at a trial, and its state.
 
     Attributes:
-        work: the result of `evaluators.ray.work.work_of`.
+        work: the result of `evaluators.ray.backend.work_of`.
         task: places and runs it; cancelled with the trial.
         keeping: brings it to its end, whatever happens to `task`.
         log: a temporary file; fetched parts are freed, except for the last.

@@ -24,8 +24,8 @@ from typing import Any
 
 import ray
 
-from evaluators.file_hole import free_consumed
-from evaluators.process_group import ProcessGroup
+from evaluators.log_limit import free_consumed
+from evaluators.processes import ProcessGroup
 
 # Variables of the process that set them, which must not reach the trial.
 _OF_RAY = ("RAY_", "SLURM")

@@ -7,9 +7,9 @@ from typing import Any
 
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.interpreter import ANY
+from evaluators.ray.backend import bundle_of
 from evaluators.ray.connection import RayConnection, RayRefused
 from evaluators.ray.driver import NEEDED
-from evaluators.ray.work import bundle_of
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 

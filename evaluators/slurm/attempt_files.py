@@ -1,6 +1,6 @@
 """Files of an attempt that is a job or a step. They survive a crash of the service.
 
-In order of appearance (`evaluators.attempt.attempt` describes the folder):
+In order of appearance (`evaluators.attempt` describes the folder):
 
     job.sh, body.sh, program files  what is run
     intent.json                     about to be submitted, and since when
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.files import raise_if_failing, write_whole
-from evaluators.attempt.attempt import ABANDONED, ENDED
+from evaluators.attempt import ABANDONED, ENDED
 
 CLAIM = "claim"
 INTENT = "intent.json"

@@ -11,10 +11,16 @@ from typing import assert_never
 
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
-from evaluators import trial_files
-from evaluators.attempt.attempt import Attempt, NeverSubmitted, attempts_of
-from evaluators.attempt.attempt_state import AttemptState
-from evaluators.attempt.driver import AttemptedTrial, TrialBackend, TrialContext, result_readers
+from evaluators.attempt import (
+    Attempt,
+    AttemptedTrial,
+    AttemptState,
+    NeverSubmitted,
+    TrialBackend,
+    TrialContext,
+    attempts_of,
+    result_readers,
+)
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.program.support import program_of
@@ -41,6 +47,7 @@ from evaluators.slurm.job_decision import (
 )
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial import log_end as end_of_log
 
 GLANCE_S = 0.02
 """Most logs are read in less: then the nodes need not wait for another look."""
@@ -148,7 +155,7 @@ class TrialJob(AttemptedTrial):
     def _note_failed_nodes(self, end: AttemptEnd) -> None:
         if end.status is TrialState.NODE_FAIL:
             attempt = self.attempt
-            by_srun = failed_nodes(trial_files.log_end(attempt.folder))
+            by_srun = failed_nodes(end_of_log(attempt.folder))
             nodes = self.context.tracker.failed_nodes(attempt.name) | by_srun
             note_failed_nodes(attempt.ended_folder.parent, name=attempt.name, nodes=sorted(nodes))
 

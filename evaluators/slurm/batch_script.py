@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluators import time_limit
-from evaluators.attempt.attempt import ABANDONED, CANCELLED, ENDED, LOG, Attempt
+from evaluators.attempt import ABANDONED, CANCELLED, ENDED, Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -23,8 +23,7 @@ from evaluators.cluster.shell import (
 )
 from evaluators.program import Launcher, Program
 from evaluators.slurm.attempt_files import CLAIM
-from evaluators.trial import TrialRequest
-from evaluators.trial_files import RESULT
+from evaluators.trial import LOG, RESULT, TrialRequest
 
 JOB_SCRIPT = "job.sh"
 BODY_SCRIPT = "body.sh"

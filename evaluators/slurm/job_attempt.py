@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.schemas.choices import TrialState
-from evaluators import trial_files
-from evaluators.attempt.attempt import NeverSubmitted, never_prepared
-from evaluators.attempt.attempt_state import AttemptState, transition
+from evaluators.attempt import AttemptState, NeverSubmitted, never_prepared, transition
 from evaluators.slurm.attempt_files import AttemptFiles, read_attempt_files
 from evaluators.slurm.job_decision import (
     EndAttempt,
@@ -24,6 +22,7 @@ from evaluators.slurm.job_decision import (
 )
 from evaluators.slurm.job_records import SubmitState, steady_time
 from evaluators.slurm.job_tracker import JobTracker, Submission
+from evaluators.trial import log_end as end_of_log
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +145,7 @@ class JobAttempt:
         )
         match decision:
             case EndAttempt():
-                log_end = trial_files.log_end(self.folder)
+                log_end = end_of_log(self.folder)
                 return blame_slurm(decision, log_end, cancelled=self.cancelled)
             case SubmitAgain():
                 return self._submit_again()

@@ -16,8 +16,7 @@ from typing import ClassVar
 
 from autotune.schemas.choices import TrialState
 from evaluators import time_limit
-from evaluators.attempt.attempt import NeverSubmitted
-from evaluators.attempt.attempt_state import WAITING, AttemptState
+from evaluators.attempt import WAITING, AttemptState, NeverSubmitted
 from evaluators.cluster.profile import Polling
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluators.attempt.attempt import ENDED
+from evaluators.attempt import ENDED
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words, environment_lines, srun_words
 from evaluators.program import Launcher

@@ -15,12 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.measurement import metrics
-from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.launcher import be_launched, launched
-from evaluators.trainer.libraries import environment, load
+from evaluators.trainer.libraries import device_of_trials, environment, load
 from evaluators.trainer.supervisor import owned, supervise
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG, request_from_dict
+from evaluators.trial import LOG, TrialOutcome, TrialRequest, request_from_dict
 
 FAILED, BAD_REQUEST = 1, 2
 

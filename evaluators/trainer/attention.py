@@ -1,5 +1,5 @@
 """Causal self-attention: with grouped queries or latent keys and values, over all tokens or a
-window of them."""
+window of them. Sequences may be cut over context-parallel ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from evaluators.trainer.context_parallel import part_of_sequence, whole_sequence
-from evaluators.trainer.dense import Normalization
-from evaluators.trainer.plan import STANDARD_DEVIATION, Plan
-from evaluators.trainer.tensor_parallel import ColumnLinear, RowLinear, copy_to_ranks
+from evaluators.trainer.layers import (
+    STANDARD_DEVIATION,
+    ColumnLinear,
+    Normalization,
+    Plan,
+    RowLinear,
+    copy_to_ranks,
+)
+from evaluators.trainer.rank_group import RankGroup, exchange
 from search_spaces.transformer import LatentAttention
 
 ROTARY_BASE = 10_000.0
@@ -186,3 +191,29 @@ def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     """Run now and again in the backward pass; reentrant, which ZeRO 3's gathering hooks need."""
     result: Tensor = checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
     return result
+
+
+def whole_sequence(x: Tensor, context: RankGroup) -> Tensor:
+    """Return this rank's part of the heads of the whole sequence.
+
+    Args:
+        x: all heads of this rank's part, of shape (samples, length, heads, width).
+    """
+    if context.size == 1:
+        return x
+    samples, length, heads, width = x.shape
+    parts = x.view(samples, length, context.size, heads // context.size, width)
+    each = [1] * context.size
+    swapped = exchange(parts.permute(2, 0, 1, 3, 4), sent=each, received=each, ranks=context)
+    return swapped.transpose(0, 1).reshape(samples, context.size * length, -1, width)
+
+
+def part_of_sequence(x: Tensor, context: RankGroup) -> Tensor:
+    """Return all heads of this rank's part: the inverse of `whole_sequence`."""
+    if context.size == 1:
+        return x
+    samples, length, _, width = x.shape
+    parts = x.view(samples, context.size, length // context.size, -1, width)
+    each = [1] * context.size
+    swapped = exchange(parts.transpose(0, 1), sent=each, received=each, ranks=context)
+    return swapped.permute(1, 2, 0, 3, 4).reshape(samples, length // context.size, -1, width)

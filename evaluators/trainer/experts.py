@@ -15,10 +15,15 @@ from deepspeed.moe.layer import MoE
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evaluators.trainer.dense import FeedForward, activated
-from evaluators.trainer.plan import STANDARD_DEVIATION, Plan
+from evaluators.trainer.layers import (
+    STANDARD_DEVIATION,
+    FeedForward,
+    Plan,
+    activated,
+    copy_to_ranks,
+    sum_over_ranks,
+)
 from evaluators.trainer.rank_group import exchange
-from evaluators.trainer.tensor_parallel import copy_to_ranks, sum_over_ranks
 from search_spaces.transformer import Experts
 
 

@@ -10,12 +10,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from evaluators import processes
-from evaluators.trainer.device import device_of_trials
 from evaluators.trainer.failure import FAILED, LEFT_ALONE, ended_by
-from evaluators.trainer.libraries import load
+from evaluators.trainer.libraries import device_of_trials, load
 from evaluators.trainer.supervisor import outcome_of
-from evaluators.trial import TrialRequest
-from evaluators.trial_files import write_result
+from evaluators.trial import TrialRequest, write_result
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 

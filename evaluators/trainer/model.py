@@ -8,10 +8,15 @@ from typing import Any
 from torch import Tensor, nn
 
 from evaluators.trainer.attention import Attention, recomputed
-from evaluators.trainer.dense import FeedForward, Normalization
 from evaluators.trainer.experts import experts_of
-from evaluators.trainer.plan import STANDARD_DEVIATION, Plan
-from evaluators.trainer.tensor_parallel import VocabularyEmbedding, cross_entropy
+from evaluators.trainer.layers import (
+    STANDARD_DEVIATION,
+    FeedForward,
+    Normalization,
+    Plan,
+    VocabularyEmbedding,
+    cross_entropy,
+)
 from search_spaces.transformer import Transformer
 
 

@@ -19,9 +19,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from evaluators.stopping_rule import Verdict
-from evaluators.trainer.device import Device
 from evaluators.trainer.failure import FAILED, LEFT_ALONE, error_line
-from evaluators.trainer.libraries import versions
+from evaluators.trainer.libraries import Device, versions
 from evaluators.trainer.memory import memory_of
 from evaluators.trainer.training import Training, build_training
 from evaluators.training_log.error_line import about_a_connection

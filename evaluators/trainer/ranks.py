@@ -19,11 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evaluators import processes
-from evaluators.trainer.device import Device
 from evaluators.trainer.failure import RankFailure, ended_by
-from evaluators.trainer.libraries import load
-from evaluators.trial import TrialRequest
-from evaluators.trial_files import LOG, log_tail, request_as_dict, request_from_dict
+from evaluators.trainer.libraries import Device, load
+from evaluators.trial import LOG, TrialRequest, log_tail, request_as_dict, request_from_dict
 
 LOOPBACK = "127.0.0.1"
 

@@ -20,12 +20,11 @@ from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.disk_room import unwritable
 from evaluators.processes import processor_time_s
-from evaluators.trainer.device import device_of_trials, gpu_count
 from evaluators.trainer.failure import root_cause
+from evaluators.trainer.libraries import device_of_trials, gpu_count
 from evaluators.trainer.ranks import RankProcesses
 from evaluators.trainer.support import indivisible, routing_of, unsupported
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG, log_tail, write_result
+from evaluators.trial import LOG, TrialOutcome, TrialRequest, log_tail, write_result
 
 POLL_INTERVAL_S = 0.02
 # Between the first sign of a failure and its cause, which may come from another rank.

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from autotune.schemas.trials import Routing
 from evaluators.frameworks.deepspeed import OVERLAP
-from evaluators.trainer.device import gpu_count
+from evaluators.trainer.libraries import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import (

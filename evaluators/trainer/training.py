@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -10,22 +11,112 @@ from typing import Any, Protocol
 import deepspeed
 import torch
 import torch.distributed as dist
+from deepspeed.moe.utils import is_moe_param
 from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 from deepspeed.runtime.pipe.topology import PipelineParallelGrid, PipeModelDataParallelTopology
 from deepspeed.utils import groups
-from torch import nn
+from torch import Tensor, nn
 
 from evaluators.frameworks.deepspeed import GRADIENT_CLIPPING, deepspeed_config
-from evaluators.trainer.clipping import GradientClip, clips_wrongly
-from evaluators.trainer.data import Samples
+from evaluators.trainer.layers import Build, Plan, expert_group_name
 from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Block, Embedding, WholeModel, loss_of, middle_layers
-from evaluators.trainer.plan import Plan
 from evaluators.trainer.rank_group import ALONE, RankGroup, group_of
 from evaluators.trainer.support import BALANCED, routing_of
-from evaluators.trainer.tensor_parallel import Build, expert_group_name
 from evaluators.trial import TrialRequest
 from search_spaces.program import stage_layers
+from search_spaces.strategy import Strategy
+
+# Few tokens are frequent, as in text: the loss then falls from the first step on.
+SKEW = 3.0
+
+
+@dataclass
+class Samples:
+    """This rank's share of every global batch, the same samples however they are shared out.
+
+    Attributes:
+        part: of `parts` of each sequence that this rank has.
+        consumed: samples of all replicas in the steps taken so far.
+    """
+
+    vocab_size: int
+    seq_length: int
+    seed: int
+    replica: int
+    replicas: int
+    micro_batch_size: int
+    part: int = 0
+    parts: int = 1
+    consumed: int = 0
+
+    @property
+    def ranks(self) -> int:
+        """Ranks with different tokens: every part of a sequence in every replica."""
+        return self.replicas * self.parts
+
+    def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (tokens, labels) of each micro-batch, both (samples, seq_length / parts)."""
+        first, length = self.consumed, self.seq_length // self.parts
+        begin, end = self.part * length, (self.part + 1) * length
+        self.consumed += accumulation * self.replicas * self.micro_batch_size
+        for micro_batch in range(accumulation):
+            slot = micro_batch * self.replicas + self.replica
+            start = first + slot * self.micro_batch_size
+            rows = [self._sample(start + i) for i in range(self.micro_batch_size)]
+            batch = torch.stack(rows)
+            yield batch[:, begin:end].contiguous(), batch[:, begin + 1 : end + 1].contiguous()
+
+    def _sample(self, index: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + index)
+        uniform = torch.rand(self.seq_length + 1, generator=generator)
+        return (uniform**SKEW * self.vocab_size).long().clamp_(max=self.vocab_size - 1)
+
+
+def clips_wrongly(strategy: Strategy) -> bool:
+    """Return whether DeepSpeed would clip by a wrong norm.
+
+    Without ZeRO and in fp32 each rank's norm is of its own experts only, and DeepSpeed 0.19.8 then
+    takes the mean of the ranks' norms.
+    """
+    in_fp32 = strategy.precision == "fp32"
+    return strategy.expert_parallel > 1 and strategy.zero_stage == 0 and in_fp32
+
+
+@dataclass(frozen=True)
+class GradientClip:
+    """Clips reduced gradients to a norm, before each step of an optimizer.
+
+    Attributes:
+        experts: the ranks that share the experts of each layer.
+        model: the ranks that hold one copy of all else.
+        most: the largest norm.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    experts: RankGroup
+    model: dist.ProcessGroup
+    most: float
+
+    def __call__(self, *_: Any) -> None:
+        with_gradient = [each for each in self.parameters if each.grad is not None]
+        squares = torch.zeros(2, device=with_gradient[0].device)
+        for each in with_gradient:
+            # Of several ranks that hold the same, one counts it.
+            if each.model_parallel:  # type: ignore[attr-defined]
+                squares[int(is_moe_param(each))] += _gradient(each).float().square().sum()
+        squares[1:] = self.experts.sum(squares[1:].clone())
+        dist.all_reduce(squares, group=self.model)
+        factor = self.most / (squares.sum().sqrt() + 1e-6)
+        if factor < 1:
+            for each in with_gradient:
+                _gradient(each).mul_(factor)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -15,7 +15,7 @@ from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported
 from evaluators.ray.connection import RayUnavailable
 from evaluators.slurm.commands import SlurmUnavailable
-from evaluators.trainer import unsupported_within
+from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

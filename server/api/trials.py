@@ -18,7 +18,7 @@ from autotune.schemas.trials import Trial, TrialPage, TrialPower
 from autotune.schemas.wire import TrialPurpose
 from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.training_log.lines import whole_log, written_blocks
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG
 from server.api.answers import as_json
 from server.api.dependencies import (
     AnswersOf,

@@ -10,8 +10,7 @@ from typing import Any
 from autotune.schemas.requests import CampaignCreate
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
-from evaluators.local import LocalBackend
-from evaluators.local.backend import LocalProgramBackend
+from evaluators.local.backend import LocalBackend, LocalProgramBackend
 from evaluators.ray.backend import RayBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend

@@ -13,9 +13,8 @@ import structlog
 
 from evaluators.adapter.log import InformativeLines
 from evaluators.cluster import profile_from_dict
-from evaluators.file_hole import CannotShorten
-from evaluators.log_limit import LogLimit
-from evaluators.trial_files import LOG
+from evaluators.log_limit import CannotShorten, LogLimit
+from evaluators.trial import LOG
 from server.attempt_folders import attempt_folders
 from server.logs import BYTES_PER_MB
 from server.settings import Settings

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from evaluators.local import LocalBackend
+from evaluators.local.backend import LocalBackend
 from tests.requirement import require
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.file_hole import CannotShorten
-from evaluators.log_limit import LogLimit
+from evaluators.log_limit import CannotShorten, LogLimit
 from evaluators.training_log.lines import whole_log, written_blocks
 from evaluators.training_log.reader import read_log
 from tests.requirement import require

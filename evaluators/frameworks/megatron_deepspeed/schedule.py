@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from evaluators.cluster.profile import MegatronVariant
-from evaluators.frameworks.megatron import Argument
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments
-from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
+from evaluators.frameworks.megatron_deepspeed.arguments import Argument, arguments, uses_deepspeed
 from evaluators.trial import TrialProtocol
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine

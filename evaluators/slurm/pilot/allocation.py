@@ -17,7 +17,7 @@ from typing import IO, ClassVar, Self, assert_never
 
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import NeverSubmitted, write_abandoned
+from evaluators.attempt import NeverSubmitted, write_abandoned
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import read_attempt_files

@@ -6,10 +6,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Self, assert_never
 
-from evaluators import trial_files
-from evaluators.attempt.attempt import abandoned_status, attempts_of
-from evaluators.attempt.attempt_state import HOLDING_NODES, AttemptState
-from evaluators.attempt.driver import AttemptedTrial, TrialContext
+from evaluators.attempt import (
+    HOLDING_NODES,
+    AttemptedTrial,
+    AttemptState,
+    TrialContext,
+    abandoned_status,
+    attempts_of,
+)
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import note_failed_nodes, read_attempt_files
 from evaluators.slurm.job_decision import (
@@ -28,6 +32,7 @@ from evaluators.slurm.pilot.allocation import Allocation
 from evaluators.slurm.pilot.scheduler import WaitingTrial
 from evaluators.slurm.pilot.step import StepCleanup, StepPlace, StepProcess, this_host
 from evaluators.trial import TrialProgress, TrialRequest
+from evaluators.trial import log_end as end_of_log
 
 NO_STEP = "no step"
 """The status of an attempt for which Slurm made no step: it is not the trial's, nor a node's."""
@@ -129,7 +134,7 @@ class PilotTrial(AttemptedTrial):
         self.gone_at = steady_time()
         folder = self.attempt.folder
         end = read_attempt_files(folder).end
-        log_end = trial_files.log_end(folder)
+        log_end = end_of_log(folder)
         # srun may exit with 0 although a node failed, or no task was started.
         blamed = failed_nodes(log_end) or why_never_launched(log_end)
         if end and end.exit_code == 0 and not blamed:
@@ -151,7 +156,7 @@ class PilotTrial(AttemptedTrial):
 
     def _decide(self, loss: NodeLoss) -> None:
         folder, place = self.attempt.folder, self._last_place
-        log_end = trial_files.log_end(folder)
+        log_end = end_of_log(folder)
         decision = decide_step(
             read_attempt_files(folder),
             job_id=place.job_id,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from evaluators.attempt.attempt import ENDED, Attempt
+from evaluators.attempt import ENDED, Attempt
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import Program
 from evaluators.slurm.attempt_files import write_intent

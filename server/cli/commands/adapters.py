@@ -162,7 +162,7 @@ def check(
     from evaluators.program.adapter_check import judge
     from evaluators.program.check_starts import OF_BATCHES, check_starts
     from evaluators.program.pattern_match import matches
-    from evaluators.trial_files import LOG
+    from evaluators.trial import LOG
 
     read = _adapter(adapter)
     place = folder.absolute() / time.strftime("%Y-%m-%dT%H-%M-%S")

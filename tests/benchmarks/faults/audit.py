@@ -14,7 +14,7 @@ from sqlalchemy import text
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from evaluators.trial_files import read_result
+from evaluators.trial import read_result
 from server.attempt_folders import attempt_folders
 from server.pruning import OF_TRIAL
 from server.settings import Settings

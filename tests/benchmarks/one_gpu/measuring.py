@@ -16,9 +16,9 @@ from pathlib import Path
 
 from autotune.cost_model.parameters import is_cpu
 from autotune.schemas.choices import TrialState
-from evaluators.local import LocalBackend
+from evaluators.local.backend import LocalBackend
 from evaluators.program.power import Energy
-from evaluators.trainer.device import device_of_trials
+from evaluators.trainer.libraries import device_of_trials
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog.local import local_machine, machine_of_cpus
 from search_spaces.errors import InvalidInput

@@ -11,8 +11,7 @@ from evaluators.cluster import ClusterProfile
 from evaluators.program import AttemptEnd
 from evaluators.program.power import SAMPLER, Energy
 from evaluators.program.trainer import TrainerProgram
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG, TrialOutcome, TrialRequest
 
 # `read` ends with this process, however it ends, and with its shell the sampler.
 _SCRIPT = f"{SAMPLER}\nsample </dev/null &\nread -r _\n"

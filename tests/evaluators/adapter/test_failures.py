@@ -14,7 +14,7 @@ from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.program.outcome import failure_of
 from evaluators.program.program import AttemptEnd
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG
 
 FAILURES = tomllib.loads((Path(__file__).parent / "failures" / "failures.toml").read_text("utf-8"))
 LINE = re.compile(r"(-|\d+) ?(.*)")

@@ -14,8 +14,7 @@ from autotune.schemas.choices import EvaluatorName, TrialState
 from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.artefacts.trainer import train_script
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
-from evaluators.trial import TrialOutcome
-from evaluators.trial_files import request_from_dict
+from evaluators.trial import TrialOutcome, request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.adapter.samples import my_script

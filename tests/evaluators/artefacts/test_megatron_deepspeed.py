@@ -21,7 +21,7 @@ from evaluators.cluster.profile import (
     Scheduling,
 )
 from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron_deepspeed.variants import FLASH_ATTENTION_2
+from evaluators.frameworks.megatron_deepspeed.arguments import FLASH_ATTENTION_2
 from evaluators.program import Launcher
 from evaluators.program.support import program_of
 from evaluators.trial import TrialProtocol, TrialRequest

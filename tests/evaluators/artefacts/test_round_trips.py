@@ -14,8 +14,7 @@ from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.artefacts.other_trainers import megatron_lm_arguments, nemo_yaml
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments
-from evaluators.frameworks.megatron_deepspeed.variants import uses_deepspeed
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments, uses_deepspeed
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Precision, Strategy

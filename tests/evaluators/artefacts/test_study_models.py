@@ -14,10 +14,16 @@ from autotune.resolution import space_of
 from autotune.schemas.spaces import SpaceSpec
 from evaluators.cluster.profile import Megatron, MegatronVariant
 from evaluators.frameworks.deepspeed import deepspeed_config
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text, null_vocabulary
-from evaluators.frameworks.megatron_deepspeed.checkout import flash_attention_option
-from evaluators.frameworks.megatron_deepspeed.defects import defects_of, refusals
-from evaluators.frameworks.megatron_deepspeed.variants import VARIANTS
+from evaluators.frameworks.megatron_deepspeed.arguments import (
+    VARIANTS,
+    arguments_text,
+    null_vocabulary,
+)
+from evaluators.frameworks.megatron_deepspeed.checkout import (
+    defects_of,
+    flash_attention_option,
+    refusals,
+)
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy

@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.local import LocalBackend
-from evaluators.trial import RUNNING, TrialRequest
-from evaluators.trial_files import request_as_dict
+from evaluators.local.backend import LocalBackend
+from evaluators.trial import RUNNING, TrialRequest, request_as_dict
 from search_spaces.strategy import Strategy
 from tests.evaluators.local.trials import (
     FOREVER,
@@ -34,8 +33,8 @@ from tests.patience import PATIENCE_S, until
 
 OWNER = """
 import json, sys, time
-from evaluators.local import LocalBackend
-from evaluators.trial_files import request_from_dict
+from evaluators.local.backend import LocalBackend
+from evaluators.trial import request_from_dict
 backend = LocalBackend()
 backend.submit(request_from_dict(json.loads(sys.argv[1])))
 time.sleep(3600)

@@ -8,8 +8,7 @@ import pytest
 from autotune.schemas.choices import TrialState
 from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
-from evaluators.local import LocalBackend
-from evaluators.local.backend import LocalProgramBackend
+from evaluators.local.backend import LocalBackend, LocalProgramBackend
 from evaluators.trial import RUNNING, TrialOutcome
 from tests.evaluators.adapter.samples import my_script
 from tests.evaluators.local.trials import request, strategy

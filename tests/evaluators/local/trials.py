@@ -7,8 +7,7 @@ from typing import Any
 
 import psutil
 
-from evaluators.local import LocalBackend
-from evaluators.local.backend import WARM
+from evaluators.local.backend import WARM, LocalBackend
 from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile, Scheduling
 from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt_files import ScriptEnd, read_attempt_files

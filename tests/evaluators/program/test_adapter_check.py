@@ -30,8 +30,7 @@ from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.check_starts import check_starts
 from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
-from evaluators.trial import TrialOutcome, TrialRequest
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG, TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.checked_adapters import (

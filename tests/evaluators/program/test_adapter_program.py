@@ -24,8 +24,7 @@ from evaluators.program.adapter_program import (
     measured_parts,
 )
 from evaluators.program.program import AttemptEnd
-from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
-from evaluators.trial_files import LOG
+from evaluators.trial import LOG, TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 
 ADAPTER = r"""command = ["train"]

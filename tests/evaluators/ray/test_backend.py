@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import Attempt, abandoned_status, attempts_of
+from evaluators.attempt import Attempt, abandoned_status, attempts_of
 from evaluators.ray.backend import RayBackend
 from evaluators.trial import TrialRequest
 from tests.evaluators.ray.conftest import MakeBackend

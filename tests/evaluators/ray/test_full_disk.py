@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evaluators.cluster.profile import RayCluster
 from evaluators.ray.backend import RayBackend
-from evaluators.trial_files import read_result
+from evaluators.trial import read_result
 from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, request, standing
 from tests.full_disk import full_disk
 from tests.patience import until

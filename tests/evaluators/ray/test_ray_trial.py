@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import abandoned_duration_s
-from evaluators.attempt.attempt_state import AttemptState
-from evaluators.attempt.driver import TrialContext
+from evaluators.attempt import AttemptState, TrialContext, abandoned_duration_s
 from evaluators.ray.backend import RayTrial
-from evaluators.trial_files import read_result
+from evaluators.trial import read_result
 from tests.evaluators.slurm.trials import PROFILE, Lines, request
 from tests.patience import PATIENCE_S
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluators.cluster.profile import ClusterProfile, Tasks
-from evaluators.ray.work import bundle_of
+from evaluators.ray.backend import bundle_of
 from tests.evaluators.slurm.trials import machine
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt import Attempt
 from evaluators.cluster.profile import Retries, Scheduling
 from evaluators.slurm.preflight import check
 from tests.cluster.cluster import Cluster

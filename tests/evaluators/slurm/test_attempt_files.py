@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.attempt.attempt import abandoned_duration_s, write_abandoned
+from evaluators.attempt import abandoned_duration_s, write_abandoned
 from evaluators.slurm.attempt_files import (
     AttemptFiles,
     Claim,

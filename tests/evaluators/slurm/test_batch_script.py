@@ -11,7 +11,7 @@ import pytest
 
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import ENDED, Attempt
+from evaluators.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt import Attempt
 from evaluators.cluster.profile import Retries
 from evaluators.slurm.job_decision import FOLDER_NOT_SHARED
 from tests.cluster.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.attempt.attempt_state import AttemptState, transition
+from evaluators.attempt import AttemptState, transition
 from evaluators.cluster.profile import Polling
 from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
 from evaluators.slurm.job_decision import (

@@ -17,7 +17,7 @@ import pytest
 
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import Attempt, attempts_of
+from evaluators.attempt import Attempt, attempts_of
 from evaluators.cluster.profile import Retries
 from evaluators.slurm.attempt_files import read_attempt_files, write_intent
 from tests.cluster.cluster import Cluster

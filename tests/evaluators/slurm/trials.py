@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import Attempt
+from evaluators.attempt import Attempt
 from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
 from evaluators.program import AttemptEnd, Launcher

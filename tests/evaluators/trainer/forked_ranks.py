@@ -19,8 +19,7 @@ from typing import Any, Literal
 
 from evaluators import processes
 from evaluators.trainer.libraries import environment, load
-from evaluators.trial import TrialRequest
-from evaluators.trial_files import request_as_dict, request_from_dict
+from evaluators.trial import TrialRequest, request_as_dict, request_from_dict
 from tests.patience import PATIENCE_S
 
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {

@@ -15,7 +15,7 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.trainer.__main__ import parser, read_request
-from evaluators.trial_files import read_result, request_as_dict, request_from_dict
+from evaluators.trial import read_result, request_as_dict, request_from_dict
 from search_spaces.catalog import load_model
 from tests.evaluators.local.trials import request, strategy
 from tests.patience import PATIENCE_S

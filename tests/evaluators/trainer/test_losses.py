@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.local import LocalBackend
+from evaluators.local.backend import LocalBackend
 from search_spaces.transformer import Transformer
 from tests.evaluators.local.trials import GPT, LLAMA, request, run, strategy
 

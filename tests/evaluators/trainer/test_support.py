@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.trainer import unsupported, unsupported_within
-from evaluators.trainer.device import gpu_count
-from evaluators.trainer.support import CAPABILITIES, indivisible
+from evaluators.trainer.libraries import gpu_count
+from evaluators.trainer.support import CAPABILITIES, indivisible, unsupported, unsupported_within
 from search_spaces.catalog import load_machine, load_model, load_space
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.trial_files import read_result, write_result
+from evaluators.trial import read_result, write_result
 from server.attempt_folders import attempt_folders
 from server.runner.runner import Runner
 from server.settings import Settings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.frameworks.megatron_deepspeed.defects import DEFECTS, defects_of, refusals
+from evaluators.frameworks.megatron_deepspeed.checkout import DEFECTS, defects_of, refusals
 from search_spaces.catalog import load_model
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer

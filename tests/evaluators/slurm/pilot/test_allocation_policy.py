@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import ENDED, Attempt
+from evaluators.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Pilot
 from evaluators.slurm.job_decision import NO_LOSS
 from evaluators.slurm.pilot.allocation import RunningAllocation
-from evaluators.slurm.pilot.dispatcher import why_refused, why_unfit
+from evaluators.slurm.pilot.backend import why_refused, why_unfit
 from evaluators.slurm.pilot.step import LATE_S, StepProcess
 from evaluators.time_limit import KILL_AFTER_S, longest_s
 from tests.evaluators.slurm.pilot.scene import requests

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt.attempt import attempts_of
+from evaluators.attempt import attempts_of
 from evaluators.slurm.pilot.backend import PilotBackend
 from evaluators.trial import TrialProgress, TrialRequest
 from tests.cluster.cluster import Cluster

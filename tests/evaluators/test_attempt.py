@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.attempt.attempt_state import TRANSITIONS, AttemptState, transition
+from evaluators.attempt import TRANSITIONS, AttemptState, transition
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "slurm.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "slurm.md").read_text()
 ARROW = re.compile(r"^    (\w+) --> (\w+)", re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)` \|.*\| ([^|]+) \|$", re.MULTILINE)
 

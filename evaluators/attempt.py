@@ -1,0 +1,486 @@
+"""Attempts at a trial: their states, their folders, and the part of a backend that drives them.
+
+    <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
+    <trials>/<token>/result.json   the trial's outcome, once it is known
+    <trials>/<token>/cancelled     it must end
+    <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure
+
+Each kind of backend documents its files in an attempt's folder; all have:
+
+    trial.log                       the output
+    abandoned.json                  abandoned, and why (`write_abandoned`)
+
+A trial that is a job, a trial of pilot mode, the allocation of pilot mode and a trial on Ray all go
+through the states of `AttemptState`, and change them only by `transition`; docs/slurm.md draws
+them. A trial itself is `pending` (`TrialState`) until its last attempt has ENDED. After RUNNING it
+may then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. If the cluster or a node is to blame,
+the attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
+`preempted` or `lost`. One that never ran may be `refused`.
+
+A backend subclasses `TrialBackend`, which has submit, poll and cancel, and `ActiveTrial`, a
+submitted trial, or `AttemptedTrial`, one that is repeated if the cluster or a node is to blame. It
+adds only how it starts an attempt and detects its end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar
+
+from autotune.files import is_file_system_failure, write_whole
+from autotune.schemas.choices import TrialState
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program import AttemptEnd, Program
+from evaluators.trial import (
+    LOG,
+    TrialOutcome,
+    TrialProgress,
+    TrialRequest,
+    log_tail,
+    read_result,
+    write_result,
+)
+from search_spaces.errors import InvalidInput
+
+
+class AttemptState(StrEnum):
+    """State of an attempt."""
+
+    NEW = "new"
+    """Nothing was submitted yet, or its folder has not been read."""
+    SUBMITTING = "submitting"
+    """It is in our own queue, being handed over, or does not show up on the cluster yet."""
+    PENDING = "pending"
+    """It waits for nodes: in the cluster's queue, in a suspended job, or for an allocation's."""
+    RUNNING = "running"
+    """It has nodes."""
+    COMPLETING = "completing"
+    """Its job or its processes have gone, and it is not yet known why; its nodes may be taken."""
+    ENDED = "ended"
+    """It is known how it ended; what it left is being read, or has been."""
+    ABANDONED = "abandoned"
+    """It ended through no fault of the trial: another attempt may follow."""
+
+
+_BEGUN = frozenset(AttemptState) - {AttemptState.NEW}
+_FINAL = frozenset({AttemptState.ENDED, AttemptState.ABANDONED})
+
+TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
+    # What an earlier process began is found in whatever state it is.
+    AttemptState.NEW: _BEGUN - {AttemptState.ENDED},
+    # Backwards too: a controller that was killed has forgotten what it had not written down, and
+    # runs again what had ended; a job is suspended, or put back before its script began.
+    **{state: _BEGUN - {state} for state in _BEGUN - _FINAL},
+    **dict.fromkeys(_FINAL, frozenset()),
+}
+"""What each state may become next. What is decided stays so."""
+
+WAITING = frozenset({AttemptState.NEW, AttemptState.SUBMITTING, AttemptState.PENDING})
+"""A trial waits in these states (`TrialProgress.phase`), and runs in the others."""
+HOLDING_NODES = frozenset({AttemptState.RUNNING, AttemptState.COMPLETING})
+"""The nodes of an attempt are not free in these states."""
+
+
+def transition(state: AttemptState, to: AttemptState) -> AttemptState:
+    """Return `to`, which may be the same state.
+
+    Raises:
+        ValueError: `state` may not become it.
+    """
+    if to is not state and to not in TRANSITIONS[state]:
+        raise ValueError(f"an attempt that is {state} cannot become {to}")
+    return to
+
+
+ENDED = "ended"
+CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a trial. `number` counts from 1."""
+
+    request: TrialRequest
+    number: int
+
+    @cached_property
+    def name(self) -> str:
+        """Return the unique name of its job or step, by which it is found again.
+
+        A search for the same model may use the same token in another folder.
+        """
+        place = sha256(os.fsencode(self.request.directory.absolute())).hexdigest()
+        return f"{self.request.token}.{self.number}-{place[:6]}"
+
+    @property
+    def folder(self) -> Path:
+        return self.request.directory / f"attempt-{self.number}"
+
+    @property
+    def ended_folder(self) -> Path:
+        """Return the folder in which each ended attempt of these trials leaves an empty file of its
+        name."""
+        return self.request.directory.parent / ENDED
+
+    @property
+    def end_notice(self) -> Path:
+        """Return the empty file that marks this attempt as ended."""
+        return self.ended_folder / self.name
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+
+def attempts_of(request: TrialRequest) -> list[Attempt]:
+    """Return the attempts that have a folder, first to last."""
+    numbers = sorted(
+        int(number)
+        for folder in request.directory.glob("attempt-*")
+        if (number := folder.name.removeprefix("attempt-")).isdigit()
+    )
+    return [Attempt(request=request, number=number) for number in numbers]
+
+
+ABANDONED = "abandoned.json"
+
+
+def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float) -> None:
+    """Record that the attempt is abandoned, and why. Raises OSError."""
+    content = {"status": status, "reason": reason, "duration_s": duration_s}
+    write_whole(folder / ABANDONED, json.dumps(content))
+
+
+def abandoned_duration_s(folder: Path) -> float:
+    """Return the seconds for which an abandoned attempt held its nodes."""
+    try:
+        content = json.loads((folder / ABANDONED).read_text(encoding="utf-8"))
+        return float(content["duration_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def abandoned_status(folder: Path) -> str | None:
+    """Return the final status of an abandoned attempt, `unknown` if it is unreadable.
+
+    None if the attempt was not abandoned.
+    """
+    try:
+        return str(json.loads((folder / ABANDONED).read_text(encoding="utf-8"))["status"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unknown"
+
+
+PATIENCE_S = 120.0
+PAUSE_S = 1.0
+log = logging.getLogger(__name__)
+
+
+def mark_cancelled(request: TrialRequest) -> None:
+    """Record that the trial must end, whatever happens next."""
+    try:
+        request.directory.mkdir(parents=True, exist_ok=True)
+        (request.directory / CANCELLED).touch()
+    except OSError:
+        log.warning("a cancelled trial could not be marked as such", exc_info=True)
+
+
+def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
+    """Record that another attempt follows, and remove the notice of this one's end."""
+    log.warning("%s: %s; it is started again", attempt.name, ended.reason)
+    try:
+        write_abandoned(
+            attempt.folder, status=status, reason=ended.reason, duration_s=ended.duration_s
+        )
+        attempt.end_notice.unlink(missing_ok=True)
+    except OSError:
+        log.warning("an attempt could not be marked as abandoned", exc_info=True)
+
+
+def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
+    """Return the trial's outcome and write it, then remove the notice of its end.
+
+    Args:
+        attempt: the last one. Node time of earlier ones counts, too.
+        read: reads the attempt's files, which may take long.
+    """
+    outcome = _read_patiently(attempt, read)
+    earlier_s = sum(
+        abandoned_duration_s(earlier.folder)
+        for earlier in attempts_of(attempt.request)
+        if earlier.number < attempt.number
+    )
+    outcome = replace(outcome, duration_s=outcome.duration_s + earlier_s)
+    try:
+        attempt.request.directory.mkdir(parents=True, exist_ok=True)
+        write_result(attempt.request.directory, outcome)
+        attempt.end_notice.unlink(missing_ok=True)
+    except OSError:
+        log.warning("a trial's result could not be written", exc_info=True)
+    return outcome
+
+
+def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
+    """Read an attempt's files; while its file system fails, retry for up to PATIENCE_S."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return read()
+        except Exception as error:
+            failing = is_file_system_failure(error)
+            if failing and time.monotonic() < until:
+                time.sleep(PAUSE_S)
+                continue
+            log.exception("what a trial left could not be read")
+            reason = f"what it left could not be read: {type(error).__name__}: {error}"
+            status = TrialState.LOST if failing else TrialState.CRASHED
+            return without_run(attempt.folder, status, reason)
+
+
+def without_run(folder: Path, status: TrialState, error: str, *, host: str = "") -> TrialOutcome:
+    """Return the outcome of a trial that did not run, or left nothing readable in this folder."""
+    log = folder / LOG
+    return TrialOutcome(
+        status=status,
+        started_at=datetime.now(UTC),
+        duration_s=0.0,
+        simulated=False,
+        error=error,
+        log_tail=log_tail(folder),
+        log_path=str(log) if log.exists() else None,
+        host=host,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverSubmitted:
+    """There is no job and never will be; `status` is the trial's."""
+
+    status: TrialState
+    error: str
+    state: ClassVar = AttemptState.ENDED
+
+
+def never_prepared(error: Exception | None) -> NeverSubmitted:
+    """Return the decision about an attempt whose files could not be written."""
+    if isinstance(error, OSError):
+        reason = f"no folder for it: {error.strerror or error}"
+        return NeverSubmitted(status=TrialState.CRASHED, error=reason)
+    reason = (
+        str(error) if isinstance(error, InvalidInput) else f"no job can be written for it: {error}"
+    )
+    return NeverSubmitted(status=TrialState.REFUSED, error=reason)
+
+
+READERS = 4
+NOT_STARTED = TrialProgress(phase="waiting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialContext:
+    """What every trial of a backend needs; `readers` read logs and results."""
+
+    profile: ClusterProfile
+    program: Program
+    readers: Executor
+
+
+@dataclass(kw_only=True, eq=False)
+class ActiveTrial:
+    """A submitted trial.
+
+    Attributes:
+        answer: what `poll` returns.
+        cancelled: whether it must end.
+    """
+
+    request: TrialRequest
+    answer: TrialOutcome | TrialProgress
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def current(self) -> TrialOutcome | TrialProgress:
+        return self.answer
+
+
+@dataclass(kw_only=True, eq=False)
+class AttemptedTrial(ActiveTrial):
+    """A trial with a folder per attempt, repeated if a failure is not its fault.
+
+    Attributes:
+        attempt: the newest.
+        state: of the attempt.
+        reading: the outcome being read, once the last attempt has ended.
+    """
+
+    context: TrialContext
+    attempt: Attempt
+    answer: TrialOutcome | TrialProgress = NOT_STARTED
+    state: AttemptState = AttemptState.NEW
+    reading: Future[TrialOutcome] | None = None
+
+    @classmethod
+    def of(cls, request: TrialRequest, context: TrialContext) -> Self:
+        """Return the trial at the newest attempt in its folder."""
+        attempts = attempts_of(request)
+        return cls(
+            request=request,
+            context=context,
+            attempt=attempts[-1] if attempts else Attempt(request=request, number=1),
+            cancelled=(request.directory / CANCELLED).exists(),
+        )
+
+    @property
+    def failures(self) -> int:
+        """Return the number of earlier attempts that count against the profile's limit."""
+        return self.attempt.number - 1
+
+    def become(self, state: AttemptState) -> None:
+        self.state = transition(self.state, state)
+
+    def cancel(self) -> None:
+        """Mark the folder first, so that the trial ends whatever happens next."""
+        mark_cancelled(self.request)
+        super().cancel()
+
+    def current(self) -> TrialOutcome | TrialProgress:
+        if self.reading and self.reading.done():
+            self.answer = self.reading.result()
+        return self.answer
+
+    def settle(self, status: TrialState, error: str) -> None:
+        """End a trial that does not run, with this outcome."""
+        folder = self.attempt.folder
+        self._read(lambda: without_run(folder, status, error))
+
+    def close(self, end: AttemptEnd) -> None:
+        """End the trial; its program reads the outcome from the attempt's files."""
+        request, folder, program = self.request, self.attempt.folder, self.context.program
+        self._read(lambda: program.outcome(request, folder, end))
+
+    def try_again(self, end: AttemptEnd) -> None:
+        """Begin another attempt, unless the trial was cancelled or has used up its attempts."""
+        most = self.context.profile.retries.attempts
+        if self.cancelled:
+            self.close(replace(end, status=TrialState.CANCELLED, reason="cancelled"))
+        elif self.failures + 1 >= most:
+            self.close(replace(end, reason=f"{end.reason}, in each of {most} attempts"))
+        else:
+            self.abandon(end, status=str(end.status))
+
+    def abandon(self, end: AttemptEnd, *, status: str) -> None:
+        """Begin another attempt, and record why."""
+        abandon(self.attempt, end, status=status)
+        self.begin_next_attempt(f"to be started again: {end.reason}")
+
+    def begin_next_attempt(self, reason: str) -> None:
+        """Abandon the current attempt and queue another one."""
+        self.become(AttemptState.ABANDONED)
+        self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)
+        self.state = AttemptState.NEW
+        self.answer = TrialProgress(phase="waiting", reason=reason)
+
+    def _read(self, read: Callable[[], TrialOutcome]) -> None:
+        """Read the outcome in another thread: a log may be gigabytes long."""
+        if self.state is AttemptState.NEW:  # an earlier process began it, or none ever will
+            self.become(AttemptState.COMPLETING)
+        self.become(AttemptState.ENDED)
+        if isinstance(self.answer, TrialProgress):
+            self.answer = replace(self.answer, reason="reading what it left")
+        self.reading = self.context.readers.submit(write_outcome, self.attempt, read)
+
+
+T = TypeVar("T", bound=ActiveTrial)
+
+
+class TrialBackend(ABC, Generic[T]):
+    """Submits, polls and cancels trials by token. Thread-safe."""
+
+    simulated = False
+
+    def __init__(self) -> None:
+        self._trials: dict[str, T] = {}
+        self._lock = threading.RLock()
+
+    def submit(self, request: TrialRequest) -> None:
+        """Start the trial, unless its token is known or has a result.
+
+        Raises:
+            OSError: the disk is full; submit it again later.
+        """
+        with self._lock:
+            if self._find(request) is None:
+                self._trials[request.token] = self._begin(request)
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
+        """Return the outcome of each ended trial and the progress of each other one, by token.
+
+        Trials that were never submitted are left out.
+        """
+        with self._lock:
+            answers = {request.token: self._answer(request) for request in requests}
+        return {token: answer for token, answer in answers.items() if answer}
+
+    def cancel(self, token: str) -> None:
+        """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
+        with self._lock:
+            trial = self._trials.get(token)
+            if trial and not trial.cancelled and isinstance(trial.answer, TrialProgress):
+                trial.cancel()
+
+    @abstractmethod
+    def _begin(self, request: TrialRequest) -> T:
+        """Start the trial for the first time."""
+
+    def _resume(self, request: TrialRequest) -> T | None:  # noqa: ARG002
+        """Return a trial that was submitted before this object existed, or None."""
+        return None
+
+    def _advance(self, trial: T) -> TrialOutcome | TrialProgress:
+        """Return the trial's progress or outcome."""
+        return trial.current()
+
+    def _forget(self, trial: T) -> None:
+        """Drop a trial whose result is written."""
+
+    def _find(self, request: TrialRequest) -> T | TrialOutcome | None:
+        """Return the active trial, or else its result."""
+        if trial := self._trials.get(request.token):
+            return trial
+        if outcome := read_result(request.directory):
+            return outcome
+        if trial := self._resume(request):
+            self._trials[request.token] = trial
+        return trial
+
+    def _answer(self, request: TrialRequest) -> TrialOutcome | TrialProgress | None:
+        found = self._find(request)
+        if found is None or isinstance(found, TrialOutcome):
+            return found
+        answer = self._advance(found)
+        if isinstance(answer, TrialOutcome) and read_result(request.directory):
+            del self._trials[request.token]
+            self._forget(found)
+        return answer
+
+
+def result_readers(name: str) -> ThreadPoolExecutor:
+    """Return the threads that read the results of a backend's trials."""
+    return ThreadPoolExecutor(READERS, thread_name_prefix=f"{name}-results")

@@ -1,1 +1,0 @@
-"""Attempts at a trial, common to all places where trials run."""
