@@ -17,7 +17,8 @@ def sections(config: Any) -> dict[str, Any]:
     told: dict[str, Any] = {name: asdict(getattr(config, name)) for name in names}
     checkpointing = config.activation_checkpoint
     mode = getattr(checkpointing, "mode", None) or type(checkpointing).__qualname__.split(".")[0]
-    return {**told, "activation_checkpointing": mode}
+    converters = getattr(getattr(config, "model", None), "converters", [])
+    return {**told, "activation_checkpointing": mode, "converters": converters}
 
 
 with open(sys.argv[1], "w") as out:

@@ -14,7 +14,7 @@ import json
 import os
 import random
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def _random(seed: int) -> Iterator[Strategy]:
             activation_checkpointing=draw.choice(("none", "selective", "full")),
             sequence_parallel=tensor > 1 and draw.random() < 0.7,
             virtual_stages=draw.choice((1, 2, 4)) if pipeline > 2 else 1,
-            precision=draw.choice(("fp32", "bf16")),
+            precision=draw.choice(("fp32", "bf16", "fp8_current", "mxfp8")),
             expert_parallel=experts,
             expert_tensor_parallel=draw.choice((1, tensor)) if experts > 1 else 1,
         )
@@ -88,17 +88,27 @@ def _fits(value: object, kind: str) -> bool:
     """Whether a value, as text where it was an argument, is of a type as Python writes it."""
     if kind.startswith("Literal"):
         return value in ast.literal_eval(kind.removeprefix("Literal"))
+    if kind == "list[str]":
+        return isinstance(value, list) and all(isinstance(each, str) for each in value)
     kinds = kind.split(" | ")
     if "int" in kinds and str(value).removeprefix("-").isdigit():
         return not isinstance(value, bool)
     return isinstance(value, bool) if kind == "bool" else "str" in kinds and isinstance(value, str)
 
 
+def _flat(table: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{under}{key}.")
+        else:
+            yield f"{under}{key}", value
+
+
 def _told(start: TrainerStart) -> dict[str, Any]:
     """What is set, by option: of the file, or of the arguments."""
     if start.files:
         file = ConfigFile.read("job.toml", start.files["job.toml"]).table
-        return {f"{section}.{key}": v for section, keys in file.items() for key, v in keys.items()}
+        return dict(_flat(file))
     words = [word for word in start.words if not word.startswith("activation-checkpoint:")]
     told: dict[str, Any] = {}
     for word, after in zip(words, [*words[1:], "--"], strict=True):
@@ -172,10 +182,20 @@ def _strategy(told: Mapping[str, Any]) -> Strategy:
         activation_checkpointing=modes.get(mode, mode),
         sequence_parallel=tensor > 1 and parallelism.get("enable_sequence_parallel", True),
         virtual_stages=stages,
-        precision={"bfloat16": "bf16", "float32": "fp32"}[training["mixed_precision_param"]],  # type: ignore[arg-type]
+        precision=_precision(training["mixed_precision_param"], told["converters"]),
         expert_parallel=parallelism["expert_parallel_degree"],
         expert_tensor_parallel=parallelism.get("expert_tensor_parallel_degree", 1),
     )
+
+
+def _precision(kept: str, converters: Sequence[str]) -> Any:
+    """Return the format of products; converters put layers over weights in 16 bits."""
+    narrow = {"quantize.linear.float8": "fp8_current", "quantize.linear.mx": "mxfp8"}
+    if converters:
+        (converter,) = converters
+        assert kept == "bfloat16"
+        return narrow[converter]
+    return {"bfloat16": "bf16", "float32": "fp32"}[kept]
 
 
 def _batches(training: Mapping[str, Any], parallelism: Mapping[str, Any]) -> tuple[int, int]:
