@@ -62,6 +62,12 @@ class Scheduling:
     exclusive: Flag = True
     directives: tuple[SbatchOption, ...] = ()
 
+    @property
+    def named(self) -> dict[str, str]:
+        """The options of sbatch that name an account or a place, set or not."""
+        names = ("account", "partition", "qos", "reservation", "constraint")
+        return {name: getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:

@@ -45,15 +45,8 @@ def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -
     The caller adds the job's name, time limit, files and the like.
     """
     slurm = profile.slurm
-    named = {
-        "account": slurm.account,
-        "partition": slurm.partition,
-        "qos": slurm.qos,
-        "reservation": slurm.reservation,
-        "constraint": slurm.constraint,
-    }
     return (
-        *(f"--{option}={value}" for option, value in named.items() if value),
+        *(f"--{option}={value}" for option, value in slurm.named.items() if value),
         f"--nodes={nodes}",
         f"--ntasks-per-node={gpus_per_node}",
         *_task_shape(profile, gpus_per_node),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from evaluators.trial import (
     TrialProgress,
     TrialRequest,
     read_result,
-    request_as_dict,
 )
 
 
@@ -147,7 +146,7 @@ class LocalBackend(OwnTrials):
                 self._ended(trial, None)
 
     def _start(self, request: TrialRequest) -> OwnTrial:
-        self._send({"run": request_as_dict(request), "hang_limit_s": self.hang_limit_s})
+        self._send({"run": request, "hang_limit_s": self.hang_limit_s})
         return OwnTrial(request=request, end=partial(self._send, {"cancel": request.token}))
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -157,9 +156,9 @@ class LocalBackend(OwnTrials):
     def _look(self) -> None:
         if self._warm is None:
             return
-        for message in self._warm.received():
-            if trial := self._trials.get(message["ended"]):
-                self._ended(trial, _of_supervisor(trial.request, message["exit_code"]))
+        for token, code in self._warm.received():
+            if trial := self._trials.get(token):
+                self._ended(trial, _of_supervisor(trial.request, code))
         if not self._warm.alive:
             self._warm.close()
             words = self._warm.last_words
@@ -180,15 +179,14 @@ def _of_supervisor(request: TrialRequest, code: int) -> TrialOutcome | None:
 
 
 class _WarmClient:
-    """The process of `evaluators.local.warm`, and the socket to it."""
+    """The process of `evaluators.local.warm`, and the connection to it."""
 
     def __init__(self) -> None:
-        self._socket, self._theirs = socket.socketpair()
+        self._pipe, self._theirs = Pipe()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         # Compiled operators are loaded from it: its name is not to be guessed by other users.
         self._extensions = tempfile.TemporaryDirectory(prefix="autotune-")
         self.last_words = ""
-        self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
         self.alive = True
         started = threading.Event()
@@ -221,24 +219,22 @@ class _WarmClient:
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message. `received` detects a process that is gone."""
         with contextlib.suppress(OSError):
-            self._socket.sendall((json.dumps(message) + "\n").encode())
+            self._pipe.send(message)
 
-    def received(self) -> list[dict[str, Any]]:
-        """Return its messages since the last call, and update `alive`."""
+    def received(self) -> list[tuple[str, int]]:
+        """Return token and exit code of the trials that have ended since the last call, and update
+        `alive`."""
+        messages = []
         try:
-            while part := self._socket.recv(65536, socket.MSG_DONTWAIT):
-                self._unread += part
+            while self._pipe.poll():
+                messages.append(self._pipe.recv())
+        except (EOFError, OSError):
             self.alive = False
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.alive = False
-        *lines, self._unread = self._unread.split(b"\n")
-        return [json.loads(line) for line in lines]
+        return messages
 
     def close(self) -> None:
         """End it; the kernel ends everything that it started."""
-        self._socket.close()
+        self._pipe.close()
         if self._process:
             self._process.kill()
         self._keeper.join(CLOSE_LIMIT_S)

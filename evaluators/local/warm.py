@@ -1,26 +1,25 @@
 """The warm process imports torch and DeepSpeed once and forks a supervisor for each trial.
 
-`python -m evaluators.local.warm SOCKET PARENT`: it reads one JSON object a line from its owner,
-{"run": request, "hang_limit_s": seconds} or {"cancel": token}, and answers {"ended": token,
-"exit_code": int} (`WarmProcess._run`). It ends, with every trial, when its owner does.
+`python -m evaluators.local.warm SOCKET PARENT`: it receives {"run": request, "hang_limit_s":
+seconds} or {"cancel": token} from its owner, and sends (token, exit code) of each ended trial
+(`WarmProcess._run`). It ends, with every trial, when its owner does.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
 
 from evaluators import processes
 from evaluators.trainer.libraries import device_of_trials, load
 from evaluators.trainer.supervisor import owned, supervise
-from evaluators.trial import TrialRequest, request_from_dict
+from evaluators.trial import TrialRequest
 
 POLL_INTERVAL_S = 0.05
 # A supervisor that was told to cancel and has not within this time is killed.
@@ -39,9 +38,8 @@ class SupervisorProcess:
 class WarmProcess:
     """Runs the trials of one owner; single-threaded, so that it may fork."""
 
-    owner: socket.socket
+    owner: Connection[Any, Any]
     trials: dict[str, SupervisorProcess] = field(default_factory=dict)
-    unread: bytes = b""
 
     def serve(self) -> None:
         """Serve the owner until it closes the socket."""
@@ -51,22 +49,22 @@ class WarmProcess:
     def _receive(self) -> bool:
         """Start and cancel trials as requested; return whether the owner is still there."""
         timeout = POLL_INTERVAL_S if self.trials else None
-        readable, _, _ = select.select([self.owner], [], [], timeout)
-        if not readable:
+        if not self.owner.poll(timeout):
             return True
-        received = self.owner.recv(65536)
-        *lines, self.unread = (self.unread + received).split(b"\n")
-        for message in map(json.loads, lines):
-            if "run" in message:
-                request = request_from_dict(message["run"])
-                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-                pid = processes.fork(partial(self._run, request, message["hang_limit_s"]))
-                self.trials[request.token] = SupervisorProcess(pid)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-            elif trial := self.trials.get(message["cancel"]):
-                os.kill(trial.pid, signal.SIGTERM)
-                trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
-        return bool(received)
+        try:
+            message = self.owner.recv()
+        except (EOFError, OSError):
+            return False
+        if "run" in message:
+            request = message["run"]
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            pid = processes.fork(partial(self._run, request, message["hang_limit_s"]))
+            self.trials[request.token] = SupervisorProcess(pid)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        elif trial := self.trials.get(message["cancel"]):
+            os.kill(trial.pid, signal.SIGTERM)
+            trial.kill_at = time.monotonic() + CANCEL_LIMIT_S
+        return True
 
     def _run(self, request: TrialRequest, hang_limit_s: float) -> int:
         """Supervise the trial; return 0, or the errno that kept the result from being written."""
@@ -88,8 +86,7 @@ class WarmProcess:
                 os.kill(trial.pid, signal.SIGKILL)
             if (code := processes.exit_code_of(trial.pid)) is not None:
                 del self.trials[token]
-                answer = {"ended": token, "exit_code": code}
-                self.owner.sendall((json.dumps(answer) + "\n").encode())
+                self.owner.send((token, code))
 
 
 def main() -> None:
@@ -99,7 +96,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches it too
     if device_of_trials() == "cpu":
         load()
-    WarmProcess(socket.socket(fileno=descriptor)).serve()
+    WarmProcess(Connection(descriptor)).serve()
 
 
 if __name__ == "__main__":

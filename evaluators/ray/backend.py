@@ -69,7 +69,7 @@ def bundle_of(machine: Machine, profile: ClusterProfile) -> dict[str, float]:
 
 
 def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict[str, Any]:
-    """Return the work as JSON-compatible values; file contents have one character per byte.
+    """Return the work as plain values.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
@@ -93,19 +93,15 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
         "nodes": request.strategy.num_nodes,
         "ranks": request.machine.gpus_per_node,
         "time_limit_s": request.protocol.time_limit_s,
-        "files": {name: _plain(content) for name, content in {**files, SCRIPT: text}.items()},
+        "files": {name: content.encode() for name, content in {**files, SCRIPT: text}.items()},
         "shared": _datasets(trials / DATASETS, text),
     }
 
 
-def _plain(text: str) -> str:
-    return text.encode().decode("latin-1")
-
-
-def _datasets(folder: Path, script: str) -> Mapping[str, str]:
+def _datasets(folder: Path, script: str) -> Mapping[str, bytes]:
     """Return the synthetic datasets that the script reads, by path, for nodes without them."""
     return {
-        str(path): path.read_bytes().decode("latin-1")
+        str(path): path.read_bytes()
         for path in folder.glob("*.*")
         if str(path.with_suffix("")) in script
     }
@@ -180,7 +176,7 @@ class RayTrial(AttemptedTrial):
             self.note(taken=True)
         self.asked = True
         # A keeper of an earlier version, which ends with its trials, does not say where.
-        self.add_log(report["log"].encode("latin-1"), at=report.get("at", self.logged))
+        self.add_log(report["log"], at=report.get("at", self.logged))
         if report["end"]:
             self._end(report)
         elif report.get("hosts"):
@@ -202,7 +198,7 @@ class RayTrial(AttemptedTrial):
         end = report["end"]
         self.become(AttemptState.COMPLETING)
         for name, content in report["files"].items():
-            (self.attempt.folder / name).write_bytes(content.encode("latin-1"))
+            (self.attempt.folder / name).write_bytes(content)
         status, reason = _ENDS.get(end["kind"]), end["reason"]
         if end.get("timed_out"):
             limit_s = self.request.protocol.time_limit_s

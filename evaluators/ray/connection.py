@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import socket
 import subprocess
@@ -12,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 from evaluators import processes
@@ -25,6 +25,7 @@ SILENT_S = 5.0
 INSTALL = "pip install 'autotune[ray]'"
 CLIENT_SCHEME = "ray://"
 NO_CLIENT = "an address of this kind needs Ray's client: pip install 'ray[client]'"
+ENDED = "the process that speaks with it has ended"
 NOT_INSTALLED = f"the Python package ray is not installed here: {INSTALL}"
 
 
@@ -55,7 +56,7 @@ class RayConnection:
         self._limit_s = limit_s
         self._asked: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._pipe: Connection[Any, Any] | None = None
         self._lock = threading.Lock()
 
     def ask(self, what: str, **fields: Any) -> Any:
@@ -74,16 +75,15 @@ class RayConnection:
             self._asked = time.monotonic()
             try:
                 answer = self._exchange(question)
-            except (OSError, ValueError) as error:
+            except (OSError, EOFError) as error:
                 self._end()
-                raise RayUnavailable(f"{self.address}: {error}") from error
+                raise RayUnavailable(f"{self.address}: {str(error) or ENDED}") from error
             finally:
                 self._asked = None
-            if "answer" in answer:
-                return answer["answer"]
-            self._end()  # it may be connected to a cluster that has ended
-            fault = RayRefused if answer["fault"] == "refused" else RayUnavailable
-            raise fault(f"{self.address}: {answer['reason']}")
+            if isinstance(answer, RayUnavailable | RayRefused):
+                self._end()  # it may be connected to a cluster that has ended
+                raise type(answer)(f"{self.address}: {answer}")
+            return answer
 
     @property
     def silence(self) -> str:
@@ -106,24 +106,19 @@ class RayConnection:
         with self._lock:
             self._end()
 
-    def _exchange(self, question: Mapping[str, Any]) -> dict[str, Any]:
+    def _exchange(self, question: Mapping[str, Any]) -> Any:
         limit_s = 1.5 * self._limit_s  # the process itself reports a timeout earlier
-        if self._socket is None:
+        if self._pipe is None:
             limit_s += START_LIMIT_S
             _knock(self.address)
-            self._start()
-        assert self._socket
-        self._socket.settimeout(limit_s)
-        self._socket.sendall((json.dumps(question) + "\n").encode())
-        with self._socket.makefile("rb") as file:
-            line = file.readline()
-        if not line:
-            raise OSError("the process that speaks with it has ended")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            self._pipe = self._start()
+        self._pipe.send(question)
+        if not self._pipe.poll(limit_s):
+            raise TimeoutError("timed out")
+        return self._pipe.recv()
 
-    def _start(self) -> None:
-        self._socket, theirs = socket.socketpair()
+    def _start(self) -> Connection[Any, Any]:
+        ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", DRIVER, str(theirs.fileno()), str(os.getpid())],
@@ -135,13 +130,14 @@ class RayConnection:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
+        return ours
 
     def _end(self) -> None:
-        if self._process and self._socket:
-            self._socket.close()
+        if self._process and self._pipe:
+            self._pipe.close()
             self._process.kill()
             self._process.wait()
-        self._process, self._socket = None, None
+        self._process, self._pipe = None, None
 
 
 def _knock(address: str) -> None:

@@ -1,23 +1,24 @@
 """The process that talks to one Ray cluster: `python -m evaluators.ray.driver SOCKET PARENT`.
 
 Ray ends a process whose head has died, and a process can connect to only one cluster, so the
-service has a separate process for each. It reads one JSON object a line, {"address", "ask", …}, and
-answers each with {"answer": …} or {"fault": "unreachable" | "refused", "reason": …}.
+service has a separate process for each. It receives questions, {"address", "ask", …}, and answers
+each, or sends a RayUnavailable or RayRefused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
-import json
 import logging
 import os
-import socket
 import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 from evaluators import processes
+from evaluators.ray.connection import RayRefused, RayUnavailable
 
 NAMESPACE = "autotune"
 SENT = (
@@ -30,15 +31,11 @@ SENT = (
 NEEDED = ("torch", "deepspeed", "evaluators")
 
 
-class Refused(Exception):
-    """Ray refuses for a permanent reason."""
-
-
 def connect(address: str) -> None:
     """Connect to this cluster.
 
     Raises:
-        Refused: its version of Ray or Python differs.
+        RayRefused: its version of Ray or Python differs.
         Exception: whatever Ray raises if nobody answers.
     """
     import ray
@@ -55,7 +52,7 @@ def connect(address: str) -> None:
         )
     except RuntimeError as error:
         if "ersion mismatch" in str(error):
-            raise Refused(" ".join(str(error).split())) from error
+            raise RayRefused(" ".join(str(error).split())) from error
         raise
 
 
@@ -88,7 +85,8 @@ def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str
         except ValueError:
             return None
     try:
-        return _plain(ray.get(actor.sync.remote(**_bytes(message)), timeout=limit_s))
+        answer: dict[str, Any] = ray.get(actor.sync.remote(**message), timeout=limit_s)
+        return answer
     except ActorDiedError:
         return None
 
@@ -121,30 +119,8 @@ def lacking(packages: Sequence[str]) -> list[str]:
     return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
-def _bytes(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message with the content of files as bytes."""
-    submit = [
-        (name, work | {kind: _encoded(work[kind]) for kind in ("files", "shared")})
-        for name, work in message["submit"]
-    ]
-    return {**message, "submit": submit}
-
-
-def _encoded(files: Mapping[str, str]) -> dict[str, bytes]:
-    return {name: content.encode("latin-1") for name, content in files.items()}
-
-
-def _plain(answer: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer with bytes as text, one character per byte."""
-    for report in answer.values():
-        report["log"] = report["log"].decode("latin-1")
-        files = report.get("files", {})
-        report["files"] = {name: content.decode("latin-1") for name, content in files.items()}
-    return dict(answer)
-
-
-def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer to one question, or the fault that prevented it."""
+def answer(question: Mapping[str, Any]) -> Any:
+    """Return the answer to one question, or the exception to raise instead."""
     import ray
 
     limit_s = question["limit_s"]
@@ -152,23 +128,23 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         if not ray.is_initialized():
             connect(question["address"])
         if question["ask"] == "look":
-            return {"answer": look(question["bundle"], question["packages"], limit_s=limit_s)}
-        return {"answer": sync(question["keeper"], question["message"], limit_s=limit_s)}
-    except Refused as error:
-        return {"fault": "refused", "reason": str(error)}
+            return look(question["bundle"], question["packages"], limit_s=limit_s)
+        return sync(question["keeper"], question["message"], limit_s=limit_s)
+    except RayRefused as error:
+        return error
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        return {"fault": "unreachable", "reason": reason[:500]}
+        return RayUnavailable(reason[:500])
 
 
 def main() -> None:
-    """Answer questions until the socket is closed."""
+    """Answer questions until the connection is closed."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     processes.die_with(parent)
-    owner = socket.socket(fileno=descriptor)
-    with owner.makefile("rb") as questions:
-        for line in questions:
-            owner.sendall((json.dumps(answer(json.loads(line))) + "\n").encode())
+    owner = Connection[Any, Any](descriptor)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            owner.send(answer(owner.recv()))
     os._exit(0)  # Ray would take seconds to disconnect
 
 

@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,10 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
     except OSError as error:
         raise_if_failing(error)
         return AttemptFiles()
-    intended_at = _intended_at(folder / INTENT) if INTENT in names else None
+    intended_at, first_intended_at = _intent(folder / INTENT) if INTENT in names else (None, None)
     return AttemptFiles(
         intended_at=intended_at,
-        first_intended_at=_first_intended_at(folder / INTENT, otherwise=intended_at),
+        first_intended_at=first_intended_at,
         job_id=_json(folder / JOB).get("job_id") if JOB in names else None,
         claimed=CLAIM in names,
         claim=_claim(folder / CLAIM / "job") if CLAIM in names else None,
@@ -102,17 +102,14 @@ def read_attempt_files(folder: Path) -> AttemptFiles:
 def write_intent(folder: Path, *, name: str, at: float) -> None:
     """Record that the attempt is about to be submitted. Raises OSError."""
     (folder / JOB).unlink(missing_ok=True)
-    first_at = _first_intended_at(folder / INTENT, otherwise=at)
-    _write(folder / INTENT, {"name": name, "at": at, "first_at": first_at})
+    _, first_at = _intent(folder / INTENT)
+    content = {"name": name, "at": at, "first_at": at if first_at is None else first_at}
+    write_whole(folder / INTENT, json.dumps(content))
 
 
 def write_job(folder: Path, *, job_id: str) -> None:
     """Record the id of the submitted job. Raises OSError."""
-    _write(folder / JOB, {"job_id": job_id})
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    write_whole(path, json.dumps(content))
+    write_whole(folder / JOB, json.dumps({"job_id": job_id}))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -126,45 +123,47 @@ def _json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _intended_at(path: Path) -> float | None:
-    """Return the file's time or, if it cannot be read, its modification time."""
+def _intent(path: Path) -> tuple[float | None, float | None]:
+    """Return the times of the last and of the first try; without a readable one, when the file was
+    modified."""
+    content = _json(path)
     try:
-        return float(_json(path)["at"])
+        at = float(content["at"])
+        return at, float(content.get("first_at", at))
     except (KeyError, TypeError, ValueError):
         pass
     try:
-        return path.stat().st_mtime
+        at = path.stat().st_mtime
     except OSError:
-        return None
+        return None, None
+    return at, at
 
 
-def _first_intended_at(path: Path, *, otherwise: float | None) -> float | None:
+def _words(path: Path, count: int) -> list[str]:
+    """Return the words of a file, the last of `count` with all that follows; none if unreadable."""
     try:
-        return float(_json(path)["first_at"])
-    except (KeyError, TypeError, ValueError):
-        return otherwise
+        return path.read_text(encoding="utf-8").split(maxsplit=count - 1)
+    except OSError as error:
+        raise_if_failing(error)
+    except ValueError:
+        pass
+    return []
 
 
 def _claim(path: Path) -> Claim | None:
     try:
-        job_id, at, nodes = path.read_text(encoding="utf-8").split(maxsplit=2)
+        job_id, at, nodes = _words(path, 3)
         return Claim(job_id=job_id, at=float(at), nodes=nodes.strip())
-    except OSError as error:
-        raise_if_failing(error)
     except ValueError:
-        pass
-    return None
+        return None
 
 
 def _end(path: Path) -> ScriptEnd | None:
     try:
-        code, began_at, ended_at = path.read_text(encoding="utf-8").split()
+        code, began_at, ended_at = _words(path, 3)
         return ScriptEnd(exit_code=int(code), began_at=float(began_at), ended_at=float(ended_at))
-    except OSError as error:
-        raise_if_failing(error)
     except ValueError:
-        pass
-    return None
+        return None
 
 
 FAILED_NODES = "failed-nodes"

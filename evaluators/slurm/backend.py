@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import assert_never
 
@@ -219,11 +220,11 @@ class SlurmBackend(TrialBackend[TrialJob]):
             tracker=self.tracker,
             readers=result_readers(self.name),
         )
-        self._notices = _EndNotices()
+        self._ended_in = cache(_names_in)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
         with self._lock:
-            self._notices = _EndNotices()
+            self._ended_in = cache(_names_in)
             answers = super().poll(requests)
             if self._trials:
                 self.tracker.watch()
@@ -247,20 +248,12 @@ class SlurmBackend(TrialBackend[TrialJob]):
         return TrialJob.resume(request, self._context) if attempts_of(request) else None
 
     def _advance(self, trial: TrialJob) -> TrialOutcome | TrialProgress:
-        return trial.advance(end_noticed=self._notices.has(trial.attempt))
+        attempt = trial.attempt
+        return trial.advance(end_noticed=attempt.name in self._ended_in(attempt.ended_folder))
 
 
-class _EndNotices:
-    """Notices of ended attempts, as each folder was first listed."""
-
-    def __init__(self) -> None:
-        self._names: dict[Path, frozenset[str]] = {}
-
-    def has(self, attempt: Attempt) -> bool:
-        folder = attempt.ended_folder
-        if folder not in self._names:
-            try:
-                self._names[folder] = frozenset(os.listdir(folder))
-            except OSError:
-                self._names[folder] = frozenset()
-        return attempt.name in self._names[folder]
+def _names_in(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()

@@ -111,15 +111,8 @@ class Slurm:
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:
         """Return a site's commands; variables such as SBATCH_ACCOUNT fill gaps of its profile."""
-        slurm = profile.slurm
-        defaults = {
-            "SBATCH_ACCOUNT": slurm.account,
-            "SBATCH_PARTITION": slurm.partition,
-            "SBATCH_QOS": slurm.qos,
-            "SBATCH_RESERVATION": slurm.reservation,
-            "SBATCH_CONSTRAINT": slurm.constraint,
-        }
-        keep = [name for name, value in defaults.items() if not value]
+        named = profile.slurm.named
+        keep = [f"SBATCH_{name.upper()}" for name, value in named.items() if not value]
         return cls(limit_s=profile.polling.command_limit_s, keep=keep)
 
     def environment(self) -> Mapping[str, str]:
@@ -232,11 +225,7 @@ class Slurm:
         return frozenset(text.split())
 
     def _run(self, program: str, *words: str) -> str:
-        """Run a Slurm program and return its standard output.
-
-        Raises:
-            SlurmUnavailable, SlurmRefused, AccountingDisabled: see there.
-        """
+        """Run a Slurm program and return its standard output."""
         self.calls[program] += 1
         try:
             with CALL_SECONDS.labels(program).time():

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 
 from evaluators import time_limit
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.frameworks.megatron_deepspeed.checkout import check_files, check_interpreter
+from evaluators.frameworks.megatron_deepspeed.checkout import (
+    check_files,
+    check_interpreter,
+    packages_of,
+)
 from evaluators.program.interpreter import python
 from evaluators.slurm.commands import Slurm, SlurmError
 from search_spaces.errors import InvalidInput, closest
 from search_spaces.machine import Machine
-
-TIME_LIMIT_S = 60.0
-"""Time limit of a query to an interpreter, which starts slowly on a parallel file system."""
-
-# Nothing is imported: torch would take seconds.
-_LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 _Partitions = Mapping[str, Mapping[str, str]]
 
@@ -145,22 +142,8 @@ def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
 
 def _check_torch(interpreter: str) -> Iterator[InvalidInput]:
     """Yield why the bundled trainer cannot run with this interpreter, which is started once."""
-    reason = ""
-    if shutil.which(interpreter) is None:
-        reason = "there is no such interpreter"
-    else:
-        try:
-            search = subprocess.run(
-                [interpreter, "-c", _LOOK],
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=TIME_LIMIT_S,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            reason = f"it cannot be asked for its packages: {error}"
-        else:
-            reason = "it has no torch" if search.returncode else ""
-    if reason:
-        reason = f"{reason}, and the trainer is to run with it"
+    packages = packages_of(interpreter, ["torch"])
+    if isinstance(packages, str) or packages.missing:
+        fault = packages if isinstance(packages, str) else "it has no torch"
+        reason = f"{fault}, and the trainer is to run with it"
         yield InvalidInput("python", interpreter, reason, valid="a Python with torch and DeepSpeed")

@@ -39,14 +39,8 @@ class GroupedProjection(nn.Module):
         t = plan.transformer
         self.head_dim, self.rotary = t.head_width, not t.has_biases
         self.width = t.num_attention_heads // t.num_query_groups + 2
-        self.project = ColumnLinear(
-            plan.build,
-            f"{name}.project",
-            inputs=t.hidden_size,
-            outputs=t.query_size + 2 * t.kv_size,
-            bias=plan.bias,
-            std=STANDARD_DEVIATION,
-        )
+        rows = t.query_size + 2 * t.kv_size
+        self.project = ColumnLinear(plan, f"{name}.project", inputs=t.hidden_size, outputs=rows)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return this rank's groups, of shape (samples, length, groups, width)."""
@@ -75,24 +69,19 @@ class LatentProjection(nn.Module):
             self.compress_queries = build.whole(f"{name}.q down", down, std=STANDARD_DEVIATION)
             self.query_norm = Normalization(plan, shape.q_rank)
         self.queries = ColumnLinear(
-            build,
+            plan,
             f"{name}.q",
             inputs=shape.q_rank or t.hidden_size,
             outputs=t.num_attention_heads * self.query_width,
             bias=False,
-            std=STANDARD_DEVIATION,
         )
         self.compressed = [shape.kv_rank, shape.rope_head_dim]
         down = (sum(self.compressed), t.hidden_size)
         self.compress = build.whole(f"{name}.kv down", down, std=STANDARD_DEVIATION)
         self.norm = Normalization(plan, shape.kv_rank)
+        rows = t.num_attention_heads * (shape.qk_head_dim + shape.v_head_dim)
         self.expand = ColumnLinear(
-            build,
-            f"{name}.kv",
-            inputs=shape.kv_rank,
-            outputs=t.num_attention_heads * (shape.qk_head_dim + shape.v_head_dim),
-            bias=False,
-            std=STANDARD_DEVIATION,
+            plan, f"{name}.kv", inputs=shape.kv_rank, outputs=rows, bias=False
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -131,14 +120,8 @@ class Attention(nn.Module):
             if latent is None
             else LatentProjection(plan, latent, name)
         )
-        self.output = RowLinear(
-            plan.build,
-            f"{name}.output",
-            inputs=t.num_attention_heads * (latent.v_head_dim if latent else t.head_width),
-            outputs=t.hidden_size,
-            bias=plan.bias,
-            std=plan.residual_std,
-        )
+        mixed = t.num_attention_heads * (latent.v_head_dim if latent else t.head_width)
+        self.output = RowLinear(plan, f"{name}.output", inputs=mixed, outputs=t.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.heads.split(whole_sequence(self.heads(x), self.context))

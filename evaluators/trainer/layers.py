@@ -75,6 +75,34 @@ class Build:
         return parameter
 
 
+STANDARD_DEVIATION = 0.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The model's shape, its layout, and how weights are made.
+
+    Attributes:
+        context: the ranks that share each sequence.
+        balanced: whether tokens are dealt out evenly to the experts, whatever the router says.
+    """
+
+    transformer: Transformer
+    strategy: Strategy
+    build: Build
+    context: RankGroup
+    balanced: bool = False
+
+    @property
+    def residual_std(self) -> float:
+        """The deviation of projections that write to the residual stream (GPT-2, section 2.3)."""
+        return STANDARD_DEVIATION / math.sqrt(2 * self.transformer.num_layers)
+
+    @property
+    def bias(self) -> bool:
+        return self.transformer.has_biases
+
+
 def expert_group_name(expert_parallel: int) -> str:
     """Return DeepSpeed's name of the ranks that share experts, and of those with the same."""
     return f"ep_size_{expert_parallel}"
@@ -138,12 +166,14 @@ class ColumnLinear(nn.Module):
     """`y = x A + b` with the columns of A cut: each rank yields its part of y's features."""
 
     def __init__(
-        self, build: Build, name: str, *, inputs: int, outputs: int, bias: bool, std: float
+        self, plan: Plan, name: str, *, inputs: int, outputs: int, bias: bool | None = None
     ) -> None:
         super().__init__()
+        build = plan.build
         self.tensor = build.tensor
-        self.weight = build.cut(name, (outputs, inputs), std=std, dim=0)
-        self.bias = build.constant(outputs, 0.0, cut=True) if bias else None
+        self.weight = build.cut(name, (outputs, inputs), std=STANDARD_DEVIATION, dim=0)
+        with_bias = plan.bias if bias is None else bias
+        self.bias = build.constant(outputs, 0.0, cut=True) if with_bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.linear(copy_to_ranks(x, self.tensor), self.weight, self.bias)
@@ -152,20 +182,19 @@ class ColumnLinear(nn.Module):
 class RowLinear(nn.Module):
     """`y = x A + b` with the rows of A cut: takes each rank's part of x's features, yields y."""
 
-    def __init__(
-        self, build: Build, name: str, *, inputs: int, outputs: int, bias: bool, std: float
-    ) -> None:
+    def __init__(self, plan: Plan, name: str, *, inputs: int, outputs: int) -> None:
         super().__init__()
+        build = plan.build
         self.tensor = build.tensor
-        self.weight = build.cut(name, (outputs, inputs), std=std, dim=1)
-        self.bias = build.constant(outputs, 0.0) if bias else None
+        self.weight = build.cut(name, (outputs, inputs), std=plan.residual_std, dim=1)
+        self.bias = build.constant(outputs, 0.0) if plan.bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = sum_over_ranks(functional.linear(x, self.weight), self.tensor)
         return y if self.bias is None else y + self.bias
 
 
-class VocabularyEmbedding(nn.Module):
+class Embedding(nn.Module):
     """The vocabulary cut over the ranks, used in both directions.
 
     Given integer tokens it looks their vectors up; given hidden states it yields this rank's part
@@ -173,11 +202,12 @@ class VocabularyEmbedding(nn.Module):
     forward of the module that owns it, and a tied output layer uses the same weight.
     """
 
-    def __init__(self, build: Build, name: str, *, vocabulary: int, hidden: int) -> None:
+    def __init__(self, plan: Plan, name: str = "embedding") -> None:
         super().__init__()
+        build, shape = plan.build, (plan.transformer.vocab_size, plan.transformer.hidden_size)
         self.tensor = build.tensor
-        self.first, self.last = build.tensor.share(vocabulary)
-        self.weight = build.cut(name, (vocabulary, hidden), std=0.02, dim=0)
+        self.first, self.last = build.tensor.share(shape[0])
+        self.weight = build.cut(name, shape, std=STANDARD_DEVIATION, dim=0)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_floating_point():
@@ -221,34 +251,6 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, vocabulary: int, tensor: Ra
     return _CrossEntropy.apply(logits.float(), labels, first, tensor)  # type: ignore
 
 
-STANDARD_DEVIATION = 0.02
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The model's shape, its layout, and how weights are made.
-
-    Attributes:
-        context: the ranks that share each sequence.
-        balanced: whether tokens are dealt out evenly to the experts, whatever the router says.
-    """
-
-    transformer: Transformer
-    strategy: Strategy
-    build: Build
-    context: RankGroup
-    balanced: bool = False
-
-    @property
-    def residual_std(self) -> float:
-        """The deviation of projections that write to the residual stream (GPT-2, section 2.3)."""
-        return STANDARD_DEVIATION / math.sqrt(2 * self.transformer.num_layers)
-
-    @property
-    def bias(self) -> bool:
-        return self.transformer.has_biases
-
-
 class Normalization(nn.Module):
     """LayerNorm in a model with biases, RMSNorm in any other."""
 
@@ -271,22 +273,9 @@ class FeedForward(nn.Module):
         super().__init__()
         t = plan.transformer
         self.gated = t.gated_mlp
-        self.enter = ColumnLinear(
-            plan.build,
-            f"{name}.enter",
-            inputs=t.hidden_size,
-            outputs=width * (2 if t.gated_mlp else 1),
-            bias=plan.bias,
-            std=STANDARD_DEVIATION,
-        )
-        self.leave = RowLinear(
-            plan.build,
-            f"{name}.leave",
-            inputs=width,
-            outputs=t.hidden_size,
-            bias=plan.bias,
-            std=plan.residual_std,
-        )
+        entered = width * (2 if t.gated_mlp else 1)
+        self.enter = ColumnLinear(plan, f"{name}.enter", inputs=t.hidden_size, outputs=entered)
+        self.leave = RowLinear(plan, f"{name}.leave", inputs=width, outputs=t.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.leave(activated(self.enter(x), gated=self.gated))  # type: ignore[no-any-return]

@@ -11,10 +11,10 @@ from evaluators.trainer.attention import Attention, recomputed
 from evaluators.trainer.experts import experts_of
 from evaluators.trainer.layers import (
     STANDARD_DEVIATION,
+    Embedding,
     FeedForward,
     Normalization,
     Plan,
-    VocabularyEmbedding,
     cross_entropy,
 )
 from search_spaces.transformer import Transformer
@@ -65,14 +65,6 @@ def window_of(transformer: Transformer, index: int) -> int | None:
     layers, windowed = transformer.num_layers, transformer.window_layers
     last = (index + 1) * windowed // layers > index * windowed // layers
     return transformer.attention_window if last else None
-
-
-class Embedding(VocabularyEmbedding):
-    """The vocabulary of a plan: its tokens' vectors and, where tied, its logits."""
-
-    def __init__(self, plan: Plan, name: str = "embedding") -> None:
-        t = plan.transformer
-        super().__init__(plan.build, name, vocabulary=t.vocab_size, hidden=t.hidden_size)
 
 
 Layer = tuple[type[nn.Module], tuple[Any, ...]]

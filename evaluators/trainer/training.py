@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import deepspeed
 import torch
@@ -18,9 +20,9 @@ from deepspeed.utils import groups
 from torch import Tensor, nn
 
 from evaluators.frameworks.deepspeed import GRADIENT_CLIPPING, deepspeed_config
-from evaluators.trainer.layers import Build, Plan, expert_group_name
+from evaluators.trainer.layers import Build, Embedding, Plan, expert_group_name
 from evaluators.trainer.memory import Memory
-from evaluators.trainer.model import Block, Embedding, WholeModel, loss_of, middle_layers
+from evaluators.trainer.model import Block, WholeModel, loss_of, middle_layers
 from evaluators.trainer.rank_group import ALONE, RankGroup, group_of
 from evaluators.trainer.support import BALANCED, routing_of
 from evaluators.trial import TrialRequest
@@ -118,17 +120,10 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
+Limit = Callable[[], None]
+"""Sets the memory limit: once the communicators stand, before the model is built."""
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Training(Protocol):
-    """A model on DeepSpeed, trained an iteration at a time."""
-
-    def accumulate(self, steps: int) -> None:
-        """Use `steps` micro-batches in each iteration from now on."""
-
-    def iterate(self) -> float:
-        """Take one optimizer step over a global batch; return the mean loss of all ranks."""
 
 
 def build_training(
@@ -179,8 +174,8 @@ def build_training(
     )
     config |= changes
     kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
-    limit_gib = request.machine.memory_gib
-    return kind(plan, samples, config, grid=grid, memory=memory, limit_gib=limit_gib)
+    limit = partial(memory.limit, request.machine.memory_gib)
+    return kind(plan, samples, config, grid=grid, limit=limit)
 
 
 def _side_by_side(topology: Any, size: int) -> RankGroup:
@@ -202,23 +197,34 @@ def _expert_group(grid: Any, size: int) -> RankGroup:
     return RankGroup(dist.get_rank(group), size, group)
 
 
-class WholeTraining:
+class Training(ABC):
+    """A model on DeepSpeed, trained an iteration at a time."""
+
+    engine: Any
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def accumulate(self, steps: int) -> None:
+        """Use `steps` micro-batches in each iteration from now on."""
+        samples = self.samples
+        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
+
+    @abstractmethod
+    def iterate(self) -> float:
+        """Take one optimizer step over a global batch; return the mean loss of all ranks."""
+
+
+class WholeTraining(Training):
     """Training without a pipeline: DeepSpeed's plain engine knows every ZeRO stage."""
 
     def __init__(
-        self,
-        plan: Plan,
-        samples: Samples,
-        config: dict[str, Any],
-        *,
-        grid: Any,
-        memory: Memory,
-        limit_gib: float,
+        self, plan: Plan, samples: Samples, config: dict[str, Any], *, grid: Any, limit: Limit
     ) -> None:
-        self.samples = samples
+        super().__init__(samples)
         self.device = plan.build.device
         self.group = grid.get_data_parallel_group()
-        memory.limit(limit_gib)
+        limit()
         # Under ZeRO 3 each layer is cut up as soon as it is made: no rank ever holds the model.
         partitioned = plan.strategy.zero_stage == 3
         with deepspeed.zero.Init(
@@ -228,11 +234,7 @@ class WholeTraining:
             enabled=partitioned,
         ):
             model = WholeModel(plan)
-        self.engine: Any = _initialize(model, plan, config, grid=grid)
-
-    def accumulate(self, steps: int) -> None:
-        samples = self.samples
-        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
+        self.engine = _initialize(model, plan, config, grid=grid)
 
     def iterate(self) -> float:
         steps = self.engine.gradient_accumulation_steps()
@@ -247,40 +249,26 @@ class WholeTraining:
         return mean
 
 
-class PipelineTraining:
+class PipelineTraining(Training):
     """Training in a pipeline under 1F1B: DeepSpeed's pipeline engine knows ZeRO 0 and 1."""
 
     def __init__(
-        self,
-        plan: Plan,
-        samples: Samples,
-        config: dict[str, Any],
-        *,
-        grid: Any,
-        memory: Memory,
-        limit_gib: float,
+        self, plan: Plan, samples: Samples, config: dict[str, Any], *, grid: Any, limit: Limit
     ) -> None:
-        self.samples = samples
-        self.steps = plan.strategy.gradient_accumulation_steps
-        topology = grid.topology()
-        model = _LimitedPipeline(plan, topology=topology, memory=memory, limit_gib=limit_gib)
-        self.engine: Any = _initialize(model, plan, config, grid=grid)
-
-    def accumulate(self, steps: int) -> None:
-        samples = self.samples
-        self.steps = steps
-        self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
+        super().__init__(samples)
+        model = _LimitedPipeline(plan, topology=grid.topology(), limit=limit)
+        self.engine = _initialize(model, plan, config, grid=grid)
 
     def iterate(self) -> float:
-        return float(self.engine.train_batch(data_iter=self.samples.step(self.steps)))
+        steps = self.engine.gradient_accumulation_steps()
+        return float(self.engine.train_batch(data_iter=self.samples.step(steps)))
 
 
 class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
     """DeepSpeed's pipeline, with the memory limit set once its communicators stand."""
 
-    def __init__(self, plan: Plan, *, topology: Any, memory: Memory, limit_gib: float) -> None:
-        self._start_limit: Callable[[], None] = lambda: memory.limit(limit_gib)
-        self._plan = plan
+    def __init__(self, plan: Plan, *, topology: Any, limit: Limit) -> None:
+        self._start_limit, self._plan = limit, plan
         if plan.transformer.tied_embeddings:
             first = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")
             last = TiedLayerSpec("embedding", Embedding, plan, tied_weight_attr="weight")

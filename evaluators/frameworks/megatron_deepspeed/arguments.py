@@ -6,7 +6,7 @@ The names are those that `megatron/arguments.py` of each variant declares.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evaluators.cluster.profile import MegatronVariant
@@ -168,43 +168,6 @@ Argument = tuple[str, ...]
 """One option with its values: `("--num-layers", "48")` or `("--swiglu",)`."""
 
 
-def shape(transformer: Transformer) -> list[Argument]:
-    """Return the model's sizes, and that it is trained without dropout."""
-    t = transformer
-    return [
-        ("--num-layers", str(t.num_layers)),
-        ("--hidden-size", str(t.hidden_size)),
-        ("--ffn-hidden-size", str(t.ffn_hidden_size)),
-        ("--num-attention-heads", str(t.num_attention_heads)),
-        *([("--kv-channels", str(t.head_dim))] if t.head_dim else []),
-        ("--seq-length", str(t.seq_length)),
-        ("--max-position-embeddings", str(t.seq_length)),
-        ("--attention-dropout", "0"),
-        ("--hidden-dropout", "0"),
-    ]
-
-
-def embeddings(transformer: Transformer) -> list[Argument]:
-    """Return what says that the two embeddings have weights of their own, where they do."""
-    return [] if transformer.tied_embeddings else [("--untie-embeddings-and-output-weights",)]
-
-
-def layout(machine: Machine, strategy: Strategy) -> list[Argument]:
-    """Return how the model and its batch are divided, but for virtual stages."""
-    divided: list[Argument] = [
-        ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
-        ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
-        ("--micro-batch-size", str(strategy.micro_batch_size)),
-        ("--global-batch-size", str(strategy.global_batch_size(machine.gpus_per_node))),
-    ]
-    return [*divided, ("--sequence-parallel",)] if strategy.sequence_parallel else divided
-
-
-def one_a_line(arguments: Iterable[Argument]) -> str:
-    """Return the text of a file that a launcher passes on with `$(cat …)`."""
-    return "".join(" ".join(argument) + "\n" for argument in arguments)
-
-
 # The main line's entry script always reads this attribute, which is set under --deepspeed alone.
 _WITHOUT_DEEPSPEED = """import argparse, os, runpy, sys
 argparse.Namespace.deepspeed_config_dict = None
@@ -249,7 +212,7 @@ def arguments(
             kernels.append((flash_attention or VARIANTS[variant].flash_attention[-1],))
     return [
         *_model(transformer, VARIANTS[variant]),
-        *layout(machine, strategy),
+        *_layout(machine, strategy),
         *virtual_stages,
         *_activations(strategy),
         *kernels,
@@ -275,7 +238,7 @@ def arguments_text(
     chosen = arguments(transformer, machine, strategy, variant, flash_attention=flash_attention)
     if uses_deepspeed(strategy):
         chosen.append(("--deepspeed_config", "ds_config.json"))
-    return one_a_line(chosen)
+    return "".join(" ".join(argument) + "\n" for argument in chosen)
 
 
 def entry_words(
@@ -300,8 +263,19 @@ def null_vocabulary(transformer: Transformer) -> int:
 
 
 def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
+    """Return the model's sizes, and that it is trained without dropout."""
     t = transformer
-    model = shape(t)
+    model: list[Argument] = [
+        ("--num-layers", str(t.num_layers)),
+        ("--hidden-size", str(t.hidden_size)),
+        ("--ffn-hidden-size", str(t.ffn_hidden_size)),
+        ("--num-attention-heads", str(t.num_attention_heads)),
+        *([("--kv-channels", str(t.head_dim))] if t.head_dim else []),
+        ("--seq-length", str(t.seq_length)),
+        ("--max-position-embeddings", str(t.seq_length)),
+        ("--attention-dropout", "0"),
+        ("--hidden-dropout", "0"),
+    ]
     if variant.query_groups:
         model.append(("--num-key-value-heads", str(t.num_query_groups)))
     if t.gated_mlp:
@@ -312,7 +286,20 @@ def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
             ("--disable-bias-linear",),
             ("--no-query-key-layer-scaling",),
         ]
-    return model + embeddings(t)
+    if not t.tied_embeddings:
+        model.append(("--untie-embeddings-and-output-weights",))
+    return model
+
+
+def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
+    """Return how the model and its batch are divided, except for virtual stages."""
+    divided: list[Argument] = [
+        ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
+        ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
+        ("--micro-batch-size", str(strategy.micro_batch_size)),
+        ("--global-batch-size", str(strategy.global_batch_size(machine.gpus_per_node))),
+    ]
+    return [*divided, ("--sequence-parallel",)] if strategy.sequence_parallel else divided
 
 
 def _activations(strategy: Strategy) -> list[Argument]:

@@ -11,13 +11,14 @@ larger micro-batches.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from evaluators.cluster.profile import Megatron
 from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, Variant
@@ -190,7 +191,7 @@ def source(file: Path) -> str:
         return ""
 
 
-TIME_LIMIT_S = 30.0
+TIME_LIMIT_S = 60.0
 """For an interpreter to look around: on a parallel file system its start alone takes seconds."""
 
 NEEDED = ("torch", "deepspeed")
@@ -256,8 +257,6 @@ def check_files(megatron: Megatron) -> list[InvalidInput]:
 
 def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
     """Return what the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
-    if shutil.which(python) is None:
-        return [_of_python(python, "there is no such interpreter", "the path of a Python")]
     root = Path(megatron.path)
     imported = [
         package
@@ -265,12 +264,9 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
         if re.search(rf"^(import|from) {package}\b", source(root / file), flags=re.MULTILINE)
     ]
     needed = [*NEEDED, *imported, *_compiled_with(root / "megatron" / "data")]
-    try:
-        packages = _look(python, needed)
-    except subprocess.TimeoutExpired:
-        return [_of_python(python, f"it did not answer within {TIME_LIMIT_S:.0f} s", "")]
-    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
-        return [_of_python(python, f"it cannot be asked for its packages: {error}", "")]
+    packages = packages_of(python, needed)
+    if isinstance(packages, str):
+        return [_of_python(python, packages, "the path of a Python")]
     if packages.missing:
         valid = f"a Python with {', '.join(_WORDS.get(name, name) for name in needed)}"
         return [_of_python(python, f"it lacks {', '.join(packages.missing)}", valid)]
@@ -290,7 +286,7 @@ def _compiled_with(folder: Path) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Packages:
+class InterpreterPackages:
     """The modules that an interpreter lacks, its DeepSpeed, and whether that compresses."""
 
     missing: tuple[str, ...]
@@ -298,21 +294,27 @@ class _Packages:
     compression: bool
 
 
-def _look(python: str, modules: Iterable[str]) -> _Packages:
-    answer = subprocess.run(
-        [python, "-c", _LOOK, *modules],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=TIME_LIMIT_S,
-        check=True,
-    )
-    packages = json.loads(answer.stdout.splitlines()[-1])
-    return _Packages(
-        missing=tuple(packages["missing"]),
-        deepspeed=packages["deepspeed"],
-        compression=packages["compression"],
-    )
+def packages_of(python: str, modules: Iterable[str]) -> InterpreterPackages | str:
+    """Start the interpreter; return which of the modules it has, or why it cannot say."""
+    if shutil.which(python) is None:
+        return "there is no such interpreter"
+    try:
+        answer = subprocess.run(
+            [python, "-c", _LOOK, *modules],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIME_LIMIT_S,
+            check=True,
+        )
+        return _PACKAGES.validate_json(answer.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {TIME_LIMIT_S:.0f} s"
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        return f"it cannot be asked for its packages: {error}"
+
+
+_PACKAGES = TypeAdapter(InterpreterPackages)
 
 
 def _of_python(python: str, reason: str, valid: str) -> InvalidInput:

@@ -134,33 +134,26 @@ def trial_runs(
                 "interleaved pipelines take micro-batches in groups, one for each stage",
                 valid=f"a multiple of pipeline_parallel ({stages})",
             )
-    pairs = [values[start : start + 2] for start in range(0, len(values), 2)]
-    return [
-        _run(
-            transformer,
-            machine,
-            strategy,
-            protocol,
-            pair,
-            variant=variant,
-            flash_attention=flash_attention,
+    runs = []
+    for start in range(0, len(values), 2):
+        twins = [strategy.with_accumulation(gas) for gas in values[start : start + 2]]
+        segments = _segments(twins, machine, protocol)
+        layout = arguments(
+            transformer, machine, twins[-1], variant, flash_attention=flash_attention
         )
-        for pair in pairs
-    ]
+        run = PlannedRun(
+            strategy=twins[0],
+            segments=segments,
+            arguments=(*layout, *_length(segments), *QUIET),
+        )
+        runs.append(run)
+    return runs
 
 
-def _run(
-    transformer: Transformer,
-    machine: Machine,
-    strategy: Strategy,
-    protocol: TrialProtocol,
-    accumulations: Sequence[int],
-    *,
-    variant: MegatronVariant,
-    flash_attention: str,
-) -> PlannedRun:
-    """Return one run through these GAS values, one or two and rising; it begins with a warm-up."""
-    twins = [strategy.with_accumulation(gas) for gas in accumulations]
+def _segments(
+    twins: Sequence[Strategy], machine: Machine, protocol: TrialProtocol
+) -> tuple[Segment, ...]:
+    """Return a run through the GAS values of these, one or two and rising, after a warm-up."""
     segments: list[Segment] = []
     for place, twin in enumerate(twins):
         measured = twin.gradient_accumulation_steps in protocol.accumulations
@@ -176,16 +169,14 @@ def _run(
             least_iterations=least if measured else 0,
         )
         segments.append(segment)
-    length: list[Argument] = [("--train-iters", str(segments[-1].iterations))]
-    if len(segments) > 1:
-        small, large = segments
-        step = large.global_batch_size - small.global_batch_size
-        ramp = (str(small.global_batch_size), str(step), str(small.samples))
-        samples = str(small.samples + large.samples)
-        length = [("--train-samples", samples), ("--rampup-batch-size", *ramp)]
-    layout = arguments(transformer, machine, twins[-1], variant, flash_attention=flash_attention)
-    return PlannedRun(
-        strategy=twins[0],
-        segments=tuple(segments),
-        arguments=(*layout, *length, *QUIET),
-    )
+    return tuple(segments)
+
+
+def _length(segments: Sequence[Segment]) -> list[Argument]:
+    if len(segments) == 1:
+        return [("--train-iters", str(segments[0].iterations))]
+    small, large = segments
+    step = large.global_batch_size - small.global_batch_size
+    ramp = (str(small.global_batch_size), str(step), str(small.samples))
+    samples = str(small.samples + large.samples)
+    return [("--train-samples", samples), ("--rampup-batch-size", *ramp)]

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, ClassVar, Self, assert_never
 
+from pydantic import TypeAdapter
+
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import NeverSubmitted, write_abandoned
@@ -75,6 +77,9 @@ class AllocationRequest:
     nodes: int
     gpus_per_node: int
     exclude: tuple[str, ...] = ()
+
+
+_REQUEST = TypeAdapter(AllocationRequest)
 
 
 class Allocation:
@@ -398,9 +403,7 @@ def _lock(folder: Path) -> IO[str] | None:
 
 
 def _read_request(folder: Path) -> AllocationRequest | None:
-    """Return the request of an earlier process."""
     try:
-        plain = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-        return AllocationRequest(**plain | {"exclude": tuple(plain["exclude"])})
-    except (OSError, ValueError, KeyError, TypeError):
+        return _REQUEST.validate_json((folder / REQUEST).read_bytes())
+    except (OSError, ValueError):
         return None

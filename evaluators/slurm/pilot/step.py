@@ -15,10 +15,11 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+from pydantic import TypeAdapter
 
 from evaluators.attempt import ENDED, Attempt
 from evaluators.cluster.profile import ClusterProfile
@@ -52,6 +53,9 @@ class StepPlace:
     host: str
 
 
+_PLACE = TypeAdapter(StepPlace)
+
+
 def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program: Program) -> None:
     """Write the files of the attempt, its intent last.
 
@@ -73,7 +77,7 @@ def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program
         **program.files(attempt.request, folder),
         BODY_SCRIPT: body_script(attempt, profile, program, launcher),
         JOB_SCRIPT: run_script(attempt),
-        PLACE: json.dumps({"job_id": place.job_id, "nodes": place.nodes, "host": place.host}),
+        PLACE: json.dumps(asdict(place)),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -83,10 +87,8 @@ def prepare(attempt: Attempt, place: StepPlace, profile: ClusterProfile, program
 def read_step_place(folder: Path) -> StepPlace | None:
     """Return where the attempt of this folder runs; None if that was not recorded."""
     try:
-        plain = json.loads((folder / PLACE).read_text(encoding="utf-8"))
-        nodes = tuple(plain["nodes"])
-        return StepPlace(job_id=plain["job_id"], nodes=nodes, host=plain["host"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return _PLACE.validate_json((folder / PLACE).read_bytes())
+    except (OSError, ValueError):
         return None
 
 

@@ -69,6 +69,6 @@ def test_a_keeper_of_an_earlier_version_need_not_say_where_its_log_goes_on(
     trial = RayTrial.of(request(tmp_path), context)
     trial.note(taken=True)
     trial.state = AttemptState.PENDING
-    for part in ("rank 0 of 1\n", "iteration 1\n"):
+    for part in (b"rank 0 of 1\n", b"iteration 1\n"):
         trial.take({"log": part, "reason": "", "end": None})
     assert trial.attempt.log.read_text() == "rank 0 of 1\niteration 1\n"
