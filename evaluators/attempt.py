@@ -454,7 +454,6 @@ class TrialBackend(ABC, Generic[T]):
         return None
 
     def _advance(self, trial: T) -> TrialOutcome | TrialProgress:
-        """Return the trial's progress or outcome."""
         return trial.current()
 
     def _forget(self, trial: T) -> None:

@@ -315,7 +315,6 @@ class RayBackend(TrialBackend[RayTrial]):
         self._wake.set()
 
     def _follow(self) -> None:
-        """Advance all trials until this object is closed."""
         pause_s = INTERVAL_S
         while not self._closing.is_set():
             self._wake.clear()
@@ -385,7 +384,6 @@ class RayBackend(TrialBackend[RayTrial]):
 
 
 def _tell(trials: Sequence[RayTrial], trouble: str) -> None:
-    """Report the trouble as the reason of each trial's progress."""
     for trial in trials:
         if isinstance(trial.answer, TrialProgress):
             known = SUBMITTING if trial.answer.phase == "waiting" else trial.answer

@@ -141,7 +141,7 @@ def main() -> None:
     """Answer questions until the connection is closed."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     processes.die_with(parent)
-    owner = Connection[Any, Any](descriptor)
+    owner: Connection[Any, Any] = Connection(descriptor)
     with contextlib.suppress(EOFError, OSError):
         while True:
             owner.send(answer(owner.recv()))

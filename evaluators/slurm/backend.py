@@ -134,7 +134,6 @@ class TrialJob(AttemptedTrial):
         return replace(progress, reason=silent) if silent else progress
 
     def _act_on(self, decision: Stay | NeverSubmitted | Ended) -> None:
-        """Carry out the decision about the attempt."""
         match decision:
             case Stay(state=state, progress=progress):
                 self.become(state)

@@ -245,7 +245,6 @@ def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
 
 
 def _job(slurm: Slurm, name: str) -> SlurmJob | None:
-    """Return the unfinished job of this name."""
     return next((job for job in slurm.squeue() if job.name == name and not job.finished), None)
 
 

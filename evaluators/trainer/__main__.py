@@ -24,7 +24,7 @@ FAILED, BAD_REQUEST = 1, 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command's options."""
+    """Return the command's parser."""
     commands = argparse.ArgumentParser(
         prog="python -m evaluators.trainer",
         description="Train a model in one parallel layout for a few iterations and measure it.",
@@ -61,10 +61,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def read_request(arguments: argparse.Namespace) -> TrialRequest:
-    """Return the request, with what the options change in it.
+    """Return the request with the changes that the options make.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: the file holds no request.
+        OSError, ValueError, KeyError, TypeError: the file is not a request.
     """
     file: Path = arguments.request
     data = {"directory": str(file.resolve().parent)} | json.loads(file.read_text("utf-8"))
@@ -94,7 +94,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def run_alone(request: TrialRequest) -> int:
-    """Start the ranks, show their log as it grows, say how it went; return the exit code."""
+    """Start the ranks, print their log and a summary; return the exit code."""
     with owned(request.directory) as mine:
         if not mine:
             print(f"{request.directory}: this trial is already running", file=sys.stderr)
@@ -111,7 +111,7 @@ def run_alone(request: TrialRequest) -> int:
 
 
 def _follow(log: Path) -> Callable[[], None]:
-    """Return a function that prints what was added to the log since its last call."""
+    """Return a function that prints what the log has gained since its last call."""
     shown = log.stat().st_size if log.exists() else 0
 
     def show() -> None:
@@ -128,7 +128,7 @@ def _follow(log: Path) -> Callable[[], None]:
 
 
 def summary(request: TrialRequest, outcome: TrialOutcome) -> str:
-    """Return what came of the trial, in a few lines for people."""
+    """Return the outcome in a few lines for people."""
     if outcome.error:
         return f"{outcome.status.value}: {outcome.error}\nlog: {outcome.log_path}"
     lines = [f"{request.strategy.short()}, on {outcome.host}:"]

@@ -56,7 +56,8 @@ class GroupedProjection(nn.Module):
 class LatentProjection(nn.Module):
     """Queries, keys and values of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
-    What compresses is whole on every tensor-parallel rank, what expands is cut by heads.
+    Every tensor-parallel rank has the whole compressing projections and its heads' part of the
+    expanding ones.
     """
 
     def __init__(self, plan: Plan, shape: LatentAttention, name: str) -> None:
@@ -153,8 +154,8 @@ def explicit_attention(q: Tensor, k: Tensor, v: Tensor, *, window: int | None = 
 
 
 def hidden(length: int, *, window: int | None, device: torch.device) -> Tensor:
-    """Return, of shape (length, length), which tokens each does not attend to: those ahead of it,
-    and those before the last `window` ones."""
+    """Return a mask of shape (length, length) of the tokens that each does not attend to: later
+    ones, and those before the last `window`."""
     every = torch.ones(length, length, dtype=torch.bool, device=device)
     ahead = every.triu(1)
     return ahead if window is None else ahead | every.tril(-window)
@@ -171,7 +172,7 @@ def rotated(x: Tensor) -> Tensor:
 
 
 def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Run now and again in the backward pass; reentrant, which ZeRO 3's gathering hooks need."""
+    """Run now and again in the backward pass; reentrant, as ZeRO 3's hooks require."""
     result: Tensor = checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
     return result
 

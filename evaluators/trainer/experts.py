@@ -1,8 +1,8 @@
 """A mixture of experts in place of the dense MLP: no token is dropped.
 
-Each token passes the top k experts of a router, weighted by their softmax over these k, and the
-shared expert. With expert parallelism each rank has some of a layer's experts: an all-to-all takes
-each token to the ranks that have its experts, and another one takes the results back.
+Each token goes through its router's top k experts, weighted by the softmax over these k, and the
+shared expert. With expert parallelism each rank has some of a layer's experts: one all-to-all sends
+each token to the ranks of its experts, another one returns the results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RoutedExperts(nn.Module):
     """
 
     def __init__(self, plan: Plan, shape: Experts, name: str) -> None:
-        # Not `super()`: a subclass is one of DeepSpeed's layers for DeepSpeed to recognize alone.
+        # Not `super()`: subclasses inherit from DeepSpeed's layers only to be recognised by it.
         nn.Module.__init__(self)
         t, build = plan.transformer, plan.build
         self.num_experts, self.top_k = shape.num_experts, shape.top_k
@@ -64,7 +64,7 @@ class RoutedExperts(nn.Module):
         self.shared = FeedForward(plan, f"{name}.shared", width=shared) if shared else None
 
     def set_deepspeed_parallelism(self, *_: Any, **__: Any) -> None:
-        """Do nothing: the groups were made before the weights, which are partitioned over them."""
+        """Do nothing: the groups exist before the weights, which are partitioned over them."""
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.flatten(0, 1)
@@ -77,10 +77,10 @@ class RoutedExperts(nn.Module):
         return mixed if self.shared is None else mixed + self.shared(x)
 
     def _route(self, tokens: Tensor, *, length: int) -> tuple[Tensor, Tensor]:
-        """Return weights and numbers of each token's experts, both (tokens, top_k)."""
+        """Return weights and numbers of each token's experts, both of shape (tokens, top_k)."""
         logits = functional.linear(tokens.float(), self.router.float())
         if self.balanced:
-            # By the place in the sequence, so that it is the same however sequences are cut.
+            # By position in the sequence, so that it does not depend on context parallelism.
             places = torch.arange(length, device=tokens.device) + self.first_position
             slots = torch.arange(self.top_k, device=tokens.device)
             chosen = (places[:, None] * self.top_k + slots) % self.num_experts
@@ -94,13 +94,13 @@ class RoutedExperts(nn.Module):
         """Return the experts' results for rows that are ordered by expert.
 
         Args:
-            counts: rows for each expert of the layer.
+            counts: number of rows for each expert of the layer.
         """
         counts = counts.view(self.ranks.size, -1)
         arriving = self.ranks.swapped(counts)
         sent, received = counts.sum(dim=1).tolist(), arriving.sum(dim=1).tolist()
         rows = exchange(rows, sent=sent, received=received, ranks=self.ranks)
-        # They arrive by rank, and of each rank by expert.
+        # They arrive ordered by rank, then by expert.
         numbers = torch.arange(arriving.shape[1], device=rows.device).repeat(self.ranks.size)
         order = numbers.repeat_interleave(arriving.flatten()).argsort(stable=True)
         results = torch.empty_like(order)
@@ -120,17 +120,17 @@ class RoutedExperts(nn.Module):
 
 
 class DistributedExperts(RoutedExperts, MoE):  # type: ignore[misc]
-    """What DeepSpeed takes for a mixture of experts up to ZeRO 2."""
+    """DeepSpeed recognises these as a mixture of experts up to ZeRO 2."""
 
 
 class PartitionedExperts(RoutedExperts, AutoEPMoELayer):  # type: ignore[misc]
-    """What DeepSpeed takes for a mixture of experts under ZeRO 3, which refuses `MoE`."""
+    """DeepSpeed recognises these under ZeRO 3, which refuses `MoE`."""
 
 
 def experts_of(plan: Plan, shape: Experts, name: str) -> RoutedExperts:
-    """Return the experts of a layer as DeepSpeed wants them.
+    """Return the experts of a layer, of the class that DeepSpeed needs.
 
-    Where every rank has all experts, they are layers like any other to it.
+    If every rank has all experts, DeepSpeed treats them like any other layer.
     """
     if plan.build.experts.size == 1:
         return RoutedExperts(plan, shape, name)

@@ -1,4 +1,4 @@
-"""Why a rank failed, and which of several failures is the cause of the others."""
+"""Failures of ranks, and the root cause among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evaluators.training_log.error_line import (
 
 FAILED = 1
 LEFT_ALONE = 3
-"""Exit codes of a rank that failed, the second where it only lost its connection to another."""
+"""Exit codes of a rank: it failed, or only lost its connection to another rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +24,9 @@ class RankFailure:
     """How one rank failed.
 
     Attributes:
-        error: what it reported, or the signal that ended it.
-        at: when, seconds of the monotonic clock.
-        signalled: a signal ended it, so that it reported nothing.
+        error: its report, or the signal that ended it.
+        at: time of the failure, by the monotonic clock.
+        signalled: whether a signal ended it, so it reported nothing.
     """
 
     rank: int
@@ -40,16 +40,16 @@ class RankFailure:
 
     @property
     def consequence(self) -> bool:
-        """Whether this only says that another rank has gone."""
+        """Whether another rank's end caused it."""
         return about_a_connection(self.error)
 
     @property
     def status(self) -> TrialState:
-        """The trial's state, where this failure is the cause of its end."""
+        """The trial's state if this failure ended it."""
         return TrialState.OOM if self.out_of_memory else TrialState.CRASHED
 
     def sentence(self) -> str:
-        """Return the trial's error, where this failure is the cause of its end."""
+        """Return the trial's error if this failure ended it."""
         where = f"out of memory on rank {self.rank}" if self.out_of_memory else f"rank {self.rank}"
         return f"{where}: {self.error}"
 
@@ -67,11 +67,11 @@ def error_line(error: BaseException) -> str:
 
 
 def ended_by(rank: int, exit_code: int, *, last_words: str, at: float) -> RankFailure:
-    """Return the failure of a rank that ended with no report.
+    """Return the failure of a rank that ended without a report.
 
     Args:
-        exit_code: as of `os.waitstatus_to_exitcode`: negative for a signal.
-        last_words: the end of the log, where C++ code that aborts says why.
+        exit_code: from `os.waitstatus_to_exitcode`, negative for a signal.
+        last_words: the end of the log, which has the reason if C++ code aborted.
     """
     if exit_code >= 0:
         return RankFailure(rank=rank, error=f"exited with {exit_code} and no report", at=at)

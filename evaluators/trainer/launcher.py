@@ -17,23 +17,23 @@ from evaluators.trial import TrialRequest, write_result
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-# Whoever started the ranks ends all of them with the first, and what they had to say with them.
 GRACE_S = 3.0
-"""A rank that only lost another one waits so long for the cause to be told."""
+"""How long a rank that only lost another one waits before it ends, so that the rank with the cause
+can report it: the launcher ends all ranks with the first."""
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return rank and world size of a process that a launcher started; None for any other."""
+    """Return rank and world size if a launcher started this process, else None."""
     if not all(name in environment for name in VARIABLES):
         return None
     return int(environment["RANK"]), int(environment["WORLD_SIZE"])
 
 
 def ranks_of_node(environment: Mapping[str, str]) -> tuple[int, ...] | None:
-    """Return the ranks that this task's node runs, where its first task may fork them all.
+    """Return the ranks of this task's node if its first task may fork them all, else None.
 
-    It may where srun started one task for each, so that the rank is Slurm's task number, and tied
-    none of them to cores of its own, which forked ranks would have to share.
+    This requires that srun started one task per rank, so that the rank is Slurm's task number, and
+    did not bind tasks to cores, which forked ranks would share.
     """
     by_slurm = environment.get("SLURM_PROCID") == environment["RANK"]
     bound = environment.get("SLURM_CPU_BIND_TYPE", "none") != "none"
@@ -43,11 +43,11 @@ def ranks_of_node(environment: Mapping[str, str]) -> tuple[int, ...] | None:
 
 
 def be_launched(request: TrialRequest, environment: Mapping[str, str]) -> int:
-    """Train as the rank that `environment` says. Rank 0 writes the result when all goes well.
+    """Train as the rank that `environment` names. Rank 0 writes the result after success.
 
-    When it does not, the log and the exit code tell: whoever started the ranks ends the others.
-    On CPUs under Slurm the first task of a node is all ranks of it, because importing torch and
-    DeepSpeed once takes seconds of a core; the node's other tasks have nothing to do.
+    After a failure, the log and the exit code report it, and the launcher ends the other ranks. On
+    CPUs under Slurm the first task of a node forks all of its ranks, since importing torch and
+    DeepSpeed takes seconds of a core; the node's other tasks do nothing.
     """
     rank, _ = launched(environment) or (0, 1)
     ranks = ranks_of_node(environment) if device_of_trials() == "cpu" else None

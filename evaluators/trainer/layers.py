@@ -24,7 +24,7 @@ from search_spaces.transformer import Transformer
 
 @dataclass(frozen=True)
 class Build:
-    """How weights come into being: where, in which precision, from which seed, cut how.
+    """How weights are created: device, precision, seed, and the ranks that share them.
 
     Attributes:
         experts: the ranks that share the experts of a layer.
@@ -104,15 +104,14 @@ class Plan:
 
 
 def expert_group_name(expert_parallel: int) -> str:
-    """Return DeepSpeed's name of the ranks that share experts, and of those with the same."""
+    """Return DeepSpeed's name of the ranks that share experts, and of those with equal ones."""
     return f"ep_size_{expert_parallel}"
 
 
 def mark_of_experts(parameter: nn.Parameter, expert_parallel: int) -> None:
     """Tell DeepSpeed that only the ranks with the same experts share a parameter.
 
-    Up to ZeRO 2 it looks at the first two attributes, under ZeRO 3 at the others, the last as the
-    parameter is made.
+    It reads the first two attributes up to ZeRO 2, and the others under ZeRO 3.
     """
     name = expert_group_name(expert_parallel)
     attributes = {
@@ -197,9 +196,9 @@ class RowLinear(nn.Module):
 class Embedding(nn.Module):
     """The vocabulary cut over the ranks, used in both directions.
 
-    Given integer tokens it looks their vectors up; given hidden states it yields this rank's part
-    of the logits. One module with one forward, because ZeRO 3 gathers a weight only around the
-    forward of the module that owns it, and a tied output layer uses the same weight.
+    For integer tokens it returns their vectors, for hidden states this rank's part of the logits.
+    It is one module with one forward, since ZeRO 3 gathers a weight only around the forward of the
+    module that owns it, and a tied output layer uses the same weight.
     """
 
     def __init__(self, plan: Plan, name: str = "embedding") -> None:

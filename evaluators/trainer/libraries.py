@@ -28,12 +28,11 @@ def gpu_count(
     *,
     rocm: bool | None = None,
 ) -> int:
-    """Return how many GPUs a process started with `environment` may use, NVIDIA's or AMD's.
+    """Return the number of GPUs, of NVIDIA or AMD, that a process with `environment` may use.
 
-    AMD's count where torch is built for them (`rocm`; None looks): many a processor has a small
-    one of its own.
-
-    `CUDA_VISIBLE_DEVICES=` (empty) hides them all, so that a machine with GPUs trains on its CPU.
+    AMD GPUs count only if torch is built for them (`rocm`; None: check), since many processors
+    have a small one of their own. An empty `CUDA_VISIBLE_DEVICES=` hides all GPUs, so that a
+    machine with GPUs trains on its CPU.
     """
     if rocm is None:
         rocm = _torch_is_for_rocm()
@@ -57,17 +56,17 @@ def _torch_is_for_rocm() -> bool:
 
 
 def device_of_trials() -> Device:
-    """Return `cuda` where there are GPUs, `cpu` otherwise."""
+    """Return `cuda` if there are GPUs, else `cpu`."""
     return "cuda" if gpu_count() else "cpu"
 
 
 MODULES = (
     "torch.distributed",
     "torch.utils.checkpoint",
-    # Imported as a stage or a recomputed layer goes backward, which would then be each rank's.
+    # Without this, each rank would import the following itself: in the backward pass of a stage or
+    # of a recomputed layer, …
     "torch.fx.experimental.symbolic_shapes",
-    # Imported by an optimizer's first step, and by DeepSpeed's first `initialize`: each rank would
-    # import them for itself.
+    # … and in an optimizer's first step and DeepSpeed's first `initialize`.
     "torch._dynamo",
     "deepspeed.runtime.zero.muon.muon_optimizer",
     "evaluators.trainer.rank",
@@ -78,27 +77,31 @@ def environment(device: Device, *, extensions: Path, one_host: bool = True) -> M
     """Return the environment variables that must be set before torch is imported.
 
     Args:
-        one_host: all ranks are on this machine and talk over its loopback interface.
-        extensions: an own folder for compiled operators: a killed build leaves a lock in it that
-            would block every later process that shares it.
+        one_host: whether all ranks are on this machine and use its loopback interface.
+        extensions: a folder for compiled operators, not shared: a killed build leaves a lock in it
+            that blocks every later process.
     """
     loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if one_host else {}
     return loopback | {
-        # More threads than one a rank cost 30 times the time: ranks share the cores.
+        # With more than one thread per rank a step takes 30 times as long: ranks share the cores.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "DS_ACCELERATOR": device,
         "TORCH_EXTENSIONS_DIR": str(extensions),
-        # Nothing is compiled, and without it DeepSpeed's import of its Muon optimizer, which is
-        # decorated with `torch.compile`, imports all of the compiler: a second of every start.
+        # Otherwise DeepSpeed's Muon optimizer, decorated with `torch.compile`, imports the whole
+        # compiler, which takes a second of every start. Nothing is compiled.
         "TORCHDYNAMO_DISABLE": "1",
         "PYTHONUNBUFFERED": "1",
     }
 
 
 def load() -> None:
-    """Import what a rank needs; takes seconds the first time. SystemExit says what is missing."""
+    """Import everything that a rank needs, which takes seconds the first time.
+
+    Raises:
+        SystemExit: a package is missing.
+    """
     logging.disable(logging.INFO)
     try:
         for name in MODULES:
@@ -106,13 +109,12 @@ def load() -> None:
         from deepspeed import ops
     except ModuleNotFoundError as error:
         sys.exit(f"{error}; local trials need: pip install 'autotune[trials]'")
-    # Takes over a minute to compile, and serves inference alone. DeepSpeed keeps edits of this
-    # table.
+    # It takes over a minute to compile and is only used for inference.
     ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what runs a trial, by package name."""
+    """Return the versions of Python, torch and DeepSpeed."""
     names = ("torch", "deepspeed")
     return {"python": platform.python_version()} | {
         name: str(sys.modules[name].__version__) for name in names

@@ -1,8 +1,8 @@
-"""A limit on what one rank may hold, and how much it held at most.
+"""Limit the memory of a rank, and measure its peak.
 
-On a GPU both are of torch's allocator on that GPU. On a CPU the limit is `RLIMIT_DATA`, set above
-what the process holds before the model is built (the interpreter and its libraries, which stand
-for what lives outside a GPU's memory); torch's own allocator then fails as it does on a GPU.
+On a GPU both apply to torch's allocator. On a CPU the limit is `RLIMIT_DATA`, on top of what the
+process holds before the model is built (the interpreter and its libraries, which a GPU's memory
+does not hold); torch's allocator then fails as it does on a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GIB = 2**30
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 MAPPED_FROM_BYTES = 2**17
-"""An allocation of so many bytes has pages of its own (glibc's initial value)."""
+"""An allocation of at least this size has pages of its own (glibc's initial value)."""
 THREAD_STACK_BYTES = 2**20
 
 
@@ -26,13 +26,13 @@ class Memory(Protocol):
     """The memory of one rank."""
 
     def limit(self, gib: float) -> None:
-        """Let this rank hold `gib` GiB from now on; counting starts here."""
+        """Limit this rank to `gib` GiB from now on, and start counting."""
 
     def lift(self) -> None:
-        """Take the limit away, so that a rank which ran out can still say so."""
+        """Remove the limit, so that a rank that ran out can report it."""
 
     def peak_gib(self) -> float:
-        """Return the most that was held since the limit was set, GiB."""
+        """Return the peak since the limit was set, in GiB."""
 
 
 class GpuMemory:
@@ -51,10 +51,10 @@ class GpuMemory:
 
 
 class CpuMemory:
-    """This process's private writable memory, in bytes of address space as RLIMIT_DATA counts.
+    """This process's private writable memory, as RLIMIT_DATA counts it.
 
-    Linux keeps no peak of that figure, but one of the whole address space; beyond the baseline
-    the two grow together, because all libraries are mapped by then.
+    Linux has no peak of it, only of the whole address space. Beyond the baseline the two grow
+    together, since all libraries are mapped by then.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ def memory_of(device: str) -> Memory:
 
 
 def status_bytes(field: str) -> int:
-    """Return a figure of /proc/self/status, bytes."""
+    """Return a value of /proc/self/status in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -89,12 +89,12 @@ def status_bytes(field: str) -> int:
 
 
 def keep_address_space_small() -> None:
-    """Give all threads one heap and each a small stack, and return what a tensor held at once.
+    """Use one heap for all threads and small stacks, and return the memory of freed tensors.
 
-    Otherwise each of gloo's threads takes 64 MiB of address space for a heap and 8 for a stack,
-    which would count as the model's. And glibc raises the size from which an allocation has pages
-    of its own with each that is freed: tensors then lie in the heap, which stays as large as it
-    ever was, and by how much depends on the order in which threads ran.
+    Otherwise each of gloo's threads takes 64 MiB of address space for a heap and 8 MiB for a stack,
+    which would count as the model's. glibc would also raise its mmap threshold with each freed
+    allocation, so that tensors would lie in the heap, which never shrinks; its size would depend
+    on the order in which threads ran.
     """
     libc = ctypes.CDLL(None)
     libc.mallopt(M_ARENA_MAX, 1)

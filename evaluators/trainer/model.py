@@ -61,7 +61,8 @@ def _mlp(plan: Plan, index: int) -> nn.Module:
 
 
 def window_of(transformer: Transformer, index: int) -> int | None:
-    """Return the tokens that a layer attends to; None: all. Windowed layers lie evenly."""
+    """Return the number of tokens that a layer attends to; None: all. Windowed layers are spread
+    evenly."""
     layers, windowed = transformer.num_layers, transformer.window_layers
     last = (index + 1) * windowed // layers > index * windowed // layers
     return transformer.attention_window if last else None
@@ -71,7 +72,7 @@ Layer = tuple[type[nn.Module], tuple[Any, ...]]
 
 
 def middle_layers(plan: Plan) -> Sequence[Layer]:
-    """Return all between the embedding and the logits, as (class, arguments), in order."""
+    """Return the layers between embedding and logits, as (class, arguments), in order."""
     positions: list[Layer] = [(Positions, (plan,))] if plan.bias else []
     blocks: list[Layer] = [(Block, (plan, i)) for i in range(plan.transformer.num_layers)]
     return [*positions, *blocks, (Normalization, (plan,))]

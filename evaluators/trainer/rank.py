@@ -1,4 +1,4 @@
-"""One rank of a trial: joins the others, trains, measures, reports."""
+"""One rank of a trial: join the others, train, measure, report."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from evaluators.trainer.training import Training, build_training
 from evaluators.training_log.error_line import about_a_connection
 from evaluators.trial import TrialRequest
 
-# Longer than any trial: a trial's own time limit ends it, with a better reason.
+# Longer than any trial, whose own time limit gives a better reason.
 COLLECTIVE_LIMIT = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSettings:
-    """Which rank of a trial a process is, and how it reaches the others.
+    """A process's rank in its trial, and how it reaches the others.
 
     Attributes:
         local_rank: its number on its node, and that of its GPU.
-        address: (host, port) at which rank 0 serves the rendezvous; None where torch's own
-            environment variables (MASTER_ADDR, …) say where it is.
+        address: (host, port) of rank 0's rendezvous; None if torch's environment variables
+            (MASTER_ADDR, …) name it.
         listening: on rank 0, the file descriptor of a socket that already listens there.
         reports: file descriptor for its messages to the supervisor; None without a supervisor.
     """
@@ -53,24 +53,24 @@ class RankSettings:
 
 @dataclass
 class Reporter:
-    """Sends one JSON object a line to whoever supervises this rank, as long as it is there."""
+    """Sends one JSON object per line to this rank's supervisor, as long as it exists."""
 
     settings: RankSettings
     lost: bool = field(default=False)
 
     def send(self, kind: str, **content: Any) -> None:
-        """Send one message; nothing where no supervisor is."""
+        """Send one message; do nothing without a supervisor."""
         if self.settings.reports is None or self.lost:
             return
         message = {"kind": kind, "rank": self.settings.rank, "at": time.monotonic()} | content
         try:
             os.write(self.settings.reports, (json.dumps(message) + "\n").encode())
         except OSError:
-            self.lost = True  # the supervisor has gone, and this rank goes with it
+            self.lost = True  # the supervisor has ended, and this rank will, too
 
 
 def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mapping[str, Any] | None]:
-    """Train and measure; return an exit code, and on rank 0 what was measured. Never raises."""
+    """Train and measure; return an exit code, and on rank 0 the measurements. Never raises."""
     reporter, started = Reporter(settings), time.monotonic()
     memory = memory_of(settings.device)
     try:
@@ -96,7 +96,6 @@ def run_rank(request: TrialRequest, settings: RankSettings) -> tuple[int, Mappin
 
 
 def _join(settings: RankSettings) -> None:
-    """Enter the process group, through a store on rank 0."""
     os.environ |= {
         "RANK": str(settings.rank),
         "WORLD_SIZE": str(settings.world_size),
@@ -129,7 +128,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Return iteration times of the slowest rank at each GAS, and all losses; rank 0 logs them.
 
-    All ranks begin each iteration together, and end with the same one: rank 0 decides.
+    All ranks begin each iteration together. Rank 0 decides which one is the last.
     """
     protocol = request.protocol
     measurements, losses = [], []
@@ -168,7 +167,7 @@ def _synchronize() -> None:
 
 
 def _device() -> torch.device:
-    """Return where collectives take their tensors."""
+    """Return the device of tensors for collectives."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
@@ -181,14 +180,14 @@ def _gathered(value: float) -> list[float]:
 
 
 def _of_rank_0(decision: Verdict) -> Verdict:
-    """Return rank 0's decision on every rank: their clocks differ."""
+    """Return rank 0's decision, since the clocks of the ranks differ."""
     told = torch.tensor([decision], device=_device())
     dist.broadcast(told, 0)
     return Verdict(int(told))
 
 
 def leave(code: int) -> None:
-    """End this process at once: communicators of a failed trial may never close in order."""
+    """End this process at once: the communicators of a failed trial may never close."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.nn.functional import all_to_all_single
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ ALONE = RankGroup(0, 1, None)
 
 
 def group_of(lists: Sequence[Sequence[int]]) -> RankGroup:
-    """Return this rank's group of those listed, which every rank takes part in making."""
+    """Return this rank's group among those listed; every rank must call this."""
     rank, mine = dist.get_rank(), ALONE
     for ranks in lists:
         group = dist.new_group(list(ranks)) if len(ranks) > 1 else None
@@ -58,38 +58,20 @@ def group_of(lists: Sequence[Sequence[int]]) -> RankGroup:
     return mine
 
 
-class _Exchange(torch.autograd.Function):
-    """Rows to the ranks that they are for; their gradients take the way back."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, sent: list[int], received: list[int], ranks: RankGroup
-    ) -> Tensor:
-        ctx.sent, ctx.received, ctx.ranks = sent, received, ranks
-        return _exchanged(rows, sent, received, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        back = _exchanged(gradients[0], ctx.received, ctx.sent, ctx.ranks)
-        return back, None, None, None
-
-
-def _exchanged(rows: Tensor, sent: list[int], received: list[int], ranks: RankGroup) -> Tensor:
-    result = rows.new_empty((sum(received), *rows.shape[1:]))
-    dist.all_to_all_single(result, rows.contiguous(), received, sent, group=ranks.group)
-    return result
-
-
 def exchange(
     rows: Tensor, *, sent: Sequence[int], received: Sequence[int], ranks: RankGroup
 ) -> Tensor:
-    """Return the rows that the ranks have for this one, in their order.
+    """Exchange rows between ranks, with their gradients; return those received, in rank order.
 
     Args:
-        rows: those for the first rank, then those for the second, and so on.
-        sent: how many are for each rank.
-        received: how many come from each rank.
+        rows: for the first rank, then for the second, and so on.
+        sent: number of rows for each rank.
+        received: number of rows from each rank.
     """
     if ranks.size == 1:
         return rows
-    return _Exchange.apply(rows, list(sent), list(received), ranks)  # type: ignore
+    result = rows.new_empty((sum(received), *rows.shape[1:]))
+    exchanged: Tensor = all_to_all_single(  # type: ignore[no-untyped-call]
+        result, rows.contiguous(), list(received), list(sent), group=ranks.group
+    )
+    return exchanged

@@ -1,7 +1,6 @@
-"""All ranks of one trial on this machine: their processes, and what they send.
+"""The processes of all ranks of a trial on this machine, and their messages.
 
-`python -m evaluators.trainer.ranks TASK` is one of them, fresh; TASK is JSON: parent, settings,
-request.
+`python -m evaluators.trainer.ranks TASK` is one rank; TASK is JSON: parent, settings, request.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class RankProcess:
 class RankProcesses:
     """The processes of one trial.
 
-    On a CPU they are forked from this process, which has torch and DeepSpeed imported; with GPUs
-    they are fresh processes, because a GPU context does not survive a fork.
+    On a CPU they are forked from this process, which has imported torch and DeepSpeed. With GPUs
+    they are fresh processes, since a GPU context does not survive a fork.
     """
 
     request: TrialRequest
@@ -73,7 +72,6 @@ class RankProcesses:
                 os.close(send)
 
     def _forked(self, settings: Mapping[str, Any]) -> int:
-        """Return the process id of a rank that is forked from this process."""
 
         def work() -> int:
             os.setpgid(0, 0)
@@ -88,7 +86,6 @@ class RankProcesses:
         return processes.fork(work)
 
     def _spawned(self, settings: Mapping[str, Any]) -> int:
-        """Return the process id of a rank in a fresh interpreter."""
         task = {
             "parent": os.getpid(),
             "settings": settings,
@@ -104,14 +101,14 @@ class RankProcesses:
                 pass_fds=kept,
                 process_group=0,
             )
-        # Kept, because subprocess reaps a forgotten one behind our back.
+        # Kept, since subprocess would reap a forgotten one.
         self._fresh.append(process)
         return process.pid
 
     def watch(self) -> None:
-        """Take in what the ranks sent, and which of them have ended."""
+        """Process the messages and ends of ranks."""
         for rank in list(self.running):
-            # Its end first and its messages after, so that none of them is missed.
+            # The end first, then the messages, so that none is missed.
             exit_code = processes.exit_code_of(rank.pid)
             self._read(rank)
             if exit_code is None:
@@ -126,7 +123,6 @@ class RankProcesses:
                 )
 
     def _read(self, rank: RankProcess) -> None:
-        """Take in the messages of a rank that have come whole."""
         with contextlib.suppress(BlockingIOError):
             while received := os.read(rank.reports, 65536):
                 rank.unread += received
@@ -142,7 +138,7 @@ class RankProcesses:
                 self.report = message
 
     def end(self) -> None:
-        """Kill every rank that still runs; returns when all are gone."""
+        """Kill all running ranks and wait for their ends."""
         for rank in self.running:
             processes.kill(rank.pid)
             os.close(rank.reports)

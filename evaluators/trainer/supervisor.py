@@ -1,4 +1,4 @@
-"""Runs one trial on this machine from beginning to end: every way it may go ends in an outcome."""
+"""Run one trial on this machine from beginning to end; every course ends in an outcome."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from evaluators.trainer.support import indivisible, routing_of, unsupported
 from evaluators.trial import LOG, TrialOutcome, TrialRequest, log_tail, write_result
 
 POLL_INTERVAL_S = 0.02
-# Between the first sign of a failure and its cause, which may come from another rank.
+# Wait for the cause of a failure, which another rank may report.
 GRACE_S = 1.0
 LOCK_LIMIT_S = 5.0
 HANG_LIMIT_S = 15.0
 HANG_CHECK_INTERVAL_S = 1.0
-# Ranks that wait for one another: their main threads sleep, and the threads of their communicators
-# wake now and then, 0.2 % of a core each. Both must be quiet: in a long all-reduce the main threads
-# sleep too, and on a crowded machine working ranks may get as little as 2 % of a core.
+# When ranks wait for each other, their main threads sleep and their communicators' threads use
+# 0.2 % of a core each. Both must be idle: in a long all-reduce the main threads sleep, too, and on
+# a busy machine working ranks may get as little as 2 % of a core.
 IDLE_MAIN_THREADS_S = 0.05
 IDLE_SHARE_OF_CORE = 0.05
 
 
 @dataclass
 class HangDetector:
-    """Tells from processor time whether the ranks of a trial still work.
+    """Detects from processor time whether the ranks of a trial hang.
 
     Attributes:
-        limit_s: for how long no rank may have worked.
+        limit_s: seconds without work after which they do.
     """
 
     limit_s: float
@@ -54,7 +54,7 @@ class HangDetector:
     _total_s: float = 0.0
 
     def hung(self, pids: Sequence[int]) -> bool:
-        """Return whether no rank works any more; looks at most every HANG_CHECK_INTERVAL_S."""
+        """Return whether no rank works any more; checks once per HANG_CHECK_INTERVAL_S."""
         now = time.monotonic()
         if now - self._checked < HANG_CHECK_INTERVAL_S:
             return False
@@ -78,11 +78,11 @@ class Supervisor:
     started: float = field(default_factory=time.monotonic)
 
     def cancel(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """End the trial at the next look; a handler of signals."""
+        """End the trial at the next poll; a signal handler."""
         self.cancelled = True
 
     def run(self, each_poll: Callable[[], None] = lambda: None) -> TrialOutcome:
-        """Return the trial's outcome; no rank is left then. Never raises."""
+        """Return the trial's outcome after all ranks have ended. Never raises."""
         started_at = datetime.now(UTC)
         try:
             state, error = self._run(each_poll)
@@ -101,7 +101,6 @@ class Supervisor:
         return replace(outcome, log_tail=log_tail(self.request.directory))
 
     def _run(self, each_poll: Callable[[], None]) -> tuple[TrialState, str | None]:
-        """Return the trial's state and error once it has ended."""
         if refusal := self._refusal():
             return TrialState.CRASHED, refusal
         request = self.request
@@ -120,7 +119,7 @@ class Supervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _refusal(self) -> str | None:
-        """Return why this machine cannot run the trial; None where it can."""
+        """Return why this machine cannot run the trial; None if it can."""
         transformer, strategy = self.request.transformer, self.request.strategy
         groups = strategy.groups(self.request.machine.gpus_per_node)
         world_size = groups.world_size
@@ -136,14 +135,13 @@ class Supervisor:
         return unsupported(strategy) or indivisible(transformer, strategy)
 
     def _ended(self) -> tuple[TrialState, str | None] | None:
-        """Return the trial's state and error where it is to end now; None while it goes on."""
+        """Return the trial's state and error if it must end now, else None."""
         ranks, limit_s = self.ranks, self.request.protocol.time_limit_s
         if self.cancelled:
             return TrialState.CANCELLED, "cancelled"
         if ranks.failures:
             cause = root_cause(ranks.failures)
-            # What only says that another rank has gone, or a signal, may have a cause that another
-            # rank is about to tell.
+            # Another rank may be about to report the cause of a lost connection or a signal.
             uncertain = cause.consequence or cause.signalled
             waited_s = time.monotonic() - ranks.failures[0].at
             if uncertain and ranks.running and waited_s < GRACE_S:
@@ -163,8 +161,8 @@ class Supervisor:
 
 
 def _failed(raised: Exception, folder: Path) -> tuple[TrialState, str]:
-    """Return the trial's state and error where the supervisor itself failed: for want of room on
-    the disk, say, which is no fault of the strategy."""
+    """Return the trial's state and error after the supervisor failed. A full disk is not the
+    strategy's fault."""
     if isinstance(raised, OSError) and raised.errno in FAILING:
         return TrialState.LOST, unwritable(folder, raised.errno)
     return TrialState.CRASHED, f"supervisor: {type(raised).__name__}: {raised}"
@@ -182,7 +180,7 @@ def outcome_of(
     """Return the outcome of a trial on this machine.
 
     Args:
-        report: what rank 0 measured; empty where it did not come so far.
+        report: rank 0's measurements; empty if it did not finish.
     """
     trained = state is TrialState.OK
     measurements = (
@@ -210,10 +208,10 @@ def outcome_of(
 
 @contextmanager
 def owned(directory: Path) -> Iterator[bool]:
-    """Lock the trial of `directory`; yield whether this process alone may run it.
+    """Lock the trial of `directory`; yield whether this process may run it.
 
-    The lock is held by the supervisor and by its ranks, so it is free only when all are gone. Those
-    of an owner that was just killed may still be going: they are waited for.
+    The supervisor and its ranks hold the lock, so it is free only after all have ended. Wait a
+    moment for those of an owner that was just killed.
     """
     with (directory / "trial.lock").open("ab") as file:
         locked, end = False, time.monotonic() + LOCK_LIMIT_S
@@ -234,11 +232,11 @@ def supervise(
 ) -> TrialOutcome:
     """Run the trial and write its result file; SIGTERM cancels it. Raises OSError.
 
-    SIGTERM may be blocked until then, so that none is lost.
+    The caller may block SIGTERM before, so that none is lost.
 
     Args:
-        each_poll: called at each look at the ranks.
-        hang_limit_s: for how long no rank may have worked.
+        each_poll: called at each poll of the ranks.
+        hang_limit_s: see `HangDetector`.
     """
     ranks = RankProcesses(request, device_of_trials())
     supervisor = Supervisor(request, ranks, HangDetector(hang_limit_s))

@@ -1,4 +1,4 @@
-"""What the bundled trainer cannot run, said before anything is started."""
+"""Strategies that the bundled trainer cannot run, refused before anything starts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VARIED = (
     "context_parallel",
     "expert_parallel",
 )
-"""The dimensions that it trains with several values of."""
+"""The dimensions of which it supports several values."""
 
 NAME = "the bundled trainer"
 
@@ -77,11 +77,11 @@ LEARNED: Routing = "learned"
 BALANCED: Routing = "balanced"
 
 ROUTING = OwnDimension(name="routing", values=(LEARNED, BALANCED), searched=False)
-"""Which experts a token passes: those that the router chooses, or each in turn."""
+"""Which experts process a token: the router's choice, or each in turn."""
 
 
 def routing_of(strategy: Strategy) -> Routing:
-    """Return how a strategy chooses the experts of a model that has some."""
+    """Return how tokens are routed to experts with this strategy."""
     return BALANCED if strategy.value(ROUTING.name) == BALANCED else LEARNED
 
 
@@ -96,7 +96,7 @@ ANYWHERE: tuple[Refusal, ...] = (
         because="the bundled trainer runs fp16 only with ZeRO 1 to 3, not with zero_stage 0",
         meets=lambda s: s.precision == "fp16" and s.zero_stage == 0,
     ),
-    # Of the experts' gradients it takes those of one tensor-parallel rank.
+    # DeepSpeed then uses the gradients of the experts of one tensor-parallel rank only.
     TrainerRefusal(
         dimensions=("zero_stage", "expert_parallel", "tensor_parallel"),
         because="DeepSpeed clips gradients by a wrong norm with zero_stage 3 where expert_parallel "
@@ -104,11 +104,11 @@ ANYWHERE: tuple[Refusal, ...] = (
         meets=lambda s: s.zero_stage == 3 and s.expert_parallel > 1 and s.tensor_parallel > 1,
     ),
 )
-"""Refused whatever the nodes have, so that spaces leave these strategies out."""
+"""Refused on any node, so spaces exclude these strategies."""
 
 
 def _a_stage_lacks_experts(strategy: Strategy, transformer: Transformer) -> bool:
-    """Return whether DeepSpeed hangs: each stage sums a norm for its experts, if it has some."""
+    """Return whether DeepSpeed hangs: only stages with experts take part in a sum of norms."""
     experts, stages = transformer.experts, strategy.pipeline_parallel
     if experts is None or stages == 1 or strategy.expert_parallel == 1:
         return False
@@ -136,14 +136,14 @@ OF_MODELS = (
         meets=lambda s, t: t.num_query_groups % (s.context_parallel * s.tensor_parallel) != 0,
     ),
 )
-"""Refused for some models, whatever the nodes have."""
+"""Refused for some models, on any node."""
 
 IN_DEEPSPEED = TrainerRefusal(
     dimensions=("zero_stage", "pipeline_parallel"),
     because="DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
     meets=lambda s: s.zero_stage >= 2 and s.pipeline_parallel > 1,
 )
-"""Which a rule of every space says too."""
+"""Every space has this rule, too."""
 
 HERE = TrainerRefusal(
     dimensions=("precision",),
@@ -164,16 +164,16 @@ CAPABILITIES = ProgramCapabilities(
 DECISIVE = tuple(
     dict.fromkeys(name for each in (*ANYWHERE, IN_DEEPSPEED, HERE) for name in each.dimensions)
 )
-"""The dimensions that these look at."""
+"""The dimensions that these refusals depend on."""
 
 
 def unsupported(strategy: Strategy) -> str | None:
-    """Return why the bundled trainer cannot run `strategy` on this machine; None where it can."""
+    """Return why the trainer cannot run `strategy` on this machine; None if it can."""
     return _first((*ANYWHERE, IN_DEEPSPEED, HERE), strategy)
 
 
 def unsupported_anywhere(strategy: Strategy) -> str | None:
-    """Return why it cannot run `strategy` whatever the nodes have; None where some nodes can."""
+    """Return why no node can run `strategy`; None if some can."""
     return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
 
 
@@ -182,12 +182,12 @@ def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:
 
 
 def unsupported_within(lattice: Lattice) -> str | None:
-    """Return why some strategy of `lattice` cannot be run on this machine; None where all can."""
+    """Return why some strategy of `lattice` cannot run on this machine; None if all can."""
     return next(filter(None, map(unsupported, lattice.distinct(DECISIVE))), None)
 
 
 def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
-    """Return why `transformer` cannot be cut as `strategy` asks; None where it can."""
+    """Return why `transformer` cannot be divided by `strategy`; None if it can."""
     if (untrained := CAPABILITIES.untrained(transformer)) is not None:
         return untrained
     ranks = strategy.tensor_parallel

@@ -35,11 +35,12 @@ SKEW = 3.0
 
 @dataclass
 class Samples:
-    """This rank's share of every global batch, the same samples however they are shared out.
+    """Synthetic samples that depend only on (seed, global sample index): this rank's share of every
+    global batch.
 
     Attributes:
-        part: of `parts` of each sequence that this rank has.
-        consumed: samples of all replicas in the steps taken so far.
+        part: this rank's part of each sequence, of `parts`.
+        consumed: number of samples of all replicas so far.
     """
 
     vocab_size: int
@@ -54,7 +55,7 @@ class Samples:
 
     @property
     def ranks(self) -> int:
-        """Ranks with different tokens: every part of a sequence in every replica."""
+        """Number of ranks with different tokens: every part of a sequence in every replica."""
         return self.replicas * self.parts
 
     def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -76,10 +77,10 @@ class Samples:
 
 
 def clips_wrongly(strategy: Strategy) -> bool:
-    """Return whether DeepSpeed would clip by a wrong norm.
+    """Return whether DeepSpeed would clip gradients by a wrong norm.
 
-    Without ZeRO and in fp32 each rank's norm is of its own experts only, and DeepSpeed 0.19.8 then
-    takes the mean of the ranks' norms.
+    Without ZeRO and in fp32 each rank computes the norm of its own experts, and DeepSpeed 0.19.8
+    takes the mean of these.
     """
     in_fp32 = strategy.precision == "fp32"
     return strategy.expert_parallel > 1 and strategy.zero_stage == 0 and in_fp32
@@ -91,8 +92,8 @@ class GradientClip:
 
     Attributes:
         experts: the ranks that share the experts of each layer.
-        model: the ranks that hold one copy of all else.
-        most: the largest norm.
+        model: the ranks that hold one copy of all other parameters.
+        most: maximum norm.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -104,7 +105,7 @@ class GradientClip:
         with_gradient = [each for each in self.parameters if each.grad is not None]
         squares = torch.zeros(2, device=with_gradient[0].device)
         for each in with_gradient:
-            # Of several ranks that hold the same, one counts it.
+            # Of the ranks that hold the same parameter, one counts it.
             if each.model_parallel:  # type: ignore[attr-defined]
                 squares[int(is_moe_param(each))] += _gradient(each).float().square().sum()
         squares[1:] = self.experts.sum(squares[1:].clone())
@@ -133,16 +134,16 @@ def build_training(
     memory: Memory,
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> Training:
-    """Build the model under the memory limit; the communicators come first and are not counted.
+    """Build the model under the memory limit, which does not count the communicators.
 
     Args:
-        changes: sections of DeepSpeed's configuration in place of a trial's own.
+        changes: sections that replace those of DeepSpeed's configuration.
     """
     transformer, strategy = request.transformer, request.strategy
     replicas = strategy.data_parallel(request.machine.gpus_per_node)
     parts = strategy.context_parallel
-    # The ranks that share a sequence are data-parallel ones to DeepSpeed: each has a batch of its
-    # own, and the gradient is the mean of all.
+    # To DeepSpeed the ranks that share a sequence are data-parallel: each has its own batch, and
+    # the gradient is the mean of all.
     topology = PipeModelDataParallelTopology(
         num_pp=strategy.pipeline_parallel,
         num_mp=strategy.tensor_parallel,
@@ -187,8 +188,8 @@ def _side_by_side(topology: Any, size: int) -> RankGroup:
 def _expert_group(grid: Any, size: int) -> RankGroup:
     """Return the ranks that share the experts of a layer, in the groups that DeepSpeed keeps.
 
-    They are neighbours among the data-parallel ranks of a stage and of a part of each layer, so
-    each expert is cut over the tensor-parallel ranks.
+    They are neighbours among the data-parallel ranks of a stage and a tensor-parallel rank, so each
+    expert is divided among the tensor-parallel ranks.
     """
     if size == 1:
         return ALONE
@@ -225,7 +226,7 @@ class WholeTraining(Training):
         self.device = plan.build.device
         self.group = grid.get_data_parallel_group()
         limit()
-        # Under ZeRO 3 each layer is cut up as soon as it is made: no rank ever holds the model.
+        # Under ZeRO 3 each layer is partitioned when it is created: no rank ever holds the model.
         partitioned = plan.strategy.zero_stage == 3
         with deepspeed.zero.Init(
             data_parallel_group=self.group,
@@ -282,13 +283,13 @@ class _LimitedPipeline(PipelineModule):  # type: ignore[misc]
         )
         for module in self.tied_modules.values():
             for parameter in module.parameters():
-                # Held by the first stage too, whose copy alone the gradient norm counts.
+                # Only the copy of the first stage counts in the gradient norm.
                 parameter.model_parallel &= not parameter.ds_pipe_replicated
 
     def _partition_layers(self, method: str) -> None:  # noqa: ARG002 (which there is one of)
-        """Cut between blocks; what comes before them is the first stage's, after them the last's.
+        """Divide the blocks; the first stage has the layers before them, the last those after.
 
-        DeepSpeed's own ways differ with its release: before 0.12.5 a stage could be left empty.
+        DeepSpeed's own methods differ between releases: before 0.12.5 a stage could be empty.
         """
         layers = self._plan.transformer.num_layers
         before = [spec.typename for spec in self._layer_specs].index(Block)

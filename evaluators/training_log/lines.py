@@ -101,7 +101,6 @@ class LogLines:
         return self._overlong or bool(self._rest), self._rest
 
     def _feed(self, block: bytes) -> None:
-        """Process a block whose lines end with newlines."""
         end = block.rfind(b"\n") + 1
         if end:
             first = 0

@@ -354,7 +354,6 @@ class AllocationPolicy:
         )
 
     def _refuse(self, waiting: Sequence[PilotTrial]) -> None:
-        """Refuse the trials that no allocation can ever hold."""
         allocation = self._allocation.running
         for trial in waiting:
             reason = ""
