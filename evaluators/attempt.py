@@ -411,7 +411,7 @@ T = TypeVar("T", bound=ActiveTrial)
 
 
 class TrialBackend(ABC, Generic[T]):
-    """Submits, polls and cancels trials by token. Thread-safe."""
+    """Submits, polls and cancels trials by token (`evaluators.backend.Backend`). Thread-safe."""
 
     simulated = False
 
@@ -420,26 +420,16 @@ class TrialBackend(ABC, Generic[T]):
         self._lock = threading.RLock()
 
     def submit(self, request: TrialRequest) -> None:
-        """Start the trial, unless its token is known or has a result.
-
-        Raises:
-            OSError: the disk is full; submit it again later.
-        """
         with self._lock:
             if self._find(request) is None:
                 self._trials[request.token] = self._begin(request)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return the outcome of each ended trial and the progress of each other one, by token.
-
-        Trials that were never submitted are left out.
-        """
         with self._lock:
             answers = {request.token: self._answer(request) for request in requests}
         return {token: answer for token, answer in answers.items() if answer}
 
     def cancel(self, token: str) -> None:
-        """End the trial's processes; its outcome becomes `cancelled` once they have ended."""
         with self._lock:
             trial = self._trials.get(token)
             if trial and not trial.cancelled and isinstance(trial.answer, TrialProgress):

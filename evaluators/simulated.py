@@ -64,8 +64,8 @@ _TAIL_LINES = 40
 
 
 class SimulatedBackend:
-    """The simulator as a backend. Each trial's state is in its directory and is read again only
-    when the trial is due to end.
+    """The simulator as a backend (`evaluators.backend.Backend`). Each trial's state is in its
+    directory and is read again only when the trial is due to end.
 
     Args:
         time_scale: real seconds per simulated second; 0 ends a trial at once.
@@ -80,7 +80,6 @@ class SimulatedBackend:
         self._times: dict[str, tuple[datetime, datetime]] = {}
 
     def submit(self, request: TrialRequest) -> None:
-        """Record when the trial starts and ends; no effect if it was submitted before."""
         self._requests[request.token] = request
         request.directory.mkdir(parents=True, exist_ok=True)
         if (request.directory / _SUBMITTED).exists() or (request.directory / RESULT).exists():
@@ -92,7 +91,6 @@ class SimulatedBackend:
         write_whole(request.directory / _SUBMITTED, json.dumps(state))
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
-        """Return, by token, the outcome of each ended trial and the progress of each other one."""
         trials: dict[str, TrialOutcome | TrialProgress] = {}
         now = datetime.now(UTC)
         for request in requests:
@@ -116,7 +114,6 @@ class SimulatedBackend:
         return outcome
 
     def cancel(self, token: str) -> None:
-        """End the trial; no effect if its token is unknown to this object."""
         self._times.pop(token, None)
         request = self._requests.get(token)
         times = _times(request) if request else None

@@ -1,4 +1,4 @@
-"""A strategy as DeepSpeed's configuration: what trials measure with and what is launched."""
+"""A strategy as DeepSpeed's configuration, for trials and for launch files."""
 
 from __future__ import annotations
 
@@ -12,43 +12,41 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 GRADIENT_CLIPPING = 1.0
-"""Largest global gradient norm, as in GPT-3 and Llama; DeepSpeed itself would not clip at all."""
+"""Maximum global gradient norm, as in GPT-3 and Llama; DeepSpeed does not clip by default."""
 
 INITIAL_SCALE_POWER = 12
-"""fp16's first loss scale is 2^12: from DeepSpeed's 2^16 a short run skips its first steps."""
+"""The first loss scale of fp16 is 2^12: with DeepSpeed's 2^16 a short run skips its first steps."""
 
 MOST_IN_BUCKET = 500_000_000
-"""DeepSpeed's own default of a communication bucket, elements; it allocates all of it at once."""
+"""DeepSpeed's default size of a communication bucket, in elements, which it allocates at once."""
 
 OVERLAP = OwnDimension(name="overlap", values=(True, False), searched=False)
-"""Whether ZeRO reduces gradients while the backward pass goes on (`overlap_comm`), as the
-configurations do that come with Megatron-DeepSpeed (`examples_deepspeed/azure`). DeepSpeed's own
-default is on for stage 3 alone. It takes a second bucket, and has no effect at stage 0 and in a
-pipeline, which switches it off."""
+"""Whether ZeRO reduces gradients during the backward pass (`overlap_comm`), as in the
+configurations of Megatron-DeepSpeed (`examples_deepspeed/azure`). By default DeepSpeed does so at
+stage 3 only. It takes a second bucket, and has no effect at stage 0 and in a pipeline."""
 
 TRAINER_LEARNING_RATE = 1e-3
 
 NEVER = 10**9
-"""Steps between DeepSpeed's own lines of progress, beside those of the program."""
+"""Steps between DeepSpeed's progress lines, which the trainer's own replace."""
 
 
 def deepspeed_config(
     transformer: Transformer, strategy: Strategy, *, data_parallel: int, program: ProgramName
 ) -> dict[str, Any]:
-    """Return what DeepSpeed is configured with for `strategy` at its own GAS.
+    """Return DeepSpeed's configuration for `strategy` at its own GAS.
 
-    Trials and launch files alike are configured here, so what is launched is what was measured.
-    Two settings are the bundled trainer's alone, because the other program cannot take them:
+    Trials and launch files use the same, so that a launch runs as it was measured. Only the bundled
+    trainer gets two settings that Megatron-DeepSpeed cannot use:
 
-    - the optimizer. Megatron hands DeepSpeed one of its own, beside which this section has no
-      effect. The trainer has none, and takes torch's AdamW (`torch_adam`) on every device:
-      DeepSpeed's fused one is compiled at its first use, for over two minutes on CPUs, longer than
-      the trial, and with a compiler that a node with GPUs may lack.
-    - the type in which gradients accumulate with bf16 and ZeRO 0. The trainer's DeepSpeed wants it
-      told; Megatron-DeepSpeed runs with older releases, some of which refuse it.
+    - the optimizer. Megatron passes its own to DeepSpeed. The trainer uses torch's AdamW
+      (`torch_adam`) on every device, since DeepSpeed's fused one is compiled at first use: that
+      takes over two minutes on CPUs, and needs a compiler that a node with GPUs may lack.
+    - the type of accumulated gradients with bf16 and ZeRO 0. The trainer's DeepSpeed requires it;
+      some of the older releases that Megatron-DeepSpeed runs with refuse it.
 
     Args:
-        program: that is configured.
+        program: the trainer to configure.
     """
     micro_batch, accumulation = strategy.micro_batch_size, strategy.gradient_accumulation_steps
     config: dict[str, Any] = {
@@ -70,14 +68,14 @@ def deepspeed_config(
     if program == "trainer":
         rate = {"lr": TRAINER_LEARNING_RATE, "torch_adam": True}
         config["optimizer"] = {"type": "AdamW", "params": rate}
-        # Without ZeRO, DeepSpeed's bf16 optimizer takes gradients in bf16 alone.
+        # Without ZeRO, DeepSpeed's bf16 optimizer only accepts gradients in bf16.
         if strategy.precision == "bf16" and strategy.zero_stage == 0:
             config["data_types"] = {"grad_accum_dtype": "bf16"}
     return config
 
 
 def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
-    """Return the text of the file that belongs to Megatron-DeepSpeed's arguments."""
+    """Return the text of `ds_config.json` for Megatron-DeepSpeed."""
     config = deepspeed_config(
         transformer,
         strategy,
@@ -88,7 +86,7 @@ def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strateg
 
 
 def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
-    """Return the parameters of the rank that holds most, at the very most."""
+    """Return an upper limit of the parameters of any rank."""
     layers = -(-transformer.num_layers // strategy.pipeline_parallel)
     ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
     layer = max(kind.parameters for kind in transformer.kinds)

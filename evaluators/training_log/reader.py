@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators.training_log import error_line, iteration_line, reports
@@ -43,30 +42,6 @@ MOST_RANKS = 200_000
 PATIENCE = 200
 
 
-@dataclass(kw_only=True)
-class _Draft:
-    """An iteration line that may continue after another rank's output."""
-
-    start: IterationStart
-    line: int
-    piece: LinePiece
-    overflows: int
-    after_evaluation: bool
-
-    def iteration(self) -> Iteration | None:
-        """Return its certain values; None if the time was lost."""
-        base = Iteration(
-            line=self.line,
-            number=self.start.number,
-            of=self.start.of,
-            accumulation=self.start.accumulation,
-            elapsed_s=0.0,
-            overflows=self.overflows,
-            after_evaluation=self.after_evaluation,
-        )
-        return self.piece.iteration(base)
-
-
 class _RunBuilder:
     """Collect the content of one run, in the log's order."""
 
@@ -81,7 +56,9 @@ class _RunBuilder:
         self._micro_batches: MicroBatches | None = None
         self._evaluations = 0
         self._evaluated = False
-        self._draft: _Draft | None = None
+        # An iteration line that may continue after another rank's output: without its values so
+        # far, and these.
+        self._draft: tuple[Iteration, LinePiece] | None = None
         self._patience = 0
         self._latest: IterationStart | None = None
         self._accumulations: set[int | None] = set()
@@ -103,13 +80,16 @@ class _RunBuilder:
         self.lines += 1
         self._latest = start
         self._accumulations.add(start.accumulation)
-        self._draft = _Draft(
-            start=start,
+        line = Iteration(
             line=self.lines,
-            piece=start.piece,
+            number=start.number,
+            of=start.of,
+            accumulation=start.accumulation,
+            elapsed_s=0.0,
             overflows=self.overflows.taken(),
             after_evaluation=self._evaluated,
         )
+        self._draft = line, start.piece
         self._evaluated = False
         self._patience = PATIENCE
         self.root_cause.iterated()
@@ -132,11 +112,12 @@ class _RunBuilder:
         if self._draft is None:
             return False
         self._patience -= 1
+        line, begun = self._draft
         piece = piece_of(text)
-        if begins_another(text) or self._patience < 0 or not self._draft.piece.goes_on_in(piece):
+        if begins_another(text) or self._patience < 0 or not begun.goes_on_in(piece):
             self._settle(at_end=False)
             return False
-        self._draft.piece = self._draft.piece.joined(piece)
+        self._draft = line, begun.joined(piece)
         self._settle_if_whole()
         return bool(piece.values)
 
@@ -159,7 +140,7 @@ class _RunBuilder:
         self._micro_batches = micro_batches
 
     def _settle_if_whole(self) -> None:
-        if self._draft is not None and (self._draft.piece.complete or self._draft.piece.closed):
+        if self._draft is not None and (self._draft[1].complete or self._draft[1].closed):
             self._settle(at_end=False)
 
     def _settle(self, *, at_end: bool) -> None:
@@ -170,9 +151,10 @@ class _RunBuilder:
         draft, self._draft = self._draft, None
         if draft is None:
             return
-        iteration = None if at_end else draft.iteration()
+        line, piece = draft
+        iteration = None if at_end else piece.iteration(line)
         if iteration is None:
-            self._damaged.append(draft.start.number)
+            self._damaged.append(line.number)
         else:
             self._iterations.append(iteration)
 

@@ -1,1 +1,1 @@
-"""Megatron-DeepSpeed: a strategy as its arguments, a trial as its runs, a checkout looked over."""
+"""Megatron-DeepSpeed: a strategy as arguments, a trial as runs, checks of a checkout."""

@@ -29,7 +29,7 @@ VARIED = (
     "virtual_stages",
     "precision",
 )
-"""The dimensions that Megatron-DeepSpeed's arguments say."""
+"""The dimensions that Megatron-DeepSpeed's arguments can express."""
 
 FLASH_ATTENTION_2 = "--use-flash-attn-v2"
 
@@ -40,18 +40,17 @@ class Variant:
 
     Attributes:
         script: the entry script, at the top of the checkout.
-        flash_attention: the options that choose FlashAttention, its newest version first; a
-            checkout has one of them or more (`flash_attention_option`).
+        flash_attention: the options that select FlashAttention, its newest version first; a
+            checkout has at least one of them (`flash_attention_option`).
         llama: whether it has RMSNorm and a gated MLP of any width.
         query_groups: whether heads may share keys and values.
-        uneven_stages: whether a pipeline's stages may have different numbers of layers: DeepSpeed
-            cuts the model by the type of its layers, from 0.12.5 on into stages that differ by one;
-            before, a stage could be left without any.
-        reads_unset_config: whether its entry script reads `deepspeed_config_dict` without
-            --deepspeed too, where nothing has set it.
-        master_address: whether --master-addr must be given: ranks come from MPI, and the address
-            that they meet at from this option alone.
-        tokenizers: those that a GPT can be trained with.
+        uneven_stages: whether a pipeline's stages may have different numbers of layers. DeepSpeed
+            divides the model by the type of its layers, since 0.12.5 into stages that differ by at
+            most one; before, a stage could be empty.
+        reads_unset_config: whether its entry script reads `deepspeed_config_dict` even without
+            --deepspeed, which sets it.
+        master_address: whether --master-addr is required, since ranks come from MPI.
+        tokenizers: tokenizers that a GPT can be trained with.
     """
 
     name: MegatronVariant
@@ -99,10 +98,10 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
 
 
 def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant) -> None:
-    """Refuse what the variant cannot train.
+    """Check that the variant can train the model with the strategy.
 
     Raises:
-        InvalidInput: with the field of the strategy or of the model that stands in the way.
+        InvalidInput: it cannot; with the field of the strategy or of the model.
     """
     line = VARIANTS[variant]
     for lack in lacking("Megatron-DeepSpeed", VARIED):
@@ -156,10 +155,10 @@ def _check_model(transformer: Transformer, variant: MegatronVariant) -> None:
 
 
 def uses_deepspeed(strategy: Strategy) -> bool:
-    """Return whether DeepSpeed's engine runs the strategy, and not Megatron's own.
+    """Return whether DeepSpeed's engine runs the strategy, not Megatron's.
 
-    DeepSpeed's pipeline knows no interleaving (it would train the first virtual stage alone), so
-    virtual stages need Megatron's schedules, which ZeRO 0 and 1 have a counterpart for.
+    DeepSpeed's pipeline has no interleaving (it would only train the first virtual stage), so
+    virtual stages need Megatron's schedules, which have counterparts of ZeRO 0 and 1.
     """
     return strategy.virtual_stages == 1
 
@@ -168,7 +167,7 @@ Argument = tuple[str, ...]
 """One option with its values: `("--num-layers", "48")` or `("--swiglu",)`."""
 
 
-# The main line's entry script always reads this attribute, which is set under --deepspeed alone.
+# The main line's entry script always reads this attribute, which only --deepspeed sets.
 _WITHOUT_DEEPSPEED = """import argparse, os, runpy, sys
 argparse.Namespace.deepspeed_config_dict = None
 sys.argv = sys.argv[1:]
@@ -187,8 +186,8 @@ def arguments(
     """Return the arguments of model and layout, without data, tokenizer and schedule.
 
     Args:
-        flash_attention: the option of the checkout that chooses FlashAttention, where the variant
-            has several; without it the oldest of them, which all checkouts have.
+        flash_attention: the checkout's option that selects FlashAttention, if the variant has
+            several; by default the oldest, which all checkouts have.
 
     Raises:
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
@@ -200,8 +199,8 @@ def arguments(
         layers = transformer.num_layers // chunks
         virtual_stages = [
             ("--num-layers-per-virtual-pipeline-stage", str(layers)),
-            # Each layer is asked for its experts by its number in the whole model, in a list of one
-            # stage's layers (IndexError on the main branch): this says that no layer has any.
+            # The main branch looks up a layer's experts by its number in the whole model, in a list
+            # of one stage's layers (IndexError). With this, no layer has experts.
             ("--expert-interval", str(transformer.num_layers + 1)),
         ]
     # The fusion is off in the source, but its option, on by default, still demands Apex.
@@ -228,9 +227,9 @@ def arguments_text(
     *,
     flash_attention: str = "",
 ) -> str:
-    """Return one option a line, with `--deepspeed_config` where DeepSpeed is used.
+    """Return one option per line, with `--deepspeed_config ds_config.json` if DeepSpeed is used.
 
-    Its file is `ds_config.json`. A launcher passes the arguments on with `$(cat …)`.
+    A launcher passes the arguments on with `$(cat …)`.
 
     Raises:
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
@@ -244,10 +243,10 @@ def arguments_text(
 def entry_words(
     variant: MegatronVariant, strategy: Strategy, *, python: str, script: str
 ) -> tuple[str, ...]:
-    """Return words of bash that start the entry script, with what its variant needs besides.
+    """Return words of bash that start the entry script of this variant.
 
     Args:
-        python, script: words of bash themselves.
+        python, script: words of bash.
     """
     words = [python, script]
     if VARIANTS[variant].reads_unset_config and not uses_deepspeed(strategy):
@@ -258,12 +257,12 @@ def entry_words(
 
 
 def null_vocabulary(transformer: Transformer) -> int:
-    """Return what to ask the null tokenizer for: it adds one entry, the end of a document."""
+    """Return the null tokenizer's size, to which it adds one entry, the end of a document."""
     return transformer.vocab_size - 1
 
 
 def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
-    """Return the model's sizes, and that it is trained without dropout."""
+    """Return the model's sizes, and zero dropout."""
     t = transformer
     model: list[Argument] = [
         ("--num-layers", str(t.num_layers)),
@@ -292,7 +291,7 @@ def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
 
 
 def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
-    """Return how the model and its batch are divided, except for virtual stages."""
+    """Return the division of model and batch, except for virtual stages."""
     divided: list[Argument] = [
         ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
         ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
@@ -303,7 +302,7 @@ def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
 
 
 def _activations(strategy: Strategy) -> list[Argument]:
-    """Return the recomputation, which DeepSpeed's engine takes by the older options."""
+    """Return the recomputation, for which DeepSpeed's engine has the older options."""
     match strategy.activation_checkpointing:
         case "none":
             return []
@@ -316,7 +315,7 @@ def _activations(strategy: Strategy) -> list[Argument]:
 
 
 def _engine(strategy: Strategy) -> list[Argument]:
-    """Return the engine; where `--deepspeed_config` lies is known to the launcher alone."""
+    """Return the engine, without `--deepspeed_config`, whose path only the launcher knows."""
     if not uses_deepspeed(strategy):
         return [("--use-distributed-optimizer",)] if strategy.zero_stage == 1 else []
     engine: list[Argument] = [("--deepspeed",), ("--zero-stage", str(strategy.zero_stage))]

@@ -33,17 +33,17 @@ _OTHER_COMMIT = f"a checkout of commit {WORKING_COMMIT}"
 
 @dataclass(frozen=True, kw_only=True)
 class Defect:
-    """One fault in the source; as a rule of a space, it refuses the strategies that meet it.
+    """One fault in the source; as a rule of a space, it refuses the strategies that it affects.
 
     Attributes:
         file: the file of the checkout that has the fault.
         sign: a POSIX extended regular expression that matches a line of a file with the fault.
-        field: the field of the model or of the strategy that stands in the way.
-        dimensions: those that decide whether a strategy meets the fault.
-        hits: whether a model with a strategy meets the fault.
-        reason: what happens then.
+        field: the field of the model or of the strategy that is refused.
+        dimensions: those that decide whether a strategy is affected; none if the model decides.
+        hits: whether a model with a strategy is affected.
+        reason: the effect.
         valid: what works instead.
-        recommended: whether the recommended commit has the fault too.
+        recommended: whether the recommended commit has the fault, too.
     """
 
     file: str
@@ -57,7 +57,6 @@ class Defect:
 
     @property
     def of_model(self) -> bool:
-        """Whether the model alone decides."""
         return not self.dimensions
 
     @property
@@ -73,7 +72,7 @@ class Defect:
         return self.hits(transformer, strategy)
 
     def refusal(self, transformer: Transformer, strategy: Strategy) -> InvalidInput | None:
-        """Return why these cannot be trained; None where they do not meet the fault."""
+        """Return why these cannot be trained; None if they are not affected."""
         if not self.hits(transformer, strategy):
             return None
         bearer = transformer if self.of_model else strategy
@@ -82,7 +81,7 @@ class Defect:
 
 _ATTENTION = "megatron/model/transformer.py"
 _THIRDS = "each_hidden_size *=.*// *3"
-"""Queries, keys and values are each taken to be a third of what their projection yields."""
+"""Queries, keys and values are each assumed to be a third of their projection's output."""
 
 _ATTENTION_KERNEL = ("flash_attention", "precision")
 
@@ -166,8 +165,8 @@ DEFECTS = (
 
 
 def defects_of(checkout: str) -> tuple[Defect, ...]:
-    """Return the defects of the checkout at this path; of the recommended commit where there is no
-    path, or where the checkout cannot be read from here."""
+    """Return the defects of the checkout at this path; without a path, or if the checkout cannot be
+    read from here, those of the recommended commit."""
     root = Path(checkout)
     if not checkout or not (root / "megatron").is_dir():
         return tuple(defect for defect in DEFECTS if defect.recommended)
@@ -177,14 +176,14 @@ def defects_of(checkout: str) -> tuple[Defect, ...]:
 def refusals(
     defects: Iterable[Defect], transformer: Transformer, strategy: Strategy
 ) -> Iterator[InvalidInput]:
-    """Yield why each of these defects keeps the strategy from being trained, if it does."""
+    """Yield the refusal of each defect that affects the strategy."""
     for defect in defects:
         if refusal := defect.refusal(transformer, strategy):
             yield refusal
 
 
 def source(file: Path) -> str:
-    """Return the text of a file; an empty one where it cannot be read."""
+    """Return the text of a file; empty if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -192,7 +191,7 @@ def source(file: Path) -> str:
 
 
 TIME_LIMIT_S = 60.0
-"""For an interpreter to look around: on a parallel file system its start alone takes seconds."""
+"""Time limit of a query to an interpreter, which starts slowly on a parallel file system."""
 
 NEEDED = ("torch", "deepspeed")
 
@@ -203,15 +202,15 @@ IMPORTED_BY: Mapping[str, str] = {
     "torchvision": "megatron/data/vit_dataset.py",
     "transformers": "megatron/tokenizer/tokenizer.py",
 }
-"""Packages that some checkouts need: each is imported at the top of this file, or is not needed."""
+"""Packages that a checkout needs if this file imports them at its top."""
 
 _WORDS: Mapping[str, str] = {"torchvision": "torchvision matching your torch"}
-"""What to ask for where any release of a package would not do."""
+"""What to require if not any release of a package is suitable."""
 
 COMPRESSION = "deepspeed.compression.compress"
 """A module that the main line imports and newer DeepSpeeds no longer have."""
 
-# Nothing is imported: torch and DeepSpeed would take seconds, and a GPU that is not here.
+# Nothing is imported: torch and DeepSpeed would take seconds, and perhaps a GPU.
 _LOOK = """
 import importlib.metadata, importlib.util, json, os, sys
 specs = {name: importlib.util.find_spec(name) for name in sys.argv[1:]}
@@ -234,19 +233,19 @@ _FILES: Mapping[str, tuple[str, ...]] = {
     "GPTSentencePieceTokenizer": ("tokenizer_model",),
     "HFTokenizer": ("tokenizer_model",),
 }
-"""The keys of the profile that each tokenizer reads files from."""
+"""Tokenizer -> keys of the profile that name its files."""
 
 
 def flash_attention_option(megatron: Megatron) -> str:
-    """Return the option that chooses the newest FlashAttention of the profile's checkout; empty
-    where its `megatron/arguments.py` cannot be read from here, or has none."""
+    """Return the option that selects the newest FlashAttention of the profile's checkout; empty if
+    its `megatron/arguments.py` cannot be read from here, or has none."""
     options = VARIANTS[megatron.variant].flash_attention
     root = Path(megatron.path)
     return next((option for option in options if _has_option(root, option)), "")
 
 
 def check_files(megatron: Megatron) -> list[InvalidInput]:
-    """Return what is wrong with the checkout, the data and the tokenizer."""
+    """Return the problems of the checkout, the data and the tokenizer."""
     variant = VARIANTS[megatron.variant]
     return [
         *_checkout(megatron, variant),
@@ -256,7 +255,7 @@ def check_files(megatron: Megatron) -> list[InvalidInput]:
 
 
 def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
-    """Return what the interpreter lacks: itself, a package, or a DeepSpeed old enough."""
+    """Return the problems of the interpreter: none there, no package, or too new a DeepSpeed."""
     root = Path(megatron.path)
     imported = [
         package
@@ -280,14 +279,14 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
 
 
 def _compiled_with(folder: Path) -> list[str]:
-    """Return the package whose headers the checkout's helpers ask for while none are compiled."""
+    """Return the package with the headers for the checkout's helpers, unless they are compiled."""
     asks = "pybind11" in source(folder / "Makefile")
     return ["pybind11"] if asks and not any(folder.glob("helpers*.so")) else []
 
 
 @dataclass(frozen=True, kw_only=True)
 class InterpreterPackages:
-    """The modules that an interpreter lacks, its DeepSpeed, and whether that compresses."""
+    """Modules that an interpreter lacks, and its DeepSpeed, with or without compression."""
 
     missing: tuple[str, ...]
     deepspeed: str

@@ -26,26 +26,25 @@ INT32 = 4
 
 DOCUMENTS = 512
 TOKENS = 1 << 20
-"""Megatron goes through a dataset as often as a run needs samples; so much holds 512 samples of
-2,048 tokens, and longer ones get more."""
+"""Minimum: 512 samples of 2,048 tokens. Megatron repeats a dataset as often as a run needs."""
 
 LEAST_SAMPLES = 32
 
 
 def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path:
-    """Return the dataset's path, without .bin or .idx; it is written if it is not there yet.
+    """Return the dataset's path, without .bin or .idx; write it if it does not exist.
 
-    Its tokens are random, the same ones always, and below the vocabulary size less one, which is
-    the null tokenizer's end of a document. Several processes may ask at once.
+    Its tokens are random with a fixed seed, and below the vocabulary size minus one, the null
+    tokenizer's end of a document. Several processes may call this at once.
 
     Raises:
         OSError: the folder cannot be written.
     """
     tokens = max(TOKENS, LEAST_SAMPLES * seq_length)
-    length = -(-tokens // DOCUMENTS) + 1  # of each document; together they hold as many tokens
+    length = -(-tokens // DOCUMENTS) + 1  # of each document
     dataset = folder / f"synthetic-{vocab_size}-{DOCUMENTS}x{length}"
     index = dataset.with_name(f"{dataset.name}.idx")
-    if not index.exists():  # it comes last, so what it describes is there too
+    if not index.exists():  # written last
         folder.mkdir(parents=True, exist_ok=True)
         draw = np.random.default_rng(0)
         drawn = draw.integers(0, max(1, vocab_size - 1), size=DOCUMENTS * length)

@@ -1,4 +1,4 @@
-"""The runs of a trial: the batches that they train, for how long, and what of it counts.
+"""The runs of a trial: their batches, their lengths, and the iterations that count.
 
 Two GAS values share one start-up: the batch is ramped up from the smaller to the larger. Such a
 run is counted in samples, because Megatron's ramp-up refuses `--train-iters`. With a ramp of one
@@ -26,7 +26,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 NEVER = "1000000"
-"""Iterations after which to evaluate or to save: beyond the end of any trial."""
+"""Iterations between evaluations and checkpoints: beyond the end of any trial."""
 
 QUIET: tuple[Argument, ...] = (
     ("--log-interval", "1"),
@@ -35,8 +35,8 @@ QUIET: tuple[Argument, ...] = (
     ("--save-interval", NEVER),
     ("--lr", "1.0e-4"),
 )
-"""A line for each iteration, and nothing between them. The learning rate changes no time; it must
-be above zero, or Megatron never reports its memory."""
+"""A line per iteration, and nothing in between. The learning rate does not change times; it must be
+above zero, or Megatron never reports its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,9 @@ class Segment:
     Attributes:
         global_batch_size: samples, as the log's line of each of these iterations has it.
         first_iteration: as the log counts, from 1.
-        warmup_iterations: at the beginning, to be left out; the others are measured.
-        measured_iterations: as many as the run is started for; none where all is warm-up.
-        least_iterations: that must have been measured where the run was ended before.
+        warmup_iterations: at the beginning, excluded; the others are measured.
+        measured_iterations: maximum; 0 if all are warm-up.
+        least_iterations: minimum measured iterations if the run was ended early.
     """
 
     gradient_accumulation_steps: int
@@ -68,7 +68,7 @@ class Segment:
 
     @property
     def measured(self) -> range:
-        """The numbers that the log gives the iterations that count."""
+        """Numbers of the measured iterations in the log."""
         first = self.first_iteration + self.warmup_iterations
         return range(first, first + self.measured_iterations)
 
@@ -78,9 +78,9 @@ class PlannedRun:
     """One start of the entry script.
 
     Attributes:
-        strategy: with the GAS that the run begins with, for which DeepSpeed is configured.
-        segments: in the order in which they are run; the batch grows from one to the next.
-        arguments: of model, layout and schedule; data and tokenizer come on top.
+        strategy: with the GAS of the first segment, for which DeepSpeed is configured.
+        segments: in order; the batch grows from one to the next.
+        arguments: of model, layout and schedule, without data and tokenizer.
     """
 
     strategy: Strategy
@@ -89,11 +89,11 @@ class PlannedRun:
 
     @property
     def iterations(self) -> int:
-        """Lines of iterations that a complete log of it has."""
+        """Number of iteration lines in a complete log."""
         return sum(segment.iterations for segment in self.segments)
 
     def given_up_after(self, iteration: int) -> PlannedRun:
-        """Return the run as far as it had come when it was given up at this iteration."""
+        """Return the part of the run up to the iteration at which it was given up."""
         reached = [segment for segment in self.segments if iteration >= segment.measured.start]
         latest = replace(
             reached[-1],
@@ -116,10 +116,10 @@ def trial_runs(
     *,
     flash_attention: str = "",
 ) -> list[PlannedRun]:
-    """Return the runs that measure every GAS of the protocol, in order: two values in each.
+    """Return the runs that measure every GAS of the protocol, in order, two values per run.
 
     Args:
-        flash_attention: the checkout's option, as `arguments` takes it.
+        flash_attention: see `arguments`.
 
     Raises:
         InvalidInput: this variant cannot run the strategy, or not at a GAS of the protocol.
@@ -153,7 +153,8 @@ def trial_runs(
 def _segments(
     twins: Sequence[Strategy], machine: Machine, protocol: TrialProtocol
 ) -> tuple[Segment, ...]:
-    """Return a run through the GAS values of these, one or two and rising, after a warm-up."""
+    """Return the segments of a run with these GAS values, one or two and rising; it begins with a
+    warm-up."""
     segments: list[Segment] = []
     for place, twin in enumerate(twins):
         measured = twin.gradient_accumulation_steps in protocol.accumulations
