@@ -22,10 +22,9 @@ from typing import Any
 import httpx2
 from rich.panel import Panel
 
-from autotune.client.campaign import CampaignHandle
+from autotune.client.campaign import CampaignHandle, RecommendationHandle
 from autotune.client.client import Client
 from autotune.client.question import CampaignInput
-from autotune.client.recommendation import RecommendationHandle
 from autotune.errors import ApiError
 from autotune.schemas.campaigns import Event
 from autotune.schemas.choices import CampaignState

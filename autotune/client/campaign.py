@@ -1,23 +1,25 @@
-"""A handle of one campaign: its trials, figures and recommendation, and the actions on it."""
+"""Handles of a campaign and of its recommendation: trials, figures, files, and actions."""
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, Unpack
+from urllib.parse import quote
 
 from autotune.campaign_outcome import outcome_of_campaign
-from autotune.client.dataframe import dataframe
-from autotune.client.files import DATA_FORMS, save_archive
-from autotune.client.following import AT_REST, Follower
-from autotune.client.plot import FigureInput, Plot, known_figure
-from autotune.client.recommendation import RecommendationHandle
-from autotune.client.transport import Transport, listed
+from autotune.client.plot import DATA_FORMS, FigureInput, Plot, known_figure
+from autotune.client.transport import AT_REST, Follower, Transport, listed
+from autotune.files import write_whole
 from autotune.html import facts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of
@@ -32,12 +34,15 @@ from autotune.schemas.choices import (
 )
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
-from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignRepeat
 from autotune.schemas.scaling import ScalingStudy
-from autotune.schemas.trials import Trial, TrialPage, TrialPower
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import Trial, TrialMetrics, TrialPage, TrialPower
+from autotune.trial_table import columns_of
 from autotune.validation import validated
 from autotune.wording import figure
+from search_spaces.errors import InvalidInput
 
 POLL_S = 0.5
 
@@ -134,16 +139,8 @@ class CampaignHandle:
         """Return the trials: all, or those of one state or purpose, sorted by a column
         (`-tokens_per_s`), the first `limit` if given."""
         asked = {"state": state, "purpose": purpose, "sort": sort}
-        trials: list[Trial] = []
-        cursor: str | None = None
-        while True:
-            page = self._transport.get(
-                f"{self._path}/trials", TrialPage, {**asked, "cursor": cursor}
-            )
-            trials.extend(page.items)
-            cursor = page.next
-            if cursor is None or (limit is not None and len(trials) >= limit):
-                return trials[:limit]
+        pages = self._transport.pages(f"{self._path}/trials", TrialPage, asked)
+        return list(islice((trial for page in pages for trial in page.items), limit))
 
     def to_dataframe(self) -> Any:
         """Return all trials as a pandas.DataFrame, one row per trial.
@@ -282,3 +279,125 @@ class CampaignHandle:
 
     def delete(self) -> None:
         self._transport.delete(self._path)
+
+
+class RecommendationHandle:
+    """A campaign's recommendation, and the files that run it."""
+
+    def __init__(self, transport: Transport, recommendation: Recommendation) -> None:
+        self._transport = transport
+        self.recommendation = recommendation
+
+    def __repr__(self) -> str:
+        layout = strategy_of(self.strategy).short()
+        return f"<recommendation of campaign {self.recommendation.campaign_id}: {layout}>"
+
+    def _repr_html_(self) -> str:
+        found, metrics = self.recommendation, self.metrics
+        mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
+        origin = "simulated" if found.simulated else "measured"
+        status = "provisional" if found.provisional else "confirmed by another run"
+        return facts(
+            f"Recommended by campaign {found.campaign_id}",
+            [
+                ("layout", strategy_of(self.strategy).short()),
+                ("throughput", f"{figure(metrics.tokens_per_s)} tokens/s{mfu} ({origin})"),
+                ("iteration", f"{figure(metrics.iteration_time_s)} s ({origin})"),
+                *([("baseline", found.baseline.comparison)] if found.baseline else []),
+                ("status", status),
+            ],
+        )
+
+    @property
+    def best(self) -> Ranked:
+        return self.recommendation.best
+
+    @property
+    def strategy(self) -> StrategyShape:
+        return self.best.strategy
+
+    @property
+    def metrics(self) -> TrialMetrics:
+        return self.best.metrics
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether the figures are simulated instead of measured."""
+        return self.recommendation.simulated
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """Return the layout that was measured first, and how the best compares with it."""
+        return self.recommendation.baseline
+
+    @property
+    def speedup_over_baseline(self) -> float | None:
+        return self.recommendation.speedup_over_baseline
+
+    def at(self, rank: int) -> Ranked:
+        """Return the strategy at `rank`, 1 for the best. Raises InvalidInput if there is none."""
+        known = {each.rank: each for each in (self.best, *self.recommendation.runners_up)}
+        if rank not in known:
+            reason = "the recommendation does not go that far"
+            raise InvalidInput("rank", rank, reason, valid=f"1 to {max(known)}")
+        return known[rank]
+
+    def artefacts(self) -> list[str]:
+        """Return the names of its files."""
+        return list(self.recommendation.artefacts)
+
+    def artefact(self, name: str, *, rank: int = 1) -> str:
+        """Return the text of one file, for the strategy at `rank` (1: the best)."""
+        campaign = f"/campaigns/{self.recommendation.campaign_id}"
+        path = f"{campaign}/artefacts/{quote(name, safe='')}"
+        return self._transport.content(path, {"rank": rank}).decode()
+
+    @property
+    def launch_script_name(self) -> str:
+        """Return the script of the trainer that was measured: the bundled one here (`train.sh`) or
+        on a cluster (`train.sbatch`), else Megatron-DeepSpeed on a cluster."""
+        launch = self.recommendation.launch
+        return launch.file if launch else "launch.sbatch"
+
+    def launch_script(self, *, rank: int = 1) -> str:
+        """Return the script that starts training with the strategy at `rank`."""
+        return self.artefact(self.launch_script_name, rank=rank)
+
+
+def dataframe(trials: Iterable[Trial]) -> Any:
+    """Return one row per trial, indexed by trial number.
+
+    Raises:
+        ImportError: pandas is not installed.
+    """
+    try:
+        pandas: Any = import_module("pandas")
+    except ModuleNotFoundError as error:
+        reason = (
+            "to_dataframe() needs pandas, which is not installed: `pip install pandas`; "
+            "autotune.trial_table.columns_of(campaign.trials()) gives the same as plain lists"
+        )
+        raise ImportError(reason) from error
+    return pandas.DataFrame(columns_of(trials)).set_index("number", drop=False)
+
+
+def save_archive(archive: bytes, path: Path) -> list[Path]:
+    """Write the archive to `path` if that ends in .zip, else its files to the folder `path`.
+
+    Returns the paths written. Raises OSError if they cannot be written, and leaves no partial file.
+    """
+    if path.suffix == ".zip":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return [write_whole(path, archive)]
+    path.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        # The base name alone: an entry cannot place a file outside of the folder.
+        contents = {
+            Path(entry.filename).name: opened.read(entry)
+            for entry in opened.infolist()
+            if not entry.is_dir()
+        }
+    return [
+        write_whole(path / name, content, executable=content.startswith(b"#!"))
+        for name, content in contents.items()
+    ]

@@ -5,20 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
+from pydantic import BaseModel
+
 from autotune.client.campaign import CampaignHandle
-from autotune.client.files import DATA_FORMS
 from autotune.client.location import locate
 from autotune.client.patience import Patience
-from autotune.client.plot import Plot
+from autotune.client.plot import DATA_FORMS, Plot
 from autotune.client.question import (
     CampaignInput,
     SpaceInput,
     StrategyInput,
     SubjectInput,
     campaign_request,
+    machine_of_profile,
     profile_named,
     subject,
 )
@@ -43,7 +45,8 @@ from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.validation import validated
-from search_spaces.errors import InvalidInput
+
+Q = TypeVar("Q", bound=BaseModel)
 
 
 class Client:
@@ -185,14 +188,9 @@ class Client:
             sort: a column; a leading `-` sorts in descending order: "-best_mfu", "node_hours".
         """
         asked = {"state": state, "search": search or None, "sort": sort}
-        cursor: str | None = None
-        while True:
-            page = self._transport.get("/campaigns", CampaignPage, {**asked, "cursor": cursor})
+        for page in self._transport.pages("/campaigns", CampaignPage, asked):
             for item in page.items:
                 yield CampaignHandle(self._transport, item)
-            cursor = page.next
-            if cursor is None:
-                return
 
     def compare(self, *ids: int) -> CampaignComparison:
         """Return several campaigns side by side, by id."""
@@ -232,13 +230,9 @@ class Client:
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
         """
-        query = {
-            **self._subject(about),
-            "strategy": strategy,
-            "min_headroom_gib": min_headroom_gib,
-            "calibration": calibration,
-        }
-        return self._transport.post("/predictions", Prediction, validated(PredictionQuery, query))
+        asked = {"strategy": strategy, "min_headroom_gib": min_headroom_gib}
+        query = self._query(PredictionQuery, about, **asked, calibration=calibration)
+        return self._transport.post("/predictions", Prediction, query)
 
     def scaling(
         self,
@@ -250,21 +244,16 @@ class Client:
     ) -> ScalingStudy:
         """Predict strong and weak scaling of a strategy's layout over `nodes`. Default: halves and
         doubles of its own. The other arguments are those of `predict`."""
-        query = {
-            **self._subject(about),
-            "strategy": strategy,
-            "nodes": list(nodes),
-            "calibration": calibration,
-        }
-        path = "/predictions/scaling"
-        return self._transport.post(path, ScalingStudy, validated(ScalingQuery, query))
+        asked = {"strategy": strategy, "nodes": list(nodes), "calibration": calibration}
+        query = self._query(ScalingQuery, about, **asked)
+        return self._transport.post("/predictions/scaling", ScalingStudy, query)
 
     def space(
         self, *, nodes: int = 1, space: SpaceInput | None = None, **about: Unpack[SubjectInput]
     ) -> SpaceReport:
         """Return the number of strategies in a space, and how many each rule removes."""
-        query = {**self._subject(about), "nodes": nodes, "space": space or {}}
-        return self._transport.post("/spaces", SpaceReport, validated(SpaceQuery, query))
+        query = self._query(SpaceQuery, about, nodes=nodes, space=space or {})
+        return self._transport.post("/spaces", SpaceReport, query)
 
     def sweep(
         self,
@@ -276,14 +265,8 @@ class Client:
         **about: Unpack[SubjectInput],
     ) -> Sweep:
         """Return the `most` strategies that fit and are predicted fastest, of a space."""
-        query = {
-            **self._subject(about),
-            "nodes": nodes,
-            "space": space or {},
-            "calibration": calibration,
-            "most": most,
-        }
-        return self._transport.post("/sweeps", Sweep, validated(SweepQuery, query))
+        asked = {"nodes": nodes, "space": space or {}, "calibration": calibration, "most": most}
+        return self._transport.post("/sweeps", Sweep, self._query(SweepQuery, about, **asked))
 
     def calibrations(self) -> list[CalibrationSummary]:
         """Return all stored calibrations, newest first."""
@@ -352,8 +335,8 @@ class Client:
         """Return the running trials by place, and the queue."""
         return self._transport.get("/activity", Activity)
 
-    def _subject(self, about: SubjectInput) -> dict[str, Any]:
-        return subject(self._placed(about))
+    def _query(self, kind: type[Q], about: SubjectInput, **asked: Any) -> Q:
+        return validated(kind, subject(self._placed(about)) | asked)
 
     def _placed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields, with the cluster profile's machine if none was named."""
@@ -361,10 +344,9 @@ class Client:
         if not name or fields.get("machine") is not None:
             return {**fields}
         profile = self.profile(name)
-        if not profile.machine:
-            reason = f"the profile {profile.name!r} is for any machine, so say which"
-            raise InvalidInput("machine", None, reason, valid="a name of `machines()`, or a Path")
-        return {**fields, "machine": profile.machine}
+        valid = "a name of `machines()`, or a Path"
+        machine = machine_of_profile(profile.name, profile.machine, valid=valid)
+        return {**fields, "machine": machine}
 
 
 def _quoted(name: str) -> str:

@@ -20,8 +20,7 @@ from autotune.client.address import (
     configuration,
     is_loopback,
 )
-from autotune.client.logins import login_at, logins
-from autotune.client.service_record import record_of, running
+from autotune.client.known_services import login_at, logins, record_of, running
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
 

@@ -1,4 +1,4 @@
-"""Figures as images for notebooks."""
+"""Figures of a service: their parameters and formats, and images for notebooks and files."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict, get_args
 
-from autotune.client.files import figure_form
 from autotune.files import write_whole
 from autotune.schemas.choices import FigureName, ParetoCost, ScalingKind
 from autotune.schemas.figures import FigureForm
 from search_spaces.errors import InvalidInput, closest
+
+FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "csv", "vega.json", "json")
+DATA_FORMS: tuple[FigureForm, ...] = ("csv", "json")
+"""Formats without colours."""
 
 
 class FigureInput(TypedDict, total=False):
@@ -62,3 +65,20 @@ def known_figure(kind: str) -> str:
     near = closest(kind, kinds, count=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InvalidInput("kind", kind, f"there is no such figure{hint}", valid=", ".join(kinds))
+
+
+def figure_form(path: Path, *, field: str = "path") -> FigureForm:
+    """Return the format of a figure, by the file's suffix.
+
+    Raises:
+        InvalidInput: field `field`: the suffix names no format.
+    """
+    name = path.name.lower()
+    for form in FIGURE_FORMS:
+        if name.endswith(f".{form}"):
+            return form
+    valid = (
+        "a name that ends in .svg, .png, .pdf, .csv (its table), .json (its data) or .vega.json "
+        "(Vega-Lite)"
+    )
+    raise InvalidInput(field, str(path), "its end names no format", valid=valid)

@@ -1,20 +1,14 @@
-"""Keyword arguments of a question, and the request models made of them."""
+"""Keyword arguments of a question, the files that they name, and the request made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from autotune.client.files import (
-    AdapterInput,
-    MachineInput,
-    ModelInput,
-    adapter_choice,
-    machine_choice,
-    model_choice,
-)
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.requests import (
+    AdapterFile,
     Budget,
     CampaignCreate,
     ProtocolSpec,
@@ -23,14 +17,26 @@ from autotune.schemas.requests import (
     ScreenNodes,
     SlurmChoice,
 )
-from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.shapes import (
+    MachineChoice,
+    MachineShape,
+    ModelChoice,
+    ModelShape,
+    StrategyShape,
+)
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.studies import StudySpec
 from autotune.validation import validated
+from search_spaces.errors import InvalidInput
 
 LOCAL = "local"
 """The machine that the service runs on: the default."""
 
+ModelInput = str | Path | ModelShape
+"""A preset's name, a bare size such as "13B", a file (read here, not by the service), a shape."""
+MachineInput = str | Path | MachineShape
+AdapterInput = str | Path | AdapterFile
+"""A name that the service knows, or a TOML file, read here with the files that it names."""
 SlurmInput = SlurmChoice | Mapping[str, Any]
 RayInput = RayChoice | Mapping[str, Any]
 SpaceInput = SpaceSpec | Mapping[str, Any]
@@ -119,3 +125,66 @@ def profile_named(fields: Mapping[str, Any]) -> str:
     if ray is not None:
         return (ray if isinstance(ray, RayChoice) else validated(RayChoice, ray)).profile
     return ""
+
+
+def machine_of_profile(name: str, machine: str, *, valid: str) -> str:
+    """Return a profile's machine. Raises InvalidInput if the profile is for any machine.
+
+    Args:
+        valid: how the user names a machine.
+    """
+    if machine:
+        return machine
+    reason = f"the profile {name!r} is for any machine, so say which"
+    raise InvalidInput("machine", None, reason, valid=valid)
+
+
+def model_choice(model: ModelInput) -> ModelChoice:
+    """Return the shape in a model's file; names and shapes unchanged.
+
+    Raises:
+        InvalidInput: the file cannot be read as a model.
+    """
+    if not isinstance(model, Path):
+        return model
+    from autotune.resolution import model_shape
+    from search_spaces.catalog import read_model
+
+    return model_shape(read_model(model))
+
+
+def machine_choice(machine: MachineInput) -> MachineChoice:
+    """Return the shape in a machine's file; names and shapes unchanged.
+
+    Raises:
+        InvalidInput: the file cannot be read as a machine.
+    """
+    if not isinstance(machine, Path):
+        return machine
+    from autotune.resolution import machine_shape
+    from search_spaces.catalog import read_machine
+
+    return machine_shape(read_machine(machine))
+
+
+def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:
+    """Return an adapter's file with the files that its `base` names; names unchanged.
+
+    Raises:
+        InvalidInput, InvalidInputs: field `adapter`: a file cannot be read or is too large.
+    """
+    if not isinstance(adapter, Path):
+        return adapter
+    from search_spaces.catalog.files import parse_toml, read_text
+
+    text = read_text(adapter, field="adapter")
+    base = parse_toml(text, adapter, field="adapter").get("base")
+    paths = base.values() if isinstance(base, Mapping) else ()
+    files = {
+        path: read_text(adapter.parent / Path(path).expanduser(), field="adapter")
+        for path in paths
+        if isinstance(path, str)
+    }
+    folder = str(adapter.parent.absolute())
+    told = {"name": adapter.stem, "text": text, "folder": folder, "files": files}
+    return validated(AdapterFile, told)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from autotune.client.service_record import known_folder
+from autotune.client.known_services import known_folder
 from search_spaces.errors import InvalidInput
 
 NAME = "service.sock"

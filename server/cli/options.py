@@ -136,11 +136,12 @@ def name_or_file(text: str) -> str | Path:
     return Path(text).expanduser() if is_path else text
 
 
-def no_machine(profile: str) -> InvalidInput:
-    """Return the error for a question without a machine, for a profile without one."""
-    reason = f"the profile {profile!r} is for any machine, so say which"
+def named_machine(profile: str, machine: str) -> str:
+    """Return a profile's machine; raises InvalidInput if the profile is for any machine."""
+    from autotune.client.question import machine_of_profile
+
     valid = "--machine, with a name of `autotune machines` or a TOML file"
-    return InvalidInput("machine", None, reason, valid=valid)
+    return machine_of_profile(profile, machine, valid=valid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +204,7 @@ class ModelOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: there is no model, or it is invalid.
         """
-        from autotune.client.files import model_choice
+        from autotune.client.question import model_choice
         from autotune.schemas.shapes import ModelShape
         from autotune.validation import validated
 
@@ -265,7 +266,7 @@ class MachineOptions(OptionGroup):
         Raises:
             InvalidInput, InvalidInputs: it is invalid.
         """
-        from autotune.client.files import machine_choice
+        from autotune.client.question import machine_choice
         from autotune.schemas.shapes import MachineShape
         from autotune.validation import validated
 
@@ -322,7 +323,7 @@ class ProgramOptions(OptionGroup):
     def trainer(self) -> str | AdapterFile | None:
         """Return the adapter in the service's form; files are read here. Raises InvalidInput(s) if
         it cannot be read."""
-        from autotune.client.files import adapter_choice
+        from autotune.client.question import adapter_choice
 
         return None if self.adapter is None else adapter_choice(name_or_file(self.adapter))
 

@@ -20,8 +20,8 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune import Client
+from autotune.client.known_services import known_folder
 from autotune.client.patience import Patience
-from autotune.client.service_record import known_folder
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
 from server.auth.unix_socket import listening_unix_socket, own_socket

@@ -157,7 +157,7 @@ def check(
     value of each other dimension that adapter and machine support. The default model is `tiny`.
     Exit code 1 if something is wrong or could not be checked.
     """
-    from autotune.client.files import machine_choice
+    from autotune.client.question import machine_choice
     from autotune.resolution import machine_of, transformer_of
     from evaluators.program.adapter_check import judge
     from evaluators.program.check_starts import OF_BATCHES, check_starts

@@ -22,8 +22,7 @@ from server.cli.output import Json, document, note, out, plain, text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from autotune.client.campaign import CampaignHandle
-    from autotune.client.recommendation import RecommendationHandle
+    from autotune.client.campaign import CampaignHandle, RecommendationHandle
     from autotune.schemas.explanations import Explanation
     from autotune.schemas.recommendations import Baseline
 
@@ -147,7 +146,7 @@ def _opened(address: str) -> bool:
     The browser opens a file that only this user can read, since all users can see its command line,
     and the address has a key.
     """
-    from autotune.client.service_record import known_folder
+    from autotune.client.known_services import known_folder
 
     page = known_folder() / "open.html"
     content = f'<meta http-equiv="refresh" content="0;url={escape(address)}">\n'

@@ -51,7 +51,7 @@ def models(
 
 
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
-    from autotune.client.files import model_choice
+    from autotune.client.question import model_choice
     from autotune.model_needs import model_needs
     from autotune.schemas.models import ModelQuery
     from autotune.validation import validated

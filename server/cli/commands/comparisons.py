@@ -36,7 +36,7 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare campaigns: differing settings, results, and which found the best."""
-    from autotune.client.files import figure_form
+    from autotune.client.plot import figure_form
     from server.cli.tables import comparisons as comparisons_table
     from server.cli.tables import figures as figures_table
     from server.figures.comparison import progress_table

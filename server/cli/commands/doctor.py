@@ -12,7 +12,7 @@ from rich.text import Text
 
 from search_spaces.errors import InvalidInput
 from server.cli.failures import ExitCode
-from server.cli.options import OptionGroup, StorageOptions, name_or_file, no_machine
+from server.cli.options import OptionGroup, StorageOptions, name_or_file, named_machine
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
@@ -90,12 +90,11 @@ class ClusterOptions(OptionGroup):
 
     def load_machine(self, profile: ClusterProfile | None) -> Machine:
         """Return the machine of the profile's nodes; raises InvalidInput(s) if it is unknown."""
-        from autotune.client.files import machine_choice
+        from autotune.client.question import machine_choice
         from autotune.resolution import machine_of
 
-        name = self.machine or (profile.machine if profile else "")
-        if not name:
-            raise no_machine(profile.name if profile else "")
+        named = (profile.name, profile.machine) if profile else ("", "")
+        name = self.machine or named_machine(*named)
         return machine_of(machine_choice(name_or_file(name)))
 
 

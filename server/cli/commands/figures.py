@@ -116,7 +116,7 @@ def _written(
     options: dict[str, Any],
 ) -> Path:
     """Write a figure in the format of the file's suffix; raises InvalidInput for an unknown one."""
-    from autotune.client.files import figure_form
+    from autotune.client.plot import figure_form
     from autotune.schemas.figures import FigureTable
     from server.figures.figure import as_csv
 

@@ -23,7 +23,7 @@ from server.cli.options import (
     ProgramOptions,
     ServiceOptions,
     name_or_file,
-    no_machine,
+    named_machine,
 )
 from server.cli.output import Json, document, out, text
 
@@ -241,11 +241,9 @@ def _machine_of(profile: str | None) -> str:
     if profile is None:
         return LOCAL
     from evaluators.cluster import load_profile
+    from server.settings import Settings
 
-    machine = load_profile(profile, folder=_profiles_dir()).machine
-    if not machine:
-        raise no_machine(profile)
-    return machine
+    return named_machine(profile, load_profile(profile, folder=Settings().profiles_dir).machine)
 
 
 def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
@@ -253,9 +251,3 @@ def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
     from server.settings import Settings
 
     return chosen_program(query, Settings(), as_admin=True)
-
-
-def _profiles_dir() -> Path:
-    from server.settings import Settings
-
-    return Settings().profiles_dir

@@ -15,8 +15,7 @@ from server.cli.options import CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, plain, text
 
 if TYPE_CHECKING:
-    from autotune.client.campaign import CampaignHandle
-    from autotune.client.recommendation import RecommendationHandle
+    from autotune.client.campaign import CampaignHandle, RecommendationHandle
     from autotune.schemas.campaigns import Campaign
 
 NOT_FOUND = 404

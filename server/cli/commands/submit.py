@@ -22,7 +22,7 @@ from server.cli.options import (
     ProgramOptions,
     ServiceOptions,
     chosen,
-    no_machine,
+    named_machine,
 )
 from server.cli.output import Json, document, note, out
 
@@ -366,7 +366,4 @@ def _machine_of(profile: str | None, service: ServiceOptions) -> str:
     if profile is None:
         return LOCAL
     with service.client() as client:
-        machine = client.profile(profile).machine
-    if not machine:
-        raise no_machine(profile)
-    return machine
+        return named_machine(profile, client.profile(profile).machine)

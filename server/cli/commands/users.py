@@ -178,8 +178,8 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     Commands without --url then use this service, unless your own is running.
     """
     from autotune.client.client import Client
+    from autotune.client.known_services import Login, login_at
     from autotune.client.location import default_url, plain_url, token_in
-    from autotune.client.logins import Login, login_at
     from server.cli.tables import users as users_table
 
     url = plain_url(service.url or default_url())
@@ -203,8 +203,8 @@ def login(service: ServiceOptions, json: Json = False) -> None:
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
     """Delete the stored token of a service; the token stays valid until an admin renews it."""
+    from autotune.client.known_services import login_at, login_path, logins
     from autotune.client.location import default_url, plain_url
-    from autotune.client.logins import login_at, login_path, logins
 
     last = next(logins(), None)
     url = plain_url(service.url or (last.url if last else default_url()))

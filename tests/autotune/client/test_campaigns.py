@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from autotune import Client
-from autotune.client.campaign import CampaignHandle
-from autotune.client.files import save_archive
-from autotune.client.following import Follower
+from autotune.client.campaign import CampaignHandle, save_archive
 from autotune.client.location import locate
 from autotune.client.patience import Patience
-from autotune.client.transport import Transport
+from autotune.client.transport import Follower, Transport
 from autotune.errors import ApiError
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from autotune.client.service_record import record_of
+from autotune.client.known_services import record_of
 
 VIEWS = {
     "page": "/campaigns/{}",

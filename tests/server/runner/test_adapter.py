@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.client.files import adapter_choice
+from autotune.client.question import adapter_choice
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import AdapterFile
 from evaluators.adapter.reading import read_adapter

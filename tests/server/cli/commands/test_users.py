@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.client.logins import logins
+from autotune.client.known_services import logins
 from tests.server.cli.conftest import Autotune
 from tests.serving import serving
 

@@ -1,4 +1,5 @@
-"""The record of a running service for its user's programs: address, socket and token."""
+"""The services that this user's programs know: those that run on this host, by the record that each
+writes, and those that the user has logged in to."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from socket import gethostname
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path, user_state_path
 
@@ -21,25 +22,21 @@ ROOT = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceRecord:
-    """A service that runs, or ran until it was killed.
+class KnownService:
+    """The fields of a JSON file about a service.
 
     Attributes:
         url: where it listens: `http://127.0.0.1:8765`, or `unix:` and a path.
-        socket: path of the Unix socket, which only its user can open.
-        token: grants all rights.
-        pid: of its process, on `host`.
+        token: sent with requests.
     """
 
     url: str
-    socket: str
     token: str
-    pid: int
-    host: str
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return what a file says; None where there is none, or somebody else wrote it."""
+        """Return the content of a file; None if there is none, it is invalid, or another user than
+        this one and root owns it."""
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_uid not in {os.geteuid(), ROOT}:
@@ -48,6 +45,25 @@ class ServiceRecord:
                 return cls(**{name: said[name] for name in cls.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def write(self, path: Path) -> Path:
+        """Write the file, readable by this user alone; raises OSError."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return write_whole(path, json.dumps(asdict(self)) + "\n", private=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRecord(KnownService):
+    """A service that runs on `host`, or ran until it was killed; its token grants all rights.
+
+    Attributes:
+        socket: path of the Unix socket, which only its user can open.
+        pid: of its process, on `host`.
+    """
+
+    socket: str
+    pid: int
+    host: str
 
     @property
     def is_here(self) -> bool:
@@ -58,11 +74,6 @@ class ServiceRecord:
         except OSError:
             return False
         return self.host == gethostname() and owner in {os.geteuid(), ROOT}
-
-    def write(self, path: Path) -> None:
-        """Write it for this user alone; raises OSError."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(self)) + "\n", private=True)
 
     def remove(self, path: Path) -> None:
         """Remove the file if it is still this service's."""
@@ -107,3 +118,30 @@ def running() -> Iterator[ServiceRecord]:
         record = ServiceRecord.read(path)
         if record is not None and record.is_here:
             yield record
+
+
+class Login(KnownService):
+    """This user's token for a shared service."""
+
+    def keep(self) -> Path:
+        """Store it; raises OSError."""
+        return self.write(login_path(self.url))
+
+
+def login_path(url: str) -> Path:
+    """Return the file of the login for an address."""
+    return user_state_path("autotune") / "logins" / f"{quote(url, safe='')}.json"
+
+
+def login_at(url: str) -> Login | None:
+    """Return this user's login for an address; None if there is none."""
+    login = Login.read(login_path(url))
+    return login if login is not None and login.url == url else None
+
+
+def logins() -> Iterator[Login]:
+    """Yield this user's logins, newest first."""
+    files = (user_state_path("autotune") / "logins").glob("*.json")
+    for path in sorted(files, key=lambda file: file.stat().st_mtime, reverse=True):
+        if (login := Login.read(path)) is not None:
+            yield login
