@@ -1,4 +1,4 @@
-"""A dozen faults at random while campaigns of all backends run: nothing is lost, doubled or left.
+"""Eight faults at random while campaigns of all backends run: nothing is lost, doubled or left.
 
 `python -m tests.benchmarks.endurance` is the same at length.
 """
@@ -17,7 +17,7 @@ from tests.server import postgres
 
 __all__ = ["ray_nodes"]
 
-FAULTS = 12
+FAULTS = 8
 REAL_CAMPAIGNS = 3
 SEED = 50
 

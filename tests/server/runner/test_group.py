@@ -1,6 +1,6 @@
 """Two people share one service on PostgreSQL with three runners: one serves Slurm, one Ray.
 
-REST of two users -> three processes -> a real Slurm, a real Ray cluster, the simulator -> REST.
+REST of two users -> three runners -> a real Slurm, a real Ray cluster, the simulator -> REST.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.users import UserCreate
 from server.app import create_app
+from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user
@@ -28,7 +29,6 @@ from tests.server import postgres
 from tests.server.asking import body
 from tests.server.entitled import ADDRESS
 from tests.server.runner.test_slurm import QUESTION, quick
-from tests.server.slurm.scene import RunnerProcess
 
 __all__ = ["ray_nodes", "slurm"]
 
@@ -55,7 +55,7 @@ class SharedService:
         self.store: Store = app.state.store
         self.client = TestClient(app, base_url=ADDRESS)
         self.tokens: dict[str, str] = {}
-        self.runners: list[RunnerProcess] = []
+        self.runners: list[Runner] = []
         with self.store.transaction() as session:
             for name in ("ada", "ben"):
                 user = UserCreate.model_validate({"name": name, "scope": "submit"})
@@ -78,10 +78,14 @@ class SharedService:
 
     def run(self, *evaluators: str, user: str = "") -> None:
         takes = {"evaluators": evaluators, "runner_user": user}
-        self.runners.append(RunnerProcess(self.settings.model_copy(update=takes)))
+        self.runners.append(Runner(self.settings.model_copy(update=takes), self.store))
 
     def until_done(self, user: str, campaign: Campaign) -> Campaign:
-        until(lambda: self.campaign(user, campaign).state == "done", f"campaign {campaign.id} done")
+        def is_done() -> bool:
+            moving = [runner.round() for runner in self.runners]
+            return not any(moving) and self.campaign(user, campaign).state == "done"
+
+        until(is_done, f"campaign {campaign.id} done")
         return self.campaign(user, campaign)
 
 
@@ -103,7 +107,7 @@ def shared(postgres_url: str, tmp_path: Path, ray_nodes: RayNodes) -> Iterator[S
     with service.client:
         yield service
     for runner in service.runners:
-        runner.stop()
+        runner.close()
     service.store.close()
 
 

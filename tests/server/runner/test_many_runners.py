@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +25,9 @@ from server.store import Store
 from server.store.runners import living_runners
 from server.store.tables import CampaignRow, EventRow
 from server.store.trials import all_trials
+from tests.patience import PATIENCE_S
 from tests.server import postgres
 from tests.server.asking import created
-from tests.server.slurm.scene import RunnerProcess
 
 FULL_KILLS = int(os.environ.get("AUTOTUNE_RUNNER_KILLS", "0"))
 KILLS = FULL_KILLS or 1
@@ -41,6 +43,32 @@ QUESTION: dict[str, Any] = {
     "time_scale": 0.01,
 }
 NAMED = "autotune-runner-test"
+
+
+class RunnerProcess:
+    """A runner that may be killed at any moment, and is started again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.log = settings.data_dir / "runner.log"
+        self.start()
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "server.runner"],
+                env=os.environ | self._settings.environment() | {"OMP_NUM_THREADS": "1"},
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(PATIENCE_S)
 
 
 class Watched:

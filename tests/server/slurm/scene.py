@@ -1,16 +1,13 @@
-"""A service on a real Slurm whose trials last a second: its database, runners and campaigns."""
+"""A service on a real Slurm whose trials last a second: its database and campaigns."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from fastapi.testclient import TestClient
 from sqlalchemy import func, select
 
@@ -129,33 +126,3 @@ class Scene:
     def trials(self, campaign: Campaign) -> list[Trial]:
         with self.store.session() as session:
             return all_trials(session, campaign.id)
-
-
-class RunnerProcess:
-    """A runner that may be killed at any moment, and is started again."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.log = settings.data_dir / "runner.log"
-        self.start()
-
-    def start(self) -> None:
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "server.runner"],
-                env=os.environ | self._settings.environment() | {"OMP_NUM_THREADS": "1"},
-                stdout=output,
-                stderr=output,
-            )
-
-    @property
-    def process(self) -> psutil.Process:
-        return psutil.Process(self._process.pid)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait(PATIENCE_S)

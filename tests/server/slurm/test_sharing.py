@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from autotune.schemas.choices import TrialState
+from server.runner.runner import Runner
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.patience import until
-from tests.server.slurm.scene import RunnerProcess, Scene
+from tests.server.slurm.scene import Scene
 
 __all__ = ["slurm"]
 
 pytestmark = pytest.mark.xdist_group("slurm-service")
-
-
-@pytest.fixture
-def runner(slurm: Cluster, scene: Scene) -> Iterator[RunnerProcess]:  # noqa: ARG001
-    process = RunnerProcess(scene.settings)
-    yield process
-    process.stop()
 
 
 @pytest.fixture
@@ -33,16 +28,19 @@ def scene(slurm: Cluster, tmp_path: Path) -> Iterator[Scene]:  # noqa: ARG001
     scene.store.close()
 
 
+@pytest.fixture
+def runner(scene: Scene) -> Iterator[Runner]:
+    with closing(Runner(scene.settings, scene.store)) as runner:
+        yield runner
+
+
 @pytest.mark.parametrize("mode", ["sbatch", "pilot"])
 def test_campaigns_share_the_nodes_fairly(
-    scene: Scene,
-    slurm: Cluster,
-    runner: RunnerProcess,  # noqa: ARG001
-    mode: str,
+    scene: Scene, slurm: Cluster, runner: Runner, mode: str
 ) -> None:
     """None begins its last trial before every other has begun its first."""
     campaigns = [scene.create(trials=3, seed=n, mode=mode) for n in range(4)]
-    until(lambda: scene.are_done(campaigns), "the end")
+    until(lambda: not runner.round() and scene.are_done(campaigns), "the end")
     trials = [trial for campaign in campaigns for trial in scene.trials(campaign)]
     assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
     begun: Counter[int] = Counter()
