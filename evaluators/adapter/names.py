@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 from evaluators.adapter.expression import Value
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING
 from search_spaces.machine import Machine
+from search_spaces.program import stage_layers
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -27,6 +29,13 @@ OF_MODEL = (
     "window_layers",
 )
 OF_LATENT_ATTENTION = ("kv_rank", "q_rank", "qk_head_dim", "rope_head_dim", "v_head_dim")
+OF_MAMBA: Mapping[str, str] = {
+    "mamba_heads": "num_heads",
+    "mamba_head_dim": "head_dim",
+    "mamba_state_size": "state_size",
+    "mamba_groups": "num_groups",
+    "mamba_conv_kernel": "conv_kernel",
+}
 OF_LAYERS = (
     "num_experts",
     "top_k",
@@ -36,6 +45,8 @@ OF_LAYERS = (
     "latent_attention",
     *OF_LATENT_ATTENTION,
     "attention_window",
+    "mamba_layers",
+    *OF_MAMBA,
 )
 """Names of layer kinds that only some models have; 0 or False for other models."""
 OF_MACHINE = ("gpus_per_node", "memory_gib")
@@ -49,7 +60,11 @@ OF_ONE_START = (*OF_FIRST, "first_iterations", "last_iterations")
 iterations at each. All other names refer to the larger one, and `iterations` to both."""
 
 OF_STRATEGY = (*DIMENSIONS, *DERIVED)
-EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, *OF_MACHINE)
+PATTERN = "hybrid_pattern"
+"""The block of each layer of a hybrid: M, *, E or -, with | between pipeline stages; 0 for other
+models."""
+
+EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, *OF_MACHINE)
 """Names with a value before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
 
@@ -58,13 +73,15 @@ DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": ("num_nodes",),
     "data_parallel": _REPLICAS,
     "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
+    PATTERN: ("pipeline_parallel", "virtual_stages"),
 }
-"""Derived name -> the dimensions that it depends on."""
+"""Name -> the dimensions that it depends on, where it is none."""
 
 MENTIONED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": (),
     "data_parallel": (),
     "global_batch_size": (ACCUMULATION,),
+    PATTERN: (),
 }
 """Derived name -> the dimensions that a trainer varies if its adapter mentions it. A number of
 replicas does not determine how the other ranks are used."""
@@ -82,6 +99,7 @@ def strategy_names(
         "global_batch_size": strategy.global_batch_size(gpus),
         **{name: getattr(transformer, name) for name in OF_MODEL},
         **_layer_names(transformer),
+        PATTERN: _pattern(transformer, strategy),
         **{name: getattr(machine, name) for name in OF_MACHINE},
     }
 
@@ -89,6 +107,7 @@ def strategy_names(
 def _layer_names(transformer: Transformer) -> dict[str, Value]:
     """Return the values of `OF_LAYERS`."""
     experts, latent = transformer.experts, transformer.latent_attention
+    mamba = transformer.mamba
     return {
         **dict.fromkeys(OF_LAYERS, 0),
         "latent_attention": latent is not None,
@@ -105,7 +124,31 @@ def _layer_names(transformer: Transformer) -> dict[str, Value]:
             else {}
         ),
         **({name: getattr(latent, name) or 0 for name in OF_LATENT_ATTENTION} if latent else {}),
+        **(
+            {
+                "mamba_layers": mamba.layers,
+                **{name: getattr(mamba, field) for name, field in OF_MAMBA.items()},
+            }
+            if mamba
+            else {}
+        ),
     }
+
+
+def _pattern(transformer: Transformer, strategy: Strategy) -> Value:
+    """Return the value of `PATTERN`, with the layers of each kind at even distances."""
+    mamba, layers = transformer.mamba, transformer.num_layers
+    if mamba is None:
+        return 0
+    counts = {"M": mamba.layers, "*": mamba.attention_layers}
+    counts["E" if transformer.experts else "-"] = layers - sum(counts.values())
+    pattern = ""
+    for number in range(1, layers + 1):
+        behind = {kind: counts[kind] * number - pattern.count(kind) * layers for kind in counts}
+        pattern += max(behind, key=behind.__getitem__)
+    stages = stage_layers(layers, strategy.pipeline_parallel * strategy.virtual_stages)
+    ends = list(accumulate(stages))
+    return "|".join(pattern[end - count : end] for end, count in zip(ends, stages, strict=True))
 
 
 def first_names(machine: Machine, first: Strategy) -> dict[str, Value]:

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import RECOMPUTED_SETS, Experts, LatentAttention
+from search_spaces.transformer import RECOMPUTED_SETS, Experts, LatentAttention, Mamba
 from tests.evaluators.adapter import megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())
@@ -56,7 +57,9 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
     if args["use_megatron_fsdp"]:
         zero = sharded[args["data_parallel_sharding_strategy"]]
         assert args["ckpt_format"] == "fsdp_dtensor"  # it insists on it
-    given = args.get("num_virtual_stages_per_pipeline_rank")
+    given = args["num_virtual_stages_per_pipeline_rank"]
+    if args["hybrid_layer_pattern"]:
+        given = (args["hybrid_layer_pattern"].count("|") + 1) // pipeline
     assert (args["recompute_method"] is not None) == (args["recompute_granularity"] == "full")
     return Strategy(
         tensor_parallel=tensor,
@@ -114,6 +117,20 @@ def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
             dense_layers=routed.index(1),
         )
         assert routed == [0] * experts.dense_layers + [1] * (layers - experts.dense_layers)
+    mamba = None
+    if args["hybrid_layer_pattern"]:
+        pattern = args["hybrid_layer_pattern"].replace("|", "")
+        blocks = Counter(pattern)
+        assert len(pattern) == layers
+        assert blocks["E" if experts else "-"] == layers - blocks["M"] - blocks["*"]
+        mamba = Mamba(
+            layers=blocks["M"],
+            attention_layers=blocks["*"],
+            num_heads=args["mamba_num_heads"],
+            head_dim=args["mamba_head_dim"],
+            state_size=args["mamba_state_dim"],
+            num_groups=args["mamba_num_groups"],
+        )
     if args["multi_latent_attention"]:
         assert args["qk_layernorm"]  # of both compressed widths
         latent = LatentAttention(
@@ -131,6 +148,7 @@ def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "experts": experts,
         "latent_attention": latent,
+        "mamba": mamba,
         "mtp_layers": args["mtp_num_layers"] or 0,
         "attention_window": window[0] + 1 if window else None,  # beside the token itself
         "window_layers": windowed if window else 0,

@@ -48,7 +48,8 @@ LLAMA = load_model("llama-3-70b")
 SHORT = replace(GPT, num_layers=14)
 STUDY = [load_model(name) for name in ("gpt-175b", "gpt-1t")]
 OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
-WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys((*STUDY, *OF_EXPERTS), 30)}
+HYBRID = [load_model(name) for name in ("nemotron-h-8b", "nemotron-3-nano-30b-a3b")]
+WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys((*STUDY, *OF_EXPERTS, *HYBRID), 30)}
 CHECKOUT = os.environ.get("AUTOTUNE_MEGATRON_LM", "")
 
 
@@ -72,7 +73,8 @@ def _start(adapter: Adapter, model: Transformer, strategy: Strategy) -> TrainerS
 
 
 def _words(start: TrainerStart) -> list[str]:
-    assert start.words[:3] == ("python3", "-m", "pretrain_gpt")
+    hybrid = "--hybrid-layer-pattern" in start.words
+    assert start.words[:3] == ("python3", "-m", "pretrain_hybrid" if hybrid else "pretrain_gpt")
     return list(start.words[3:])
 
 
@@ -221,6 +223,15 @@ def test_stages_that_differ(adapter: Adapter) -> None:
     words = _words(_start(adapter, SHORT, replace(BASE, pipeline_parallel=5)))
     layout = words[words.index("--pipeline-model-parallel-layout") + 1]
     assert layout == "Ettt|ttt|ttt|ttt|ttL"
+
+
+def test_the_blocks_of_a_hybrid_are_spread_over_its_stages(adapter: Adapter) -> None:
+    words = _words(_start(adapter, HYBRID[0], replace(BASE, pipeline_parallel=4)))
+    pattern = words[words.index("--hybrid-layer-pattern") + 1]
+    stages = pattern.split("|")
+    assert [len(stage) for stage in stages] == [13] * 4
+    assert [stage.count("M") for stage in stages] == [6] * 4
+    assert [stage.count("*") for stage in stages] == [1] * 4
 
 
 # As megatron/training/{training,arguments}.py and megatron/training/utils/common_utils.py of COMMIT

@@ -6,7 +6,7 @@ A sample is `ready/NAME.toml` beside this file. `source` says where its words an
   those of `samples`. `model`: what differs from that.
 - `words`, `variables`, `files`: all that the trainer is given.
 - `refused`: what differs from `strategy` in one that the adapter refuses, and `because`; `model`:
-  what differs from that model there, in `experts` from EXPERTS.
+  what differs from that model there, in `experts` and `mamba` from EXPERTS and MAMBA.
 - `log`: lines of ranks, as they come; `left`: texts of the files that it reads, in its order, or
   step, tag, figure and, where it matters, time of each event of TensorBoard.
 - `times_s`: iteration -> seconds; `loss`; `peak_memory_gib`: rank -> GiB.
@@ -31,7 +31,7 @@ from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.rendering import StartPlan, start_of
 from search_spaces.errors import InvalidInput
-from search_spaces.transformer import Experts
+from search_spaces.transformer import Experts, Mamba
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 
 SAMPLES = Path(__file__).parent / "ready"
@@ -45,6 +45,7 @@ def _sample(name: str) -> dict[str, Any]:
 
 
 EXPERTS = Experts(num_experts=8, top_k=2, ffn_hidden_size=32)
+MAMBA = Mamba(layers=2, attention_layers=1, num_heads=4, head_dim=16, state_size=8, num_groups=2)
 
 
 def _plan(
@@ -53,6 +54,8 @@ def _plan(
     shape = {**sample.get("model", {}), **model}
     if "experts" in shape:
         shape["experts"] = replace(EXPERTS, **shape["experts"])
+    if "mamba" in shape:
+        shape["mamba"] = replace(MAMBA, **shape["mamba"])
     return StartPlan(
         transformer=replace(MODEL, **shape),
         machine=MACHINE,
