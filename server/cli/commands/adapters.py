@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,13 +56,14 @@ def list_(json: Json = False) -> None:
         rows.append(row | told | {"description": adapter.description})
     if json:
         return document(rows)
-    table = elements_table.headed("adapter", "from", "evidence", "checked", "")
-    for row in rows:
-        known = (row.get(name, elements_table.NO_VALUE) for name in ("evidence", "checked"))
-        remark = Text(row.get("problem", "") or row.get("description", ""))
-        style = "red" if "problem" in row else None
-        table.add_row(row["name"], row["from"], *known, remark, style=style)
-    out().print(table)
+    columns: tuple[tuple[str, Callable[[dict[str, str]], str]], ...] = (
+        ("adapter", lambda row: row["name"]),
+        ("from", lambda row: row["from"]),
+        ("evidence", lambda row: row.get("evidence", elements_table.NO_VALUE)),
+        ("checked", lambda row: row.get("checked", elements_table.NO_VALUE)),
+        ("", lambda row: row.get("problem", "") or row.get("description", "")),
+    )
+    out().print(elements_table.table(rows, columns, failed=lambda row: "problem" in row))
     return note(f"your own go into {folder}")
 
 
@@ -290,12 +291,17 @@ def _print(
         else:
             values = ", ".join(f"{name} = {value}" for name, value in match.found.items())
             text(f"{values}\n  in: {match.line}")
-    table = elements_table.headed("", "check", "")
-    for finding in findings:
-        mark = Text("no", style="red")
-        if not finding.shown:
-            mark = Text("not shown", style="yellow")
-        elif finding.good:
-            mark = Text("!", style="yellow") if finding.warns else Text("ok", style="green")
-        table.add_row(mark, finding.what, Text(finding.told))
-    out().print(table)
+    columns: tuple[tuple[str, Callable[[CheckFinding], str | Text]], ...] = (
+        ("", _mark),
+        ("check", lambda finding: finding.what),
+        ("", lambda finding: finding.told),
+    )
+    out().print(elements_table.table(findings, columns))
+
+
+def _mark(finding: CheckFinding) -> Text:
+    if not finding.shown:
+        return Text("not shown", style="yellow")
+    if not finding.good:
+        return Text("no", style="red")
+    return Text("!", style="yellow") if finding.warns else Text("ok", style="green")

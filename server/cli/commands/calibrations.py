@@ -73,7 +73,7 @@ def read_document(path: Path) -> CalibrationDocument:
 
 def list_(service: ServiceOptions, json: Json = False) -> None:
     """List the service's calibrations."""
-    from server.cli.tables import calibrations as calibrations_table
+    from server.cli.tables import predictions as predictions_table
 
     with service.client() as client:
         calibrations = client.calibrations()
@@ -81,7 +81,7 @@ def list_(service: ServiceOptions, json: Json = False) -> None:
         return document(calibrations)
     if not calibrations:
         return note("no calibrations: make one with `autotune calibrations fit`")
-    return out().print(calibrations_table.calibrations(calibrations))
+    return out().print(predictions_table.calibrations(calibrations))
 
 
 def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
@@ -90,13 +90,13 @@ def show(name: Name, service: ServiceOptions, json: Json = False) -> None:
     Constants with the most information from the trials come first. The ± of a value is a factor:
     the true value is with 80 % probability between the value divided by it and the value times it.
     """
-    from server.cli.tables import calibrations as calibrations_table
+    from server.cli.tables import predictions as predictions_table
 
     with service.client() as client:
         calibration = client.calibration(known_name(name))
     if json:
         return document(calibration)
-    return out().print(calibrations_table.calibration(calibration))
+    return out().print(predictions_table.calibration(calibration))
 
 
 def fit(
@@ -120,13 +120,13 @@ def fit(
     All campaigns must have run on one machine; their models may differ, and trials that ran out of
     memory count as well. Diverse layouts are worth more than many similar ones.
     """
-    from server.cli.tables import calibrations as calibrations_table
+    from server.cli.tables import predictions as predictions_table
 
     with service.client() as client:
         calibration = client.calibrate(new_name(name), campaigns, software=software)
     if json:
         return document(calibration)
-    out().print(calibrations_table.calibration(calibration))
+    out().print(predictions_table.calibration(calibration))
     return note(f"kept; use it with `autotune predict --calibration {name} ...`")
 
 

@@ -83,8 +83,8 @@ def show(
 ) -> None:
     """Show a campaign and its trials, or one trial, with the reason for each choice."""
     from server.cli.tables import campaigns as campaigns_table
+    from server.cli.tables import predictions as predictions_table
     from server.cli.tables import recommendations as recommendations_table
-    from server.cli.tables import scaling as scaling_table
     from server.cli.tables import trials as trials_table
 
     if log and trial is None:
@@ -98,7 +98,7 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         answer = recommendation_of(handle)
         if handle.campaign.request.study is not None:
-            told = [scaling_table.scaling(study) for study in studied(handle)]
+            told = [predictions_table.scaling(study) for study in studied(handle)]
         else:
             told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from search_spaces.errors import InvalidInput
 from server.cli.options import name_or_file
 from server.cli.output import Json, document, note, out, text
+
+if TYPE_CHECKING:
+    from autotune.schemas.profiles import ProfileSummary
 
 
 def models(
@@ -37,7 +40,7 @@ def models(
     """
     from autotune.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
-    from server.cli.tables import models as models_table
+    from server.cli.tables import predictions as predictions_table
 
     if model is not None:
         return _model_needs(model, tokens, json=json)
@@ -47,7 +50,7 @@ def models(
     transformers = [load_model(name) for name in model_names()]
     if json:
         return document([model_shape(item) for item in transformers])
-    return out().print(models_table.models(transformers))
+    return out().print(predictions_table.models(transformers))
 
 
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
@@ -55,11 +58,11 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from autotune.model_needs import model_needs
     from autotune.schemas.models import ModelQuery
     from autotune.validation import validated
-    from server.cli.tables import models as models_table
+    from server.cli.tables import predictions as predictions_table
 
     choice = model_choice(name_or_file(model))
     answer = model_needs(validated(ModelQuery, {"model": choice, "tokens": tokens}))
-    return document(answer) if json else out().print(models_table.needs(answer))
+    return document(answer) if json else out().print(predictions_table.needs(answer))
 
 
 def machines(json: Json = False) -> None:
@@ -71,17 +74,19 @@ def machines(json: Json = False) -> None:
     known = {name: load_machine(name) for name in machine_names()}
     if json:
         return document([machine_shape(item) for item in known.values()])
-    table = elements_table.headed("machine", "GPU", ">per node", ">GiB", ">peak TFLOP/s", ">nodes")
-    for name, item in known.items():
-        table.add_row(
-            name,
-            Text(item.gpu),
-            str(item.gpus_per_node),
-            elements_table.figure(item.memory_gib),
-            elements_table.NO_VALUE if item.peak_tflops is None else f"{item.peak_tflops:g}",
-            str(item.max_nodes),
-        )
-    return out().print(table)
+    columns: tuple[tuple[str, Callable[[str], str]], ...] = (
+        ("machine", lambda name: name),
+        ("GPU", lambda name: known[name].gpu),
+        (">per node", lambda name: str(known[name].gpus_per_node)),
+        (">GiB", lambda name: elements_table.figure(known[name].memory_gib)),
+        (">peak TFLOP/s", lambda name: _rate(known[name].peak_tflops)),
+        (">nodes", lambda name: str(known[name].max_nodes)),
+    )
+    return out().print(elements_table.table(known, columns))
+
+
+def _rate(peak_tflops: float | None) -> str:
+    return "–" if peak_tflops is None else f"{peak_tflops:g}"
 
 
 def profiles(
@@ -115,16 +120,12 @@ def _list_profiles(folder: Path, *, json: bool) -> None:
     summaries = profile_summaries(folder)
     if json:
         return document(summaries)
-    table = elements_table.headed("profile", "machine", "trains with", "from", "")
-    for item in summaries:
-        usable = not item.problem
-        table.add_row(
-            item.name,
-            (item.machine or "any") if usable else elements_table.NO_VALUE,
-            item.program or elements_table.NO_VALUE,
-            "you" if item.source else "autotune",
-            Text(item.problem or item.description),
-            style=None if usable else "red",
-        )
-    out().print(table)
+    columns: tuple[tuple[str, Callable[[ProfileSummary], str]], ...] = (
+        ("profile", lambda item: item.name),
+        ("machine", lambda i: elements_table.NO_VALUE if i.problem else i.machine or "any"),
+        ("trains with", lambda item: item.program or elements_table.NO_VALUE),
+        ("from", lambda item: "you" if item.source else "autotune"),
+        ("", lambda item: item.problem or item.description),
+    )
+    out().print(elements_table.table(summaries, columns, failed=lambda item: bool(item.problem)))
     return note(f"your own go into {folder}")

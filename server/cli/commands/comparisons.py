@@ -37,8 +37,7 @@ def compare(
 ) -> None:
     """Compare campaigns: differing settings, results, and which found the best."""
     from autotune.client.plot import figure_form
-    from server.cli.tables import comparisons as comparisons_table
-    from server.cli.tables import figures as figures_table
+    from server.cli.tables import campaigns as campaigns_table
     from server.figures.comparison import progress_table
 
     if to_file is not None:
@@ -54,8 +53,8 @@ def compare(
     console = out()
     console.print(comparison.sentence)
     console.print()
-    console.print(comparisons_table.winners(comparison))
+    console.print(campaigns_table.winners(comparison))
     console.print()
-    console.print(figures_table.rows_of(progress_table(comparison)))
+    console.print(campaigns_table.figure_rows(progress_table(comparison)))
     console.print()
-    return console.print(comparisons_table.differences(comparison))
+    return console.print(campaigns_table.differences(comparison))

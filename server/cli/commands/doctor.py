@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -115,11 +115,13 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     if json:
         document([result.as_dict() for result in results])
     else:
-        table = elements_table.headed("", "check", "found", "what to do")
-        for result in results:
-            status = Text(result.status, style=STYLES[result.status])
-            table.add_row(status, Text(result.name), Text(result.found), Text(result.advice))
-        out().print(table)
+        columns: tuple[tuple[str, Callable[[CheckResult], str | Text]], ...] = (
+            ("", lambda result: Text(result.status, style=STYLES[result.status])),
+            ("check", lambda result: result.name),
+            ("found", lambda result: result.found),
+            ("what to do", lambda result: result.advice),
+        )
+        out().print(elements_table.table(results, columns))
     if any(result.status == "fail" for result in results):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -84,7 +84,7 @@ def plot(
     Without --kind, list the campaign's figures, and why others are missing. Every figure has one
     sentence that summarises it.
     """
-    from server.cli.tables import figures as figures_table
+    from server.cli.tables import campaigns as campaigns_table
 
     if kind is None and to_file is not None:
         raise InvalidInput("kind", None, "a file holds one figure", valid=", ".join(kinds()))
@@ -92,7 +92,7 @@ def plot(
         handle = client.campaign(campaign)
         if kind is None:
             offers = handle.figures()
-            return document(offers) if json else out().print(figures_table.offers(offers))
+            return document(offers) if json else out().print(campaigns_table.offers(offers))
         written = to_file and _written(handle, kind, to_file, scheme, choice.options())
         figure = handle.figure(kind, **choice.options())
     if json:
@@ -100,7 +100,7 @@ def plot(
     if written:
         text(figure["caption"])
         return note(f"wrote {written}")
-    return out().print(figures_table.figure(figure))
+    return out().print(campaigns_table.figure_data(figure))
 
 
 def kinds() -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def scaling(
     """
     from autotune.schemas.scaling import ScalingQuery
     from autotune.validation import validated
-    from server.cli.tables import scaling as scaling_table
+    from server.cli.tables import predictions as predictions_table
 
     counts = node_counts(nodes)
     if campaign is not None and model.model is not None:
@@ -127,7 +127,7 @@ def scaling(
         from autotune.prediction import scaling_study
 
         found = scaling_study(query, *calibration.load(service), program=program_for(query))
-    return document(found) if json else out().print(scaling_table.scaling(found))
+    return document(found) if json else out().print(predictions_table.scaling(found))
 
 
 def _like(handle: CampaignHandle, trials: TrialOptions, *, rank: int) -> dict[str, Any]:
@@ -177,11 +177,11 @@ def _question(
 
 
 def _measure(client: Client, question: CampaignInput, study: StudyOptions, *, json: bool) -> None:
-    from server.cli.tables import scaling as scaling_table
+    from server.cli.tables import predictions as predictions_table
 
     if study.dry_run:
         answer = client.dry_run(**question)
-        return document(answer) if json else out().print(scaling_table.planned(answer))
+        return document(answer) if json else out().print(predictions_table.planned(answer))
     return submitted(client, question, watch=study.watch, json=json)
 
 

@@ -37,7 +37,7 @@ def backup(
 
     The file is an SQLite file, and can be restored into either kind of database.
     """
-    from server.cli.tables import storage as storage_table
+    from server.cli.tables import service as service_table
     from server.store.backup import back_up
 
     settings = storage.settings()
@@ -46,7 +46,7 @@ def backup(
     size_bytes = file.stat().st_size
     if json:
         return document({"file": str(file), "size_bytes": size_bytes} | dict(rows.rows))
-    note(f"{file} ({storage_table.size(size_bytes)}) holds {storage_table.copied(rows)}")
+    note(f"{file} ({service_table.size(size_bytes)}) holds {service_table.copied(rows)}")
     return note(f"not in it: logs and files of trials, in {settings.trials_dir}")
 
 
@@ -65,7 +65,7 @@ def restore(
     with the next `autotune serve`: trials whose folders exist are found again, the others run once
     more. To prevent that, pause or cancel them before the backup.
     """
-    from server.cli.tables import storage as storage_table
+    from server.cli.tables import service as service_table
     from server.store import Store
     from server.store.backup import restore as put_in_place
     from server.store.ownership import ownership
@@ -77,7 +77,7 @@ def restore(
         shown = store.shown
     if json:
         return document({"database": shown} | dict(rows.rows))
-    note(f"{shown} holds {storage_table.copied(rows)}")
+    note(f"{shown} holds {service_table.copied(rows)}")
     return note(f"their trials' logs and files belong into {settings.trials_dir}")
 
 
@@ -101,7 +101,7 @@ def prune(
     trials; calibrations stay. Equally old trial folders without a campaign and equally old audit
     entries are deleted, too. The service may be running.
     """
-    from server.cli.tables import storage as storage_table
+    from server.cli.tables import service as service_table
     from server.pruning import prunable
     from server.pruning import prune as delete
 
@@ -111,10 +111,10 @@ def prune(
         found = prunable(store, settings, before=before)
         gone = found if dry_run else delete(store, settings, found)
     if json:
-        return document({"dry_run": dry_run} | storage_table.pruned_document(gone))
+        return document({"dry_run": dry_run} | service_table.pruned_document(gone))
     if gone.campaigns:
-        out().print(storage_table.pruned(gone))
-    return note(storage_table.pruned_sentence(gone, dry_run=dry_run))
+        out().print(service_table.pruned(gone))
+    return note(service_table.pruned_sentence(gone, dry_run=dry_run))
 
 
 def length_of_time(text: str, *, field: str = "older_than") -> timedelta:

@@ -25,14 +25,14 @@ def top(
 
     With --json, or if stdout is not a terminal, print once.
     """
-    from server.cli.tables import activity as activity_table
+    from server.cli.tables import service as service_table
 
     console = out()
     with service.client() as client:
         if json:
             document(client.activity())
         elif once or not console.is_terminal:
-            console.print(activity_table.activity(client.activity()))
+            console.print(service_table.activity(client.activity()))
         else:
             from rich.live import Live
 
@@ -41,5 +41,5 @@ def top(
                     found = client.activity()
                     others = len(found.runners) + len(found.campaigns) + LINES_BESIDE_TRIALS
                     room = max(3, console.height - others)
-                    live.update(activity_table.activity(found, most_trials=room), refresh=True)
+                    live.update(service_table.activity(found, most_trials=room), refresh=True)
                     time.sleep(every)

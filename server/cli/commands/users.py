@@ -79,7 +79,7 @@ Out = Annotated[
 
 def list_(storage: StorageOptions, json: Json = False) -> None:
     """List the users, with their limits and usage."""
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
     from server.store.users import list_users
 
     with existing(storage.settings()) as store, store.session() as session:
@@ -88,7 +88,7 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
         return document(users)
     if not users:
         return note("no users: add one with `autotune users add NAME --scope admin`")
-    return out().print(users_table.users(users))
+    return out().print(service_table.users(users))
 
 
 def add(
@@ -130,7 +130,7 @@ def change(
     """Change a user's scope, limits or address; `none` removes a limit or the address."""
     from autotune.schemas.users import UserChange
     from autotune.validation import validated
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
     from server.store.users import change_user
 
     limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
@@ -141,7 +141,7 @@ def change(
         raise InvalidInput("scope", None, "nothing is changed", valid=valid)
     with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
         user = change_user(session, name, changes)
-    return document(user) if json else out().print(users_table.users([user]))
+    return document(user) if json else out().print(service_table.users([user]))
 
 
 def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
@@ -158,7 +158,7 @@ def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json 
 
 def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
     """Revoke a user's access, including browser sessions; the user's campaigns continue."""
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
     from server.store.users import revoke_user
 
     with existing(storage.settings()) as store, _audited(store, f"users revoke {name}") as session:
@@ -167,7 +167,7 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
         return document(user)
     note(f"{name} is let in no more")
     if user.unfinished_campaigns:
-        note(f"{users_table.unfinished(user)}; an admin may cancel them")
+        note(f"{service_table.unfinished(user)}; an admin may cancel them")
     return None
 
 
@@ -180,7 +180,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     from autotune.client.client import Client
     from autotune.client.known_services import Login, login_at
     from autotune.client.location import default_url, plain_url, token_in
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
 
     url = plain_url(service.url or default_url())
     token = token_in(service.token_file) if service.token_file else _asked(url)
@@ -198,7 +198,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
         raise
     if json:
         return document({"url": url, "file": str(kept)} | me.model_dump())
-    return note(f"{users_table.who(me)} at {url}; the token is in {kept}")
+    return note(f"{service_table.who(me)} at {url}; the token is in {kept}")
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
@@ -216,11 +216,11 @@ def logout(service: ServiceOptions, json: Json = False) -> None:
 
 def whoami(service: ServiceOptions, json: Json = False) -> None:
     """Show your user name and scope at the service."""
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
 
     with service.client() as client:
         me, url = client.whoami(), client.base_url
-    return document(me) if json else text(f"{users_table.who(me)} at {url}")
+    return document(me) if json else text(f"{service_table.who(me)} at {url}")
 
 
 def audit(
@@ -240,7 +240,7 @@ def audit(
 
     Reads the database. Admins also get it from the service, at /api/v1/audit.
     """
-    from server.cli.tables import users as users_table
+    from server.cli.tables import service as service_table
     from server.store.audit import audit_page
 
     after = None if since is None else datetime.now(UTC) - length_of_time(since, field="since")
@@ -250,7 +250,7 @@ def audit(
         return document(page.items)
     if not page.items:
         return note("no changes were asked for; those of a service with --group are written down")
-    return out().print(users_table.changes(page.items))
+    return out().print(service_table.changes(page.items))
 
 
 def _limits(

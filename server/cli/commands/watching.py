@@ -65,14 +65,14 @@ def _after_search(handle: CampaignHandle, *, json: bool) -> None:
 
 def _after_study(handle: CampaignHandle, *, json: bool) -> None:
     """Print a scaling study's measurements; raises Failed if it ended without any."""
-    from server.cli.tables import scaling as scaling_table
+    from server.cli.tables import predictions as predictions_table
 
     campaign, found = handle.campaign, studied(handle)
     if json:
         document({"campaign": campaign, "scaling": found})
     else:
         for study in found:
-            out().print(scaling_table.scaling(study))
+            out().print(predictions_table.scaling(study))
         note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")

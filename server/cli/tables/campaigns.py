@@ -1,75 +1,68 @@
-"""Campaigns as text."""
+"""Campaigns, comparisons of campaigns, and their figures as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.campaign_outcome import outcome_of_campaign
+from autotune.campaign_outcome import outcome_of, outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign
+from autotune.schemas.comparisons import CampaignComparison, ComparedCampaign
 from autotune.schemas.explanations import Explanation
+from autotune.schemas.figures import FigureOffers, FigureTable
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,
     figure,
+    grid,
     mark,
     model_line,
     moment,
     percent,
-    said_once,
     started_from,
     strategy_line,
+    table,
     with_unit,
-    without_common,
 )
 from server.wording import best_origin, best_projected_from, fastest_single
 
 
 def campaigns(items: Sequence[Campaign]) -> Group:
-    """Return one row per campaign: its question, its state, and its recommendation so far;
-    dimensions shared by all recommended layouts are shown once."""
-    columns = (
-        *(">id", "name", "=outcome", "=model", "=machine", "=>nodes", ">trials", ">failed"),
-        *("=winner", ">best", "=", ">MFU", "=figures", "…why"),
+    """Return one row per campaign: its question, its state, and its recommendation so far."""
+    return table(
+        items,
+        (
+            (">id", lambda item: str(item.id)),
+            ("name", lambda item: item.name or NO_VALUE),
+            ("=outcome", outcome_of_campaign),
+            ("=model", lambda item: item.model.name),
+            ("=machine", lambda item: item.machine.name),
+            ("=>nodes", lambda item: str(item.request.nodes)),
+            (">trials", lambda item: f"{item.trials}/{item.request.budget.max_trials}"),
+            (">failed", lambda item: str(item.failures)),
+            (
+                "=·best layout",
+                lambda item: strategy_line(item.best_strategy) if item.best_strategy else NO_VALUE,
+            ),
+            (">best", lambda item: NO_VALUE if item.request.study else figure(item.best_objective)),
+            ("=", _listed_unit),
+            (">MFU", lambda item: percent(item.best_mfu)),
+            ("=figures", best_origin),
+            ("…why", lambda item: item.reason),
+        ),
     )
-    found = [strategy_line(item.best_strategy) for item in items if item.best_strategy]
-    shared, own = without_common(found or [""])
-    winners = iter(own)
-    above = [Text(f"all winners: {shared}", style="dim")] if shared else []
-    rows = [
-        [
-            str(item.id),
-            item.name or NO_VALUE,
-            _outcome(item),
-            item.model.name,
-            item.machine.name,
-            str(item.request.nodes),
-            f"{item.trials}/{item.request.budget.max_trials}",
-            str(item.failures),
-            next(winners) if item.best_strategy else NO_VALUE,
-            *_listed_figure(item),
-            percent(item.best_mfu),
-            best_origin(item),
-            item.reason,
-        ]
-        for item in items
-    ]
-    return Group(*above, said_once(columns, rows))
 
 
-def _outcome(item: Campaign) -> str:
-    return outcome_of_campaign(item)
-
-
-def _listed_figure(item: Campaign) -> tuple[str, str]:
-    """Return the recommendation's metric with its unit; for a scaling study, its description."""
+def _listed_unit(item: Campaign) -> str:
+    """Return the unit of the recommendation's metric; for a scaling study, its description."""
     if item.request.study is not None:
-        return NO_VALUE, f"{' and '.join(item.request.study.kinds)} scaling"
-    return figure(item.best_objective), OBJECTIVE_UNITS[item.request.objective]
+        return f"{' and '.join(item.request.study.kinds)} scaling"
+    return OBJECTIVE_UNITS[item.request.objective]
 
 
 def campaign(item: Campaign) -> Table:
@@ -84,7 +77,7 @@ def campaign(item: Campaign) -> Table:
     return facts(
         [
             ("campaign", f"{item.id} {item.name}".strip()),
-            ("outcome", ": ".join(filter(None, [_outcome(item), item.reason]))),
+            ("outcome", ": ".join(filter(None, [outcome_of_campaign(item), item.reason]))),
             ("model", model_line(item.model)),
             ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
@@ -138,3 +131,67 @@ def reasons(explanation: Explanation) -> Table:
     marked = f"{word} ({mark(True)})" if explanation.simulated else word
     first, *others = explanation.sentences
     return facts([(marked, first), *(("", sentence) for sentence in others)])
+
+
+def winners(comparison: CampaignComparison) -> Group:
+    """Return one row per campaign: its best, and what finding it cost."""
+    columns: tuple[tuple[str, Callable[[ComparedCampaign], str]], ...] = (
+        (">id", lambda each: str(each.campaign_id)),
+        ("name", lambda each: each.name or NO_VALUE),
+        ("search", search_of),
+        ("outcome", lambda each: outcome_of(each.state, found=each.winner is not None)),
+        ("best", lambda each: strategy_line(each.winner.strategy) if each.winner else NO_VALUE),
+        (">rate", _rate),
+        (">MFU", lambda each: percent(each.winner.metrics.mfu) if each.winner else NO_VALUE),
+        (">failed", lambda each: f"{each.failures}/{each.trials}"),
+        (">node-hours", lambda each: figure(each.node_hours)),
+        ("", lambda each: mark(each.simulated)),
+    )
+    return table(comparison.campaigns, columns)
+
+
+def search_of(each: ComparedCampaign) -> str:
+    """Return the search method: `calibrated`, `deephyper (forest)`."""
+    return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
+
+
+def _rate(each: ComparedCampaign) -> str:
+    if each.winner is None:
+        return NO_VALUE
+    reached = getattr(each.winner.metrics, each.objective)
+    return with_unit(reached, OBJECTIVE_UNITS[each.objective])
+
+
+def differences(comparison: CampaignComparison) -> RenderableType:
+    """Return one row per field that differs between the requests."""
+    if not comparison.differences:
+        return "The requests do not differ."
+    ids = (f"campaign {each.campaign_id}" for each in comparison.campaigns)
+    rows = [[each.field, *each.values] for each in comparison.differences]
+    return grid(["request differs in", *ids], rows)
+
+
+def offers(offered: FigureOffers) -> Group:
+    """Return one row per kind: what it shows, or why it is not available."""
+    return table(
+        offered.figures,
+        (
+            ("kind", lambda each: each.name),
+            ("shows", lambda each: each.shows),
+            (
+                "of this campaign",
+                lambda each: f"none: {each.missing}" if each.missing else Text("yes", "green"),
+            ),
+        ),
+    )
+
+
+def figure_data(found: Mapping[str, Any]) -> Group:
+    """Return a figure's title, its sentence and its table."""
+    said = found["title"] + (" (simulated)" if found["simulated"] else "")
+    told = FigureTable.model_validate(found["table"])
+    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), figure_rows(told))
+
+
+def figure_rows(told: FigureTable) -> Group:
+    return grid(told.columns, told.rows)

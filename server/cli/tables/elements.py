@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +36,7 @@ __all__ = [
     "duration",
     "facts",
     "figure",
-    "headed",
+    "grid",
     "iteration_expected",
     "mark",
     "model_line",
@@ -46,72 +47,106 @@ __all__ = [
     "plural",
     "probability",
     "rests_on",
-    "said_once",
     "seconds",
     "started_from",
     "strategy_line",
+    "table",
     "trials_of",
     "why_chosen",
     "with_unit",
-    "without_common",
 ]
 
+T = TypeVar("T")
 NO_VALUE = "–"
 
 
-def headed(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table. A column whose name begins with > has numbers, which are right-aligned
-    and never truncated or wrapped, however narrow the terminal."""
-    table = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
-    for column in columns:
-        if column.startswith(">"):
-            table.add_column(column.removeprefix(">"), justify="right", no_wrap=True)
-        else:
-            table.add_column(column, overflow="fold")
-    return table
+def table(
+    items: Iterable[T],
+    columns: Iterable[tuple[str, Callable[[T], str | Text]]],
+    *,
+    title: str | None = None,
+    failed: Callable[[T], bool] = lambda _: False,
+) -> Group:
+    """Return a table with one row per item.
 
-
-def said_once(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """Return a table like `headed`. If all of several rows agree in a column whose name begins with
-    =, the value is shown once above the table; a column whose name begins with … may be truncated.
+    Args:
+        columns: heading and cell of each; the heading may begin with the marks of `grid`.
+        failed: whether to print an item's row in red.
     """
-    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    constant = {
-        index
-        for index, column in enumerate(columns)
-        if column.startswith("=") and len(rows) > 1 and len(set(cells[index])) == 1
-    }
-    shown = [index for index in range(len(columns)) if index not in constant]
-    table = headed(*(columns[index].lstrip("=…") for index in shown))
-    for row in rows:
-        table.add_row(
-            *(
-                Text(row[i], no_wrap=True, overflow="ellipsis")
-                if columns[i].startswith("…")
-                else Text(row[i])
-                for i in shown
-            )
+    headings, cells = zip(*columns, strict=True)
+    shown = list(items)
+    rows = [[cell(item) for cell in cells] for item in shown]
+    return grid(headings, rows, title=title, red=[failed(item) for item in shown])
+
+
+def grid(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    title: str | None = None,
+    red: Sequence[bool] = (),
+) -> Group:
+    """Return a table of rows.
+
+    Marks before a heading say how its column is shown:
+
+    - `>`: numbers, right-aligned and never wrapped or truncated, however narrow the terminal
+    - `|`: never wrapped
+    - `…`: truncated if the terminal is narrow
+    - `=`: shown once above the table if several rows agree
+    - `·`: strategies; the parts that several rows share are shown once above the table
+    """
+    marks, names = zip(*(_marked(heading) for heading in headings), strict=True)
+    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in headings]
+    shown, said = [], []
+    for place, (signs, name) in enumerate(zip(marks, names, strict=True)):
+        if "·" in signs:
+            shared, own = without_common([str(cell) for cell in cells[place]])
+            cells[place] = list(own)
+            said += [shared] if shared else []
+        if "=" in signs and len(rows) > 1 and len(set(map(str, cells[place]))) == 1:
+            value = str(cells[place][0])
+            said += [f"{name} {value}".strip()] if value not in ("", NO_VALUE) else []
+        else:
+            shown.append(place)
+    found = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
+    for place in shown:
+        is_number, is_whole, is_cut = (sign in marks[place] for sign in ">|…")
+        found.add_column(
+            Text(names[place]),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or is_whole,
+            overflow="ellipsis" if is_number else "fold",
         )
-    said = [
-        f"{columns[index].lstrip('=>')} {cells[index][0]}".strip()
-        for index in sorted(constant)
-        if cells[index][0] not in ("", NO_VALUE)
-    ]
+        if is_cut:  # its cells, since a column that is never wrapped would not shrink
+            cells[place] = [
+                Text(str(cell), no_wrap=True, overflow="ellipsis") for cell in cells[place]
+            ]
+    for number, is_red in enumerate(red or [False] * len(rows)):
+        row = (cells[place][number] for place in shown)
+        told = (Text(cell) if isinstance(cell, str) else cell for cell in row)
+        found.add_row(*told, style="red" if is_red else None)
     above = [Text(f"all: {' · '.join(said)}", style="dim")] if said else []
-    return Group(*above, table)
+    return Group(*above, found)
+
+
+def _marked(heading: str) -> tuple[str, str]:
+    name = heading.lstrip(">|…=·")
+    return heading.removesuffix(name) if name else heading, name
 
 
 def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the parts that all strategies share, and the remaining parts of each.
+    """Return the parts that several strategies share, and the remaining parts of each.
 
     Args:
-        lines: one or more, from `strategy_line`.
+        lines: one or more, from `strategy_line`; those of rows without a strategy are `NO_VALUE`.
     """
-    parts = [line.split(" · ") for line in lines]
-    common = [part for part in parts[0] if all(part in each for each in parts)]
-    if len(lines) < 2 or len(common) == len(parts[0]):
+    parts = [line.split(" · ") for line in lines if line != NO_VALUE]
+    common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []
+    if len(parts) < 2 or len(common) == len(parts[0]):
         return "", list(lines)
-    return " · ".join(common), [" · ".join(p for p in each if p not in common) for each in parts]
+    own = (" · ".join(part for part in line.split(" · ") if part not in common) for line in lines)
+    return " · ".join(common), list(own)
 
 
 def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Table:
@@ -167,8 +202,3 @@ def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
 def trials_of(summary: CalibrationSummary) -> str:
     """Return `24 simulated trials`, `1 trial`."""
     return plural(summary.observations, "simulated trial" if summary.simulated else "trial")
-
-
-def below(whose: str, shared: str, table: RenderableType) -> Group:
-    """Return a table below the dimensions that its strategies share."""
-    return Group(*([Text(f"{whose}: {shared}", style="dim")] if shared else []), table)

@@ -1,8 +1,10 @@
-"""Predictions and counts as text."""
+"""Answers of the cost model as text: predictions, spaces, scaling, models, calibrations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from rich.columns import Columns
 from rich.console import Group, RenderableType
@@ -10,21 +12,30 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.plan_sentences import campaign_sentence
+from autotune.schemas.calibrations import CalibrationDetail, CalibrationSummary, ConstantShape
+from autotune.schemas.models import ModelNeeds
 from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepRow
+from autotune.schemas.scaling import ScalingSeries, ScalingStudy
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
+from search_spaces.transformer import Transformer
 from server.cli.dimensions import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,
     figure,
-    headed,
+    grid,
+    mark,
     model_line,
+    moment,
+    parameters,
     percent,
     plural,
     probability,
     rests_on,
     seconds,
     strategy_line,
+    table,
+    trials_of,
     with_unit,
 )
 
@@ -73,11 +84,13 @@ def prediction(answer: Prediction) -> RenderableType:
 
 def _memory_changes(answer: Prediction) -> RenderableType:
     """Return the changes that would make it fit, each with its options."""
-    table = headed("what would make it fit", "options")
-    for change in answer.memory_changes:
-        options = options_between(answer.strategy, change.strategy)
-        table.add_row(Text(change.sentence), Text(options))
-    return table
+    return table(
+        answer.memory_changes,
+        (
+            ("what would make it fit", lambda change: change.sentence),
+            ("options", lambda change: options_between(answer.strategy, change.strategy)),
+        ),
+    )
 
 
 def _predicted(answer: Prediction) -> list[tuple[str, str]]:
@@ -138,9 +151,9 @@ def parts(values: dict[str, float], *, title: str) -> RenderableType:
 
     Parts that would be shown as 0.0 % are left out.
     """
-    table = Table(box=None, pad_edge=False, show_header=False)
+    found = Table(box=None, pad_edge=False, show_header=False)
     for justify in ("left", "right", "right"):
-        table.add_column(justify=justify)
+        found.add_column(justify=justify)
     total = sum(values.values()) or 1.0
     ordered = sorted(values.items(), key=lambda item: -item[1])
     rows = [item for item in ordered[:ROWS_OF_PARTS] if item[1] / total > INVISIBLE]
@@ -148,8 +161,8 @@ def parts(values: dict[str, float], *, title: str) -> RenderableType:
     if sum(rest) / total > INVISIBLE:
         rows.append((plural(len(rest), "other part"), sum(rest)))
     for name, value in rows:
-        table.add_row(name, f"{value:.3g}", percent(value / total))
-    return Group(Text(title, style="bold"), table)
+        found.add_row(name, f"{value:.3g}", percent(value / total))
+    return Group(Text(title, style="bold"), found)
 
 
 def space(report: SpaceReport) -> RenderableType:
@@ -160,9 +173,11 @@ def space(report: SpaceReport) -> RenderableType:
         dimensions.append((name, ", ".join(map(str, values[:16])) + more))
     batches = report.global_batch_sizes
     shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
-    removed = headed(">points", "rule", "because", title="removed or warned of")
-    for item in report.refusals:
-        removed.add_row(f"{item.count:,}", item.rule, Text(item.reason))
+    removed = grid(
+        (">points", "rule", "because"),
+        [[f"{item.count:,}", item.rule, item.reason] for item in report.refusals],
+        title="removed or warned of",
+    )
     return Group(
         facts(
             [
@@ -255,24 +270,207 @@ def _head(dimension: str) -> str:
     return f"{'>' if said.is_counted else ''}{said.short}"
 
 
-def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Table:
-    table = headed(
-        *(
-            ">#",
-            *(_head(name) for name in columns),
-            *([">batch"] if with_batch else []),
+def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Group:
+    headings: list[tuple[str, Callable[[SweepRow], str]]] = [
+        (">#", lambda row: str(row.rank)),
+        *((_head(name), partial(_value, name=name)) for name in columns),
+        *([(">batch", _batch)] if with_batch else []),
+        (">tokens/s", lambda row: figure(row.tokens_per_s)),
+        (
+            ">80 % interval",
+            lambda row: f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",
         ),
-        *(">tokens/s", ">80 % interval", ">iteration", ">GiB", ">fits"),
+        (">iteration", lambda row: seconds(row.iteration_time_s)),
+        (">GiB", lambda row: figure(row.memory_gib)),
+        (">fits", lambda row: probability(row.fit_probability)),
+    ]
+    return table(rows, headings)
+
+
+def _value(row: SweepRow, *, name: str) -> str:
+    return setting_text(row.strategy.value(name))
+
+
+def _batch(row: SweepRow) -> str:
+    return f"{row.global_batch_size:,}"
+
+
+TITLES = {"strong": "strong: the same global batch", "weak": "weak: a batch for each node"}
+
+
+def scaling(study: ScalingStudy) -> RenderableType:
+    """Return one table per kind of scaling, with its sentence."""
+    basis = rests_on(study.calibration, study.machine)
+    if study.campaign_id is not None:
+        basis = f"the trials of campaign {study.campaign_id}"
+    return Group(
+        facts(
+            [
+                ("model", model_line(study.model)),
+                ("machine", study.machine.name),
+                ("strategy", strategy_line(study.strategy)),
+                ("rests on", basis),
+            ]
+        ),
+        *(
+            part
+            for series in study.series
+            for part in ("", _series(series, simulated=study.simulated), Text(series.sentence))
+        ),
     )
-    for row in rows:
-        table.add_row(
-            str(row.rank),
-            *(setting_text(row.strategy.value(name)) for name in columns),
-            *([f"{row.global_batch_size:,}"] if with_batch else []),
-            figure(row.tokens_per_s),
-            f"{figure(row.tokens_per_s_low)} to {figure(row.tokens_per_s_high)}",
-            seconds(row.iteration_time_s),
-            figure(row.memory_gib),
-            probability(row.fit_probability),
-        )
-    return table
+
+
+def planned(answer: DryRun) -> RenderableType:
+    """Return what a study would measure, and its cost."""
+    study = answer.study
+    assert study is not None
+    trials = table(
+        study.trials,
+        (
+            (">nodes", lambda trial: f"{trial.strategy.num_nodes:,}"),
+            (">GPUs", lambda trial: f"{trial.gpus:,}"),
+            (">batch", lambda trial: f"{trial.global_batch_size:,}"),
+            (">GAS", lambda trial: str(trial.strategy.gradient_accumulation_steps)),
+            (">iteration", lambda trial: seconds(trial.iteration_time_s)),
+            (">GiB", lambda trial: figure(trial.memory_gib)),
+            ("fits", lambda trial: "yes" if trial.fits else "probably not"),
+            (">node-hours", lambda trial: figure(trial.node_hours)),
+        ),
+    )
+    costs = [
+        ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
+        ("budget buys", f"{answer.trials_affordable} of {len(study.trials)} trials"),
+    ]
+    return Group(trials, facts(costs), *(Text(omitted) for omitted in study.omitted))
+
+
+def _series(series: ScalingSeries, *, simulated: bool) -> RenderableType:
+    rows = [
+        [
+            f"{point.num_nodes:,}",
+            f"{point.gpus:,}",
+            f"{point.global_batch_size:,}",
+            str(point.strategy.gradient_accumulation_steps),
+            seconds(point.iteration_time_s),
+            figure(point.tokens_per_s),
+            f"{100 * point.efficiency:.1f} %",
+            f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %",
+            probability(point.fit_probability),
+            mark(simulated) if point.measured else "predicted",
+        ]
+        for point in series.points
+    ]
+    for each in series.failed:
+        gas = str(each.strategy.gradient_accumulation_steps)
+        rows.append([f"{each.num_nodes:,}", "", "", gas, *[NO_VALUE] * 5, each.state.value])
+    headings = (
+        *(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">tokens/s", ">efficiency"),
+        *(">80 % interval", ">fits", ""),
+    )
+    notes = [Text(f"not on {nodes:,}: {reason}") for nodes, reason in series.omitted.items()]
+    return Group(grid(headings, rows, title=TITLES[series.kind]), *notes)
+
+
+def models(transformers: Sequence[Transformer]) -> Group:
+    """Return one row per model."""
+    return table(
+        transformers,
+        (
+            ("model", lambda item: item.name),
+            (">parameters", lambda item: parameters(item.parameters)),
+            (">active", lambda item: parameters(item.active_parameters)),
+            (">layers", lambda item: str(item.num_layers)),
+            (">hidden", lambda item: str(item.hidden_size)),
+            (">heads", lambda item: str(item.num_attention_heads)),
+            (">query groups", lambda item: str(item.num_query_groups)),
+            (">seq", lambda item: str(item.seq_length)),
+        ),
+    )
+
+
+def needs(answer: ModelNeeds) -> RenderableType:
+    """Return one model's memory table and the FLOPs of its training."""
+    states = (
+        ("weights (16-bit and fp32 copy)", answer.parameters_gb),
+        ("gradients", answer.gradients_gb),
+        ("optimizer states", answer.optimizer_gb),
+        ("all", answer.memory_gb),
+    )
+    memory = grid(
+        ("memory of the states", ">bytes per parameter", ">GB"),
+        [[name, f"{1e9 * gb / answer.parameters:.0f}", figure(gb)] for name, gb in states],
+    )
+    assumed = " (assumed: 20 per parameter; --tokens changes it)" if answer.assumed else ""
+    routed = answer.active_parameters < answer.parameters
+    of_active = ", N active parameters" if routed else ""
+    training = facts(
+        [
+            ("tokens", f"{parameters(answer.tokens)}{assumed}"),
+            ("6 N per token", f"{answer.flops_6n:.3g} FLOPs{of_active}"),
+            ("model FLOPs", f"{answer.model_flops:.3g} FLOPs, attention counted, no recomputation"),
+        ],
+        title="a training",
+    )
+    counts = "GB are 10^9 bytes of one replica, before ZeRO shards them; activations come on top."
+    return Group(Text(model_line(answer.model)), memory, Text(counts, style="dim"), training)
+
+
+SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))
+"""Upper bound in seconds -> unit, and number of units per second."""
+
+
+def calibrations(items: Sequence[CalibrationSummary]) -> Group:
+    """Return one row per calibration."""
+    return table(
+        items,
+        (
+            ("|name", lambda item: item.name),
+            ("|machine", lambda item: item.machine),
+            (">trials", lambda item: str(item.observations)),
+            (">OOM", lambda item: str(item.out_of_memory)),
+            ("models", lambda item: ", ".join(item.models)),
+            ("", lambda item: mark(item.simulated)),
+            ("|created", lambda item: moment(item.created_at)),
+            ("software", lambda item: item.software or NO_VALUE),
+        ),
+    )
+
+
+def calibration(item: CalibrationDetail) -> RenderableType:
+    """Return its trials, and its constants in the given order."""
+    return Group(
+        facts(
+            [
+                ("calibration", item.name),
+                ("machine", item.machine),
+                ("software", item.software or NO_VALUE),
+                ("models", ", ".join(item.models)),
+                (
+                    "trials",
+                    f"{trials_of(item)}: {item.timed:,} timed, "
+                    f"{item.out_of_memory:,} out of memory",
+                ),
+                ("created", moment(item.created_at)),
+            ]
+        ),
+        "",
+        Text("± is a factor: 80 % lies between a value divided by it and the value times it"),
+        _constants(item.constants),
+    )
+
+
+def _constants(items: Iterable[ConstantShape]) -> Group:
+    """Return one row per constant, before and after calibration."""
+    # Imported late: other commands do not need everything that a calibration imports.
+    from autotune.calibration.calibration import Z
+
+    rows = []
+    for item in items:
+        unit, scale = item.unit, 1.0
+        if unit == "s":
+            shown_as = ((u, per_s) for below, u, per_s in SHORT_TIMES if item.prior < below)
+            unit, scale = next(shown_as, (unit, scale))
+        before = (f"{item.prior * scale:.3g}", f"× {math.exp(Z * item.prior_spread):.2f}")
+        after = (f"{item.value * scale:.3g}", f"× {math.exp(Z * item.spread):.2f}")
+        rows.append([item.name, unit, *before, *after])
+    return grid(("constant", "unit", ">generally known", ">±", ">calibrated", ">±"), rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +11,8 @@ from rich.text import Text
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.recommendations import (
     Baseline,
+    FrontPoint,
+    Neighbour,
     ParetoFront,
     Ranked,
     Recommendation,
@@ -20,17 +22,15 @@ from autotune.schemas.recommendations import (
 )
 from server.cli.tables.elements import (
     NO_VALUE,
-    below,
     facts,
     figure,
-    headed,
     mark,
     parameters,
     percent,
     seconds,
     strategy_line,
+    table,
     with_unit,
-    without_common,
 )
 from server.cli.tables.trials import metrics_facts
 from server.wording import (
@@ -107,24 +107,20 @@ def fronts(answer: Recommendation) -> Iterator[Group]:
 
 def _front(front: ParetoFront) -> Group:
     with_energy = any(point.joules_per_token is not None for point in front.points)
-    table = headed(
-        *(FRONTS[front.against], ">nodes", ">tokens/s"),
-        *([">J/token, hosts included"] if with_energy else []),
-        "",
-    )
-    shared, own = without_common([strategy_line(point.strategy) for point in front.points])
-    for point, strategy in zip(front.points, own, strict=True):
-        notes = [] if point.confirmed else ["not confirmed"]
-        if with_energy and not point.energy_sampled:
-            notes.append("energy predicted")
-        table.add_row(
-            strategy,
-            str(point.strategy.num_nodes),
-            figure(point.tokens_per_s),
-            *([figure(point.joules_per_token)] if with_energy else []),
-            ", ".join(notes),
-        )
-    return below("all of them", shared, table)
+
+    def notes(point: FrontPoint) -> str:
+        predicted = with_energy and not point.energy_sampled
+        said = ("" if point.confirmed else "not confirmed", "energy predicted" if predicted else "")
+        return ", ".join(filter(None, said))
+
+    columns: list[tuple[str, Callable[[FrontPoint], str]]] = [
+        (f"·{FRONTS[front.against]}", lambda point: strategy_line(point.strategy)),
+        (">nodes", lambda point: str(point.strategy.num_nodes)),
+        (">tokens/s", lambda point: figure(point.tokens_per_s)),
+    ]
+    if with_energy:
+        columns.append((">J/token, hosts included", lambda point: figure(point.joules_per_token)))
+    return table(front.points, [*columns, ("", notes)])
 
 
 def recommendation_in_brief(answer: Recommendation) -> Table:
@@ -158,19 +154,19 @@ def _standing(answer: Recommendation) -> list[tuple[str, str]]:
     return [("in its space", f"{origin}{answer.standing.sentence}")]
 
 
-def _neighbours(found: SpaceStanding, *, simulated: bool) -> Table:
-    table = headed("one step away", "", ">of the best", ">80 % interval", ">fits")
-    for item in found.neighbours:
+def _neighbours(found: SpaceStanding, *, simulated: bool) -> Group:
+    def interval(item: Neighbour) -> str:
         low, high = item.relative_low, item.relative_high
-        interval = NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
-        table.add_row(
-            item.step,
-            neighbour_state(item, simulated=simulated),
-            percent(item.relative_to_best),
-            interval,
-            fits(item),
-        )
-    return table
+        return NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
+
+    columns: tuple[tuple[str, Callable[[Neighbour], str]], ...] = (
+        ("one step away", lambda item: item.step),
+        ("", lambda item: neighbour_state(item, simulated=simulated)),
+        (">of the best", lambda item: percent(item.relative_to_best)),
+        (">80 % interval", interval),
+        (">fits", fits),
+    )
+    return table(found.neighbours, columns)
 
 
 def runner_up(answer: Recommendation, item: Ranked) -> Table:
@@ -207,15 +203,12 @@ def _saving(saving: TrainingSaving | None) -> str:
 
 
 def _runners_up(items: Sequence[Ranked]) -> Group:
-    table = headed(">rank", "runners-up", ">tokens/s", ">of the best", ">peak GiB", "")
-    shared, own = without_common([strategy_line(item.strategy) for item in items])
-    for item, strategy in zip(items, own, strict=True):
-        table.add_row(
-            str(item.rank),
-            strategy,
-            figure(item.metrics.tokens_per_s),
-            percent(item.relative_to_best),
-            figure(item.metrics.peak_memory_gib),
-            standing_of(item),
-        )
-    return below("all runners-up", shared, table)
+    columns: tuple[tuple[str, Callable[[Ranked], str]], ...] = (
+        (">rank", lambda item: str(item.rank)),
+        ("·runners-up", lambda item: strategy_line(item.strategy)),
+        (">tokens/s", lambda item: figure(item.metrics.tokens_per_s)),
+        (">of the best", lambda item: percent(item.relative_to_best)),
+        (">peak GiB", lambda item: figure(item.metrics.peak_memory_gib)),
+        ("", standing_of),
+    )
+    return table(items, columns)

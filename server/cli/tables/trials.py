@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from rich.console import Group
@@ -13,19 +13,16 @@ from autotune.schemas.trials import NodePower, Trial, TrialMetrics, TrialPower
 from autotune.trained_model import another_model
 from server.cli.tables.elements import (
     NO_VALUE,
-    below,
     facts,
     figure,
-    headed,
     iteration_expected,
     mark,
     percent,
-    said_once,
     seconds,
     strategy_line,
+    table,
     why_chosen,
     with_unit,
-    without_common,
 )
 from server.wording import energy_origin, power_summary, step_spread
 
@@ -35,43 +32,37 @@ BARS_SHOWN = 40
 
 
 def trials(items: Sequence[Trial]) -> Group:
-    """Return one row per trial. Jobs and energy have columns only if there are any, and what all
-    strategies share is shown once."""
+    """Return one row per trial. Jobs and energy have columns only if there are any."""
     with_jobs = any(item.job_id for item in items)
     with_energy = any(item.gpu_joules_per_token is not None for item in items)
-    columns = (
-        *(">no", "=purpose", "=state", "strategy", ">s/iteration", ">tokens/s", ">peak GiB"),
-        *([">GPU J/token"] if with_energy else []),
-        *(["job"] if with_jobs else []),
-        "…remark",
-    )
-    shared, own = without_common([strategy_line(item.strategy) for item in items] or [""])
-    rows = []
-    for item, strategy in zip(items, own, strict=False):
-        metrics = item.metrics
-        row = [
-            str(item.number),
-            item.purpose,
-            item.phase or item.state.value,
-            strategy + _stands_for(item),
-            seconds(metrics.iteration_time_s) if metrics else NO_VALUE,
-            figure(metrics.tokens_per_s) if metrics else NO_VALUE,
-            figure(metrics.peak_memory_gib) if metrics else NO_VALUE,
-            *([figure(item.gpu_joules_per_token)] if with_energy else []),
-            *([item.job_id or NO_VALUE] if with_jobs else []),
-            item.error or item.phase_reason or another_model(metrics),
-        ]
-        rows.append(row)
-    return below("all strategies", shared, said_once(columns, rows))
+    columns: list[tuple[str, Callable[[Trial], str]]] = [
+        (">no", lambda item: str(item.number)),
+        ("=purpose", lambda item: item.purpose),
+        ("=state", lambda item: item.phase or item.state.value),
+        ("·strategy", lambda item: strategy_line(item.strategy) + _stands_for(item)),
+        (">s/iteration", _measured(lambda metrics: seconds(metrics.iteration_time_s))),
+        (">tokens/s", _measured(lambda metrics: figure(metrics.tokens_per_s))),
+        (">peak GiB", _measured(lambda metrics: figure(metrics.peak_memory_gib))),
+    ]
+    if with_energy:
+        columns.append((">GPU J/token", lambda item: figure(item.gpu_joules_per_token)))
+    if with_jobs:
+        columns.append(("job", lambda item: item.job_id or NO_VALUE))
+    columns.append(("…remark", lambda i: i.error or i.phase_reason or another_model(i.metrics)))
+    return table(items, columns)
 
 
-def choices(items: Sequence[Trial]) -> Table:
+def _measured(cell: Callable[[TrialMetrics], str]) -> Callable[[Trial], str]:
+    return lambda item: cell(item.metrics) if item.metrics else NO_VALUE
+
+
+def choices(items: Sequence[Trial]) -> Group:
     """Return why each trial was chosen, without those for which this is unknown."""
-    table = headed(">no", "why it was chosen")
-    for item in items:
-        if why := why_chosen(item):
-            table.add_row(str(item.number), Text(why))
-    return table
+    columns: tuple[tuple[str, Callable[[Trial], str]], ...] = (
+        (">no", lambda item: str(item.number)),
+        ("why it was chosen", why_chosen),
+    )
+    return table(filter(why_chosen, items), columns)
 
 
 def _stands_for(item: Trial) -> str:
@@ -111,14 +102,20 @@ def trial(item: Trial) -> Table:
 
 def power(series: TrialPower) -> Group:
     """Return one line per sampled node: its power over time, as bars and in numbers."""
-    table = headed("node", "power over time", ">min W", ">mean W", ">max W")
     highest = max(max(node.watts) for node in series.nodes)
-    for node in series.nodes[:NODES_SHOWN]:
-        figures = (min(node.watts), node.mean_watts, max(node.watts))
-        table.add_row(Text(node.node), Text(_bars(node, highest)), *map(figure, figures))
+    nodes = table(
+        series.nodes[:NODES_SHOWN],
+        (
+            ("node", lambda node: node.node),
+            ("power over time", lambda node: _bars(node, highest)),
+            (">min W", lambda node: figure(min(node.watts))),
+            (">mean W", lambda node: figure(node.mean_watts)),
+            (">max W", lambda node: figure(max(node.watts))),
+        ),
+    )
     more = len(series.nodes) - NODES_SHOWN
     rest = [Text(f"and {more} more nodes; --json has them all", style="dim")] if more > 0 else []
-    return Group(table, *rest, Text(power_summary(series)))
+    return Group(nodes, *rest, Text(power_summary(series)))
 
 
 def _bars(node: NodePower, highest: float) -> str:

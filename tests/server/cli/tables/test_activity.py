@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from autotune.schemas.activity import Activity, CampaignActivity, RunnerActivity, TrialActivity
-from server.cli.tables.activity import activity
+from server.cli.tables.service import activity
 from tests.server.asking import STRATEGY
 
 

@@ -66,7 +66,7 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "fastest at this energy" in both
     assert "energy predicted" in both
     assert "MWh, hosts included (predicted); the GPUs alone" in both
-    assert "all of them: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
+    assert "all: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
     assert "fastest" not in printed(answer([wide]))
 
 
@@ -75,8 +75,8 @@ def test_what_runners_up_share_is_said_once() -> None:
     found = printed(
         answer([trial(n, layout, seconds=float(n)) for n, layout in enumerate(layouts, start=1)])
     )
-    assert "all runners-up: PP 4 · MBS 1 · ZeRO-1 · 2 nodes" in found
-    assert "2 nodes" not in found.partition("all runners-up")[2].partition("\n")[2].split("all ")[0]
+    assert "all: PP 4 · MBS 1 · ZeRO-1 · 2 nodes" in found
+    assert "2 nodes" not in found.partition("all: ")[2].partition("\n")[2].split("all: ")[0]
 
 
 def test_what_ran_with_few_layers_says_so() -> None:

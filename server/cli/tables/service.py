@@ -1,0 +1,214 @@
+"""A service as text: its activity, users, audit, and results of backup and prune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.schemas.activity import Activity, TrialActivity
+from autotune.schemas.users import AuditEntry, User, WhoAmI
+from server.cli.tables.elements import NO_VALUE, duration, moment, plural, strategy_line, table
+
+if TYPE_CHECKING:
+    from server.pruning import Prunable
+    from server.store.backup import CopiedRows
+
+SILENT_AFTER_S = 60.0
+
+
+def activity(found: Activity, *, most_trials: int | None = None) -> Group:
+    """Return a table each of runners, trials and campaigns.
+
+    Args:
+        most_trials: maximum number of trials listed; the rest are counted.
+    """
+    shown = found.trials[:most_trials]
+    parts: list[RenderableType] = [_runners(found), Text(), _campaigns(found)]
+    if shown:
+        parts += [Text(), _trials(shown)]
+    if left := len(found.trials) - len(shown):
+        parts.append(Text(f"and {plural(left, 'trial')} more", style="dim"))
+    return Group(*parts)
+
+
+def _runners(found: Activity) -> RenderableType:
+    if not found.runners:
+        return Text("no runner works: start one with `autotune serve` or `autotune runner`")
+    now = datetime.now(UTC)
+    return table(
+        found.runners,
+        (
+            ("runner", lambda runner: f"{runner.host}:{runner.pid}"),
+            (">at work", lambda runner: duration((now - runner.started_at).total_seconds())),
+            (">last heard of", lambda runner: _silence(runner.silent_s)),
+            (">campaigns", lambda runner: str(len(runner.campaigns))),
+            ("=version", lambda runner: runner.version),
+        ),
+    )
+
+
+def _silence(silent_s: float) -> str:
+    return f"{duration(silent_s)} ago{' (!)' if silent_s > SILENT_AFTER_S else ''}"
+
+
+def _campaigns(found: Activity) -> RenderableType:
+    if not found.campaigns:
+        return Text("no campaign runs or waits", style="dim")
+    return table(
+        found.campaigns,
+        (
+            (">id", lambda item: str(item.id)),
+            ("…name", lambda item: item.name),
+            ("state", lambda item: item.state),
+            ("=with", lambda item: item.evaluator),
+            (">runs", lambda item: str(item.running)),
+            (">waits", lambda item: str(item.waiting)),
+            ("=runner", lambda item: item.runner or NO_VALUE),
+            ("waits for", lambda item: item.waits_for),
+        ),
+    )
+
+
+def _trials(trials: list[TrialActivity]) -> Group:
+    columns: tuple[tuple[str, Callable[[TrialActivity], str]], ...] = (
+        ("trial", lambda trial: f"{trial.campaign_id}/{trial.number}"),
+        ("phase", lambda trial: trial.phase),
+        (">age", lambda trial: duration(trial.age_s)),
+        ("=>nodes", lambda trial: str(trial.strategy.num_nodes)),
+        ("…job, where", lambda t: " ".join(filter(None, [t.job_id, t.host])) or NO_VALUE),
+        ("…strategy", lambda trial: strategy_line(trial.strategy)),
+        ("…remark", lambda trial: trial.reason),
+    )
+    return table(trials, columns)
+
+
+def users(found: Sequence[User]) -> Group:
+    """Return one row per user, with usage and limits."""
+    return table(
+        found,
+        (
+            ("user", lambda user: user.name),
+            ("scope", lambda user: user.scope),
+            (">campaigns", lambda u: _of(str(u.unfinished_campaigns), u.most_campaigns)),
+            (
+                ">trials at most",
+                lambda user: NO_VALUE if user.most_trials is None else str(user.most_trials),
+            ),
+            (
+                ">node-hours this month",
+                lambda user: _of(f"{user.node_hours_this_month:.1f}", user.node_hours_a_month),
+            ),
+            ("last here", lambda user: moment(user.last_used_at)),
+            (
+                "",
+                lambda user: (
+                    "revoked" if user.revoked_at else "" if user.has_token else "only by the proxy"
+                ),
+            ),
+        ),
+    )
+
+
+def _of(used: str, limit: float | None) -> str:
+    return used if limit is None else f"{used} of {limit:g}"
+
+
+def unfinished(user: User) -> str:
+    return f"{plural(user.unfinished_campaigns, 'campaign')} of {user.name} go on"
+
+
+def who(me: WhoAmI) -> str:
+    """Return the current user: `alice, who may submit`."""
+    if me.name is None:
+        return "the service's own user, who may do all"
+    return f"{me.name}, with the scope {me.scope}"
+
+
+def changes(found: Sequence[AuditEntry]) -> Group:
+    """Return one row per entry of the audit."""
+    return table(
+        found,
+        (
+            ("when", lambda entry: moment(entry.at)),
+            ("user", lambda entry: entry.user or NO_VALUE),
+            ("from", lambda entry: entry.address or "socket"),
+            ("what", lambda entry: entry.action),
+            (
+                ">campaign",
+                lambda entry: NO_VALUE if entry.campaign_id is None else str(entry.campaign_id),
+            ),
+            (">status", lambda entry: str(entry.status)),
+        ),
+    )
+
+
+KB = 1000
+
+
+def size(size_bytes: float) -> str:
+    """Return a file size: `0 B`, `1.4 kB`, `12.0 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < KB:
+            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= KB
+    return f"{size_bytes:,.1f} TB"
+
+
+def copied(rows: CopiedRows) -> str:
+    """Return the content of a backup: `3 campaigns, 41 trials and 1 calibration`."""
+    campaigns, trials = plural(rows.campaigns, "campaign"), plural(rows.trials, "trial")
+    return f"{campaigns}, {trials} and {plural(rows.calibrations, 'calibration')}"
+
+
+def pruned(gone: Prunable) -> Group:
+    """Return one row per deleted campaign, or campaign to be deleted."""
+    return table(
+        gone.campaigns,
+        (
+            (">campaign", lambda campaign: str(campaign.id)),
+            ("name", lambda campaign: campaign.name),
+            ("state", lambda campaign: campaign.state),
+            ("ended", lambda campaign: moment(campaign.finished_at)),
+            (">trials", lambda campaign: str(len(campaign.tokens))),
+            (">size", lambda campaign: size(campaign.size_bytes)),
+        ),
+    )
+
+
+def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
+    """Return how much was deleted, or would be."""
+    count = len(gone.campaigns) + len(gone.folders) + gone.changes
+    verb = "would go" if dry_run else ("is deleted" if count == 1 else "are deleted")
+    if not count:
+        return f"nothing ended before {moment(gone.before)}: nothing {verb}"
+    parts = [plural(len(gone.campaigns), "campaign")] if gone.campaigns else []
+    if gone.folders:
+        parts.append(f"{plural(len(gone.folders), 'folder')} of trials that no campaign knows")
+    if gone.changes:
+        parts.append(f"{plural(gone.changes, 'change')} of the audit")
+    return f"{' and '.join(parts)} {verb}: {size(gone.size_bytes)} of files"
+
+
+def pruned_document(gone: Prunable) -> dict[str, Any]:
+    """Return what was deleted, or would be, as JSON."""
+    return {
+        "before": gone.before.isoformat(),
+        "campaigns": [
+            {
+                "id": campaign.id,
+                "name": campaign.name,
+                "state": campaign.state,
+                "finished_at": campaign.finished_at.isoformat(),
+                "trials": len(campaign.tokens),
+                "size_bytes": campaign.size_bytes,
+            }
+            for campaign in gone.campaigns
+        ],
+        "folders": [folder.name for folder in gone.folders],
+        "audit": gone.changes,
+        "size_bytes": gone.size_bytes,
+    }
