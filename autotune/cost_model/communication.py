@@ -236,11 +236,16 @@ def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> 
 
 def replica_latency_s(strategies: Strategies) -> Array:
     """Return the latency once per step, for each member of the ring that shares the weights; for a
-    tree without ZeRO."""
-    ring = np.where(
-        strategies.zero_stage >= 1, strategies.zero_shards, np.log2(strategies.replicas) + 1.0
-    )
-    return strategies.parameters.replica_step_s * (ring - 1.0)
+    tree without ZeRO.
+
+    Members within one node or rack are not counted: over its links a step takes microseconds.
+    """
+    near = strategies.machine.fast_gpus / strategies.tensor_parallel
+    near = np.maximum(np.floor(near), 1.0)
+    ring = np.maximum(strategies.zero_shards - near, 0.0)
+    tree = np.log2(np.maximum(strategies.replicas / near, 1.0))
+    steps = np.where(strategies.zero_stage >= 1, ring, tree)
+    return strategies.parameters.replica_step_s * steps
 
 
 def straggling_share(strategies: Strategies) -> Array:

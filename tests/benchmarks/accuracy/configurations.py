@@ -146,12 +146,20 @@ ROUTING = {"force": 0.0, "natural": 2.0}
 """Of what experts of an unknown routing are loaded unevenly, by the first word of a row's."""
 
 PARTLY = 0.5
+ROUTING_ALONE = 0.25
+"""Share of a layer's kernels that graphs of some modules launch, and of the router and what comes
+before the dispatch alone: attention has about as many kernels as these two."""
 
 
 def captured(row: PublishedRow) -> float:
     """Share of a step's kernels that CUDA graphs launch: of a whole step, or of some modules."""
     graphs = row["cuda_graph"]
-    return 0.0 if graphs in ("", "none") else 1.0 if "full_iteration" in graphs else PARTLY
+    if graphs in ("", "none"):
+        return 0.0
+    if "full_iteration" in graphs:
+        return 1.0
+    routing = set(graphs.partition(":")[2].split(",")) <= {"moe_router", "moe_preprocess"}
+    return ROUTING_ALONE if routing else PARTLY
 
 
 OTHER_WORDS = {"norm": "layernorm", "act": "moe_act"}
