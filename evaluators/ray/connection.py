@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -35,6 +36,23 @@ class RayUnavailable(Exception):
 
 class RayRefused(Exception):
     """The cluster cannot be used from here, now or later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayClusterFacts:
+    """What a cluster reports about itself.
+
+    Attributes:
+        version: of Ray.
+        nodes: resources of each living node, by Ray's names.
+        fitting: how many of them have what a trial needs of a node.
+        lacks: packages of the trials' program that Ray's Python on one of these lacks.
+    """
+
+    version: str
+    nodes: tuple[dict[str, float], ...]
+    fitting: int
+    lacks: tuple[str, ...]
 
 
 def installed() -> bool:

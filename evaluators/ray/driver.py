@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from evaluators import processes
-from evaluators.ray.connection import RayRefused, RayUnavailable
+from evaluators.ray.connection import RayClusterFacts, RayRefused, RayUnavailable
 
 NAMESPACE = "autotune"
 SENT = (
@@ -91,7 +91,9 @@ def sync(keeper: str, message: Mapping[str, Any], *, limit_s: float) -> dict[str
         return None
 
 
-def look(bundle: Mapping[str, float], packages: Sequence[str], *, limit_s: float) -> dict[str, Any]:
+def look(
+    bundle: Mapping[str, float], packages: Sequence[str], *, limit_s: float
+) -> RayClusterFacts:
     """Return the cluster's version and nodes, how many of them have such a bundle, and which of the
     packages such a node lacks. Without packages no process is started there."""
     import ray
@@ -106,12 +108,12 @@ def look(bundle: Mapping[str, float], packages: Sequence[str], *, limit_s: float
         find = ray.remote(lacking).options(num_cpus=0, scheduling_strategy=there)
         lacks = ray.get(find.remote(packages), timeout=limit_s)
     alive = [node for node in ray.nodes() if node["Alive"]]
-    return {
-        "version": ray.__version__,
-        "nodes": [node["Resources"] for node in alive],
-        "fitting": len(fitting),
-        "lacks": lacks,
-    }
+    return RayClusterFacts(
+        version=ray.__version__,
+        nodes=tuple(node["Resources"] for node in alive),
+        fitting=len(fitting),
+        lacks=tuple(lacks),
+    )
 
 
 def lacking(packages: Sequence[str]) -> list[str]:

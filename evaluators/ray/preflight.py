@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.interpreter import ANY
 from evaluators.ray.backend import bundle_of
-from evaluators.ray.connection import RayConnection, RayRefused
+from evaluators.ray.connection import RayClusterFacts, RayConnection, RayRefused
 from evaluators.ray.driver import NEEDED
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 
 ADDRESS_NEEDED = "the ray evaluator needs the address of a Ray cluster"
 ADDRESSES = "HOST:PORT, ray://HOST:PORT, or a profile that says it under [ray]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayClusterFacts:
-    """What a cluster reports about itself.
-
-    Attributes:
-        version: of Ray.
-        nodes: resources of each living node, by Ray's names.
-        fitting: how many of them have what a trial needs of a node.
-        lacks: packages of the trials' program that Ray's Python on one of these lacks.
-    """
-
-    version: str
-    nodes: tuple[dict[str, float], ...]
-    fitting: int
-    lacks: tuple[str, ...]
 
 
 class NodesLacking(InvalidInput):
@@ -47,19 +27,14 @@ def look(profile: ClusterProfile, machine: Machine | None) -> RayClusterFacts:
     """
     connection = RayConnection(profile.ray.address, limit_s=profile.polling.command_limit_s)
     try:
-        answer: dict[str, Any] = connection.ask(
+        facts: RayClusterFacts = connection.ask(
             "look",
             bundle=bundle_of(machine, profile) if machine else {},
             packages=NEEDED if _runs_in_rays_python(profile) else (),
         )
     finally:
         connection.close()
-    return RayClusterFacts(
-        version=answer["version"],
-        nodes=tuple(answer["nodes"]),
-        fitting=answer["fitting"],
-        lacks=tuple(answer["lacks"]),
-    )
+    return facts
 
 
 def check(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[InvalidInput]:

@@ -108,48 +108,50 @@ class _ErrorPattern:
 
     signs: tuple[str, ...]
     pattern: re.Pattern[str]
-    weight: Weight
     error: str
     kind: CauseKind | None
+    weight: Weight
 
     def read(self, line: str) -> ErrorLine | None:
         match = self.pattern.match(line)
         if match is None:
             return None
-        if self.kind is None:
-            return weighed(match.expand(self.error), weight=self.weight)
-        return ErrorLine(weight=self.weight, kind=self.kind, error=match.expand(self.error))
+        return weighed(match.expand(self.error), kind=self.kind, weight=self.weight)
 
 
-def weighed(error: str, *, weight: Weight = Weight.ERROR) -> ErrorLine:
-    """Return an error with this text; out of memory and lost connections have their own weight."""
-    kind = kind_of(error)
-    weights = {
-        CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
-        CauseKind.CONSEQUENCE: Weight.CONSEQUENCE,
-    }
-    return ErrorLine(weight=weights.get(kind, weight), kind=kind, error=error)
+_WEIGHTS = {
+    CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
+    CauseKind.CANCELLED: Weight.CONSEQUENCE,  # Slurm also says so of tasks of a trial that failed
+    CauseKind.CONSEQUENCE: Weight.CONSEQUENCE,
+}
 
 
-def _text(signs: str, pattern: str, *, hint: bool = False, error: str = r"\1") -> _ErrorPattern:
-    """Return the rule of an error whose text determines its kind; `signs`: separated by commas."""
+def weighed(
+    error: str, *, kind: CauseKind | None = None, weight: Weight = Weight.ERROR
+) -> ErrorLine:
+    """Return an error with this text, of the kind that the text determines unless `kind` is given.
+
+    Some kinds have their own weight.
+    """
+    kind = kind or kind_of(error)
+    return ErrorLine(weight=_WEIGHTS.get(kind, weight), kind=kind, error=error)
+
+
+def _rule(
+    signs: str,
+    pattern: str,
+    kind: CauseKind | None = None,
+    error: str = r"\1",
+    *,
+    hint: bool = False,
+) -> _ErrorPattern:
+    """Return a rule; `signs`: separated by commas."""
     return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
-        weight=Weight.HINT if hint else Weight.ERROR,
-        error=error,
-        kind=None,
-    )
-
-
-def _fact(signs: str, pattern: str, kind: CauseKind, error: str, weight: Weight) -> _ErrorPattern:
-    """Return the rule of a line with a fixed meaning; `signs`: separated by commas."""
-    return _ErrorPattern(
-        signs=tuple(signs.split(",")),
-        pattern=re.compile(pattern),
-        weight=weight,
         error=error,
         kind=kind,
+        weight=Weight.HINT if hint else Weight.ERROR,
     )
 
 
@@ -163,132 +165,112 @@ _ERRNO = r"(?:\[Errno [0-9]+\] )?"
 _AT_LINE = r"[^\s:]{1,300}: line [0-9]+: +"
 
 _SLURMS_OWN = (
-    _fact(
+    _rule(
         _SAYS,
         _SLURM + r".*(?:oom[-_ ]kill|OOM[- ]Kill|Out Of Memory|[Ee]xceeded .*memory limit)",
         CauseKind.OUT_OF_MEMORY,
         "Slurm killed a task: the memory of its job ran out",
-        Weight.MEMORY,
     ),
-    _fact(
+    _rule(
         _SAYS,
         _SLURM + r"\*\*\* .*(?i:DUE TO TIME LIMIT)",
         CauseKind.TIME_LIMIT,
         "Slurm ended it at its time limit",
-        Weight.ERROR,
     ),
-    _fact(
+    _rule(
         _SAYS,
         _SLURM + r"(?:\*\*\* .*(?i:DUE TO NODE FAIL)|Node failure on )",
         CauseKind.NODE_FAILURE,
         "Slurm reports that a node failed",
-        Weight.ERROR,
     ),
-    _fact(
+    _rule(
         _SAYS,
         _SLURM + r"\*\*\* .*(?i:DUE TO PREEMPTION)",
         CauseKind.PREEMPTED,
         "Slurm preempted it",
-        Weight.ERROR,
     ),
-    # Slurm also prints this for tasks that it ends because another one failed.
-    _fact(
+    _rule(
         _SAYS,
         _SLURM + r"\*\*\* .*(?:CANCELLED|TERMINATED)",
         CauseKind.CANCELLED,
         "Slurm cancelled it",
-        Weight.CONSEQUENCE,
     ),
-    _text(_SAYS, _TASKS + rf"({_CRASH})", hint=True, error=r"a task ended: \1"),
-    _fact(
+    _rule(_SAYS, _TASKS + rf"({_CRASH})", hint=True, error=r"a task ended: \1"),
+    _rule(
         _SAYS,
         _TASKS + r"(Exited with exit code [0-9]+|Killed|Terminated|Aborted)",
         CauseKind.CONSEQUENCE,
         r"a task ended: \1",
-        Weight.CONSEQUENCE,
     ),
-    _text(_SAYS, _SLURM + r"(?:[^:]+: )?execve\(\): (.+)"),
-    _text(_SAYS, _SLURM + r"(.+)", hint=True),
+    _rule(_SAYS, _SLURM + r"(?:[^:]+: )?execve\(\): (.+)"),
+    _rule(_SAYS, _SLURM + r"(.+)", hint=True),
 )
 _SHELLS = (
-    _fact(
+    _rule(
         "Killed",
         rf"(?:{_AT_LINE}[0-9]+ )?Killed(?: |$)",
         CauseKind.CONSEQUENCE,
         "a process was killed",
-        Weight.CONSEQUENCE,
     ),
-    _text("Segmentation fault,Bus error", rf"(?:{_AT_LINE}[0-9]+ )?({_CRASH})\b", hint=True),
-    _text(
+    _rule("Segmentation fault,Bus error", rf"(?:{_AT_LINE}[0-9]+ )?({_CRASH})\b", hint=True),
+    _rule(
         _ABSENCES,
         r"(?:[^\s:]{1,300}: line [0-9]+|-?(?:/\S*/)?(?:ba|da|k|z)?sh): (?:line [0-9]+: )?"
         rf"(.+: (?:{_ABSENT}))$",
     ),
-    _text(_ABSENCES, rf"(?:/\S*/)?((?:env|timeout|python[0-9.]*): .+: {_ERRNO}(?:{_ABSENT}))$"),
-    _text(_ABSENCES, rf"(?:/\S*/)?([\w.+-]{{1,100}}: .+: (?:{_ABSENT}))$", hint=True),
-    _text(
+    _rule(_ABSENCES, rf"(?:/\S*/)?((?:env|timeout|python[0-9.]*): .+: {_ERRNO}(?:{_ABSENT}))$"),
+    _rule(_ABSENCES, rf"(?:/\S*/)?([\w.+-]{{1,100}}: .+: (?:{_ABSENT}))$", hint=True),
+    _rule(
         "Lmod has detected the following error:", r"Lmod has detected the following error: *(.+)"
     ),
-    _text("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
+    _rule("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
 )
 _PROGRAMS = (
     # A rank also ends like this after its library noticed that another rank has ended.
-    _fact(
-        "ended by SIGABRT",
-        r"ended by SIGABRT",
-        CauseKind.CONSEQUENCE,
-        "ended by SIGABRT",
-        Weight.CONSEQUENCE,
-    ),
+    _rule("ended by SIGABRT", r"ended by SIGABRT", CauseKind.CONSEQUENCE, "ended by SIGABRT"),
     # The bundled trainer reports a rank that could not report anything itself.
-    _text("ended by SIG", r"(ended by SIG.+)"),
+    _rule("ended by SIG", r"(ended by SIG.+)"),
     # A compiler's error, or that of an interpreter that a Makefile runs to find headers.
-    _text("rror: ", r"(?:\S*/)?([\w.+-]{1,100}:[0-9]+:(?:[0-9]+:)? (?:fatal )?error: .+)"),
-    _text("No module named ", r"(?:\S*/)?(python[0-9.]*: No module named .+)"),
+    _rule("rror: ", r"(?:\S*/)?([\w.+-]{1,100}:[0-9]+:(?:[0-9]+:)? (?:fatal )?error: .+)"),
+    _rule("No module named ", r"(?:\S*/)?(python[0-9.]*: No module named .+)"),
     # An argument parser's.
-    _text(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
+    _rule(": error: ", r"(?:\S*/)?([\w.+-]{1,100}: error: .+)"),
     # Hydra's.
-    _text(
+    _rule(
         "Could not override ',Ambiguous value for argument ',is not in struct,Missing mandatory ",
         r"(Could not override '.+|Ambiguous value for argument '.+"
         r"|Key '.+' is not in struct|Missing mandatory value: .+)",
     ),
     # torchrun or an MPI launcher reports a rank that could not report anything itself.
-    _text("traceback : Signal ", r"\s*traceback : (Signal .+)", hint=True),
-    _text("exited on signal ", r".{0,300}(exited on signal .+)", hint=True),
-    _text("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
-    _text("what():", r"\s*what\(\): +(.+)"),
-    _text("terminate called after", r"(terminate called after throwing .+)", hint=True),
-    _text("Fatal Python error:", r"(Fatal Python error: (?!Aborted).+)", hint=True),
-    _text("Memory access fault by GPU", r".{0,40}(Memory access fault by GPU)"),
-    _text("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+['`] failed)"),
-    _text("Check failed: ", r".{0,300}(Check failed: .+)"),
-    _fact(
+    _rule("traceback : Signal ", r"\s*traceback : (Signal .+)", hint=True),
+    _rule("exited on signal ", r".{0,300}(exited on signal .+)", hint=True),
+    _rule("error while loading", r"(.{0,300}error while loading shared libraries: .+)"),
+    _rule("what():", r"\s*what\(\): +(.+)"),
+    _rule("terminate called after", r"(terminate called after throwing .+)", hint=True),
+    _rule("Fatal Python error:", r"(Fatal Python error: (?!Aborted).+)", hint=True),
+    _rule("Memory access fault by GPU", r".{0,40}(Memory access fault by GPU)"),
+    _rule("Assertion ", r"(?:\S+: )?(.{0,300}Assertion [`'].+['`] failed)"),
+    _rule("Check failed: ", r".{0,300}(Check failed: .+)"),
+    _rule(
         "ut of memory",
         r"(?=.{0,200}\b(?:CUDA|Cuda|cuda|HIP|hip|XPU|NPU)\b).*out of memory",
         CauseKind.OUT_OF_MEMORY,
         "out of memory on a device",
-        Weight.MEMORY,
     ),
-    _fact(
+    _rule(
         "ut of memory",
         r".{0,100}\b[Oo]ut of memory: Kill",
         CauseKind.OUT_OF_MEMORY,
         "the kernel killed a process: out of memory",
-        Weight.MEMORY,
     ),
-    _text(
+    _rule(
         "atchdog caught,failed (exitcode",
         r"(.{0,300}(?:[Ww]atchdog caught|failed \(exitcode).*)",
         hint=True,
     ),
-    _text(
-        "ERROR,CRITICAL",
-        r".{0,120}?[|-] (?:ERROR|CRITICAL) +[|-] (\S.+)",
-        hint=True,
-    ),
+    _rule("ERROR,CRITICAL", r".{0,120}?[|-] (?:ERROR|CRITICAL) +[|-] (\S.+)", hint=True),
     # Any other line that calls itself an error.
-    _text(
+    _rule(
         "ERROR,FATAL,rror:,atal: ",
         r"(?:\[[^\]]{0,100}\]:? ?|[0-9][0-9:.,T-]{5,30} )*"
         r"(?:\[?(?:ERROR|FATAL)\b[\] :-]+|(?:[Ee]rror|[Ff]atal(?: error)?): )(\S.+)",

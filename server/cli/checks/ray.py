@@ -7,8 +7,14 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from evaluators.cluster import ClusterProfile
-from evaluators.ray.connection import INSTALL, RayRefused, RayUnavailable, installed
-from evaluators.ray.preflight import ADDRESS_NEEDED, RayClusterFacts, check_facts, look
+from evaluators.ray.connection import (
+    INSTALL,
+    RayClusterFacts,
+    RayRefused,
+    RayUnavailable,
+    installed,
+)
+from evaluators.ray.preflight import ADDRESS_NEEDED, check_facts, look
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from server.cli.checks.result import CheckResult

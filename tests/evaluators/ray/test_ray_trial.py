@@ -1,19 +1,22 @@
-"""A trial on Ray, followed by two services at once, or by none for a while."""
+"""A trial on Ray: its bundle, its files, and its log, without a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import AttemptState, TrialContext, abandoned_duration_s
-from evaluators.ray.backend import RayTrial
+from evaluators.cluster.profile import ClusterProfile, RayCluster, Tasks
+from evaluators.ray.backend import RayBackend, RayTrial, bundle_of
 from evaluators.trial import read_result
-from tests.evaluators.slurm.trials import PROFILE, Lines, request
-from tests.patience import PATIENCE_S
+from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine, request, standing
+from tests.full_disk import full_disk
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -72,3 +75,41 @@ def test_a_keeper_of_an_earlier_version_need_not_say_where_its_log_goes_on(
     for part in (b"rank 0 of 1\n", b"iteration 1\n"):
         trial.take({"log": part, "reason": "", "end": None})
     assert trial.attempt.log.read_text() == "rank 0 of 1\niteration 1\n"
+
+
+def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:
+    """No Ray is needed for it: its files are written before it is asked for anything."""
+    profile = replace(PROFILE, ray=RayCluster(address="127.0.0.1:1"))
+    backend = RayBackend(profile, program=Lines(text=QUICK))
+    with full_disk(tmp_path / "full") as disk:
+        trial = request(disk.folder)
+        backend.submit(trial)
+        until(lambda: "No space left" in standing(backend, trial).reason)
+        disk.make_room()
+        until(lambda: standing(backend, trial).reason.startswith("Ray does not answer"))
+        backend.close()
+        assert read_result(trial.directory) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpus_per_task", "bundle"),
+    [
+        ("NVIDIA A100", None, {"GPU": 4}),
+        ("NVIDIA A100", 8, {"GPU": 4, "CPU": 32}),
+        ("GH200 (Grace CPU, Hopper GPU)", None, {"GPU": 4}),
+    ],
+)
+def test_a_bundle_is_all_of_a_nodes_gpus_whatever_they_are_called(
+    gpu: str, cpus_per_task: int | None, bundle: dict[str, float]
+) -> None:
+    profile = ClusterProfile(name="p", tasks=Tasks(cpus_per_task=cpus_per_task))
+    assert bundle_of(replace(machine(gpus=4), gpu=gpu, peak_tflops=312.0), profile) == bundle
+
+
+@pytest.mark.parametrize(("cpus_per_task", "cpus"), [(None, 4), (2, 8)])
+def test_where_ranks_run_on_cpus_a_bundle_is_of_cpus(
+    cpus_per_task: int | None, cpus: float
+) -> None:
+    on_cpus = replace(machine(gpus=4), peak_tflops=None, memory_bandwidth_gb_per_s=20.0)
+    profile = ClusterProfile(name="p", tasks=Tasks(cpus_per_task=cpus_per_task))
+    assert bundle_of(on_cpus, profile) == {"CPU": cpus}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -30,6 +29,7 @@ from tests.evaluators.slurm.trials import (
     REFUSED_FIRST,
     SLOW_FIRST,
     Backends,
+    abandoned,
     finish,
     request,
     run,
@@ -219,9 +219,8 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     assert (
         tmp_path / "failed-nodes"
     ).read_text() == f"n02 {Attempt(request=trial, number=1).name}\n"
-    abandoned = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
-    assert abandoned["status"] == "node_fail"
-    assert outcome.duration_s > abandoned["duration_s"] > 0
+    assert abandoned(trial)["status"] == "node_fail"
+    assert outcome.duration_s > abandoned(trial)["duration_s"] > 0
 
 
 def test_a_node_that_failed_twice_is_left_out(
@@ -248,9 +247,8 @@ def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_pa
     assert outcome.status is TrialState.OK
     first, second = attempts_of(trial)
     assert "srun: error: Unable to confirm allocation" in first.log.read_text()
-    abandoned = json.loads((first.folder / "abandoned.json").read_text())
-    assert abandoned["status"] == "lost"
-    assert abandoned["reason"].startswith("Slurm did not start its step: Invalid job id")
+    assert abandoned(trial)["status"] == "lost"
+    assert abandoned(trial)["reason"].startswith("Slurm did not start its step: Invalid job id")
     assert "srun: error" not in second.log.read_text()
     assert not list(first.ended_folder.iterdir()), "nobody waits for the end of either"
 
@@ -262,7 +260,7 @@ def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
     (outcome,) = run(backends.make(NODE_FAILS_FIRST), trial)
     assert outcome.status is TrialState.OK
     first, _ = attempts_of(trial)
-    assert json.loads((first.folder / "abandoned.json").read_text())["status"] == "node_fail"
+    assert abandoned(trial)["status"] == "node_fail"
     assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
 
 
@@ -298,8 +296,7 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     )
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
-    abandoned = json.loads((trial.directory / "attempt-1" / "abandoned.json").read_text())
-    assert abandoned["status"] == "preempted"
+    assert abandoned(trial)["status"] == "preempted"
 
 
 def test_a_node_that_vanishes_is_no_fault_of_the_trial(
@@ -336,7 +333,7 @@ def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(
         (outcome,) = finish(backends.make(), trial)
         assert outcome.status is TrialState.OK
         assert outcome.host != node
-        assert '"node_fail"' in (trial.directory / "attempt-1" / "abandoned.json").read_text()
+        assert abandoned(trial)["status"] == "node_fail"
 
 
 def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,6 +181,13 @@ def run(backend: Backend, *trials: TrialRequest) -> Sequence[TrialOutcome]:
 def runs(trial: TrialRequest) -> int:
     """How often a `COUNTED` trial ran."""
     return len((trial.directory / "runs").read_text().splitlines())
+
+
+def abandoned(trial: TrialRequest, number: int = 1) -> dict[str, Any]:
+    """Why that attempt was abandoned."""
+    path = trial.directory / f"attempt-{number}" / "abandoned.json"
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def begun(trial: TrialRequest, number: int = 1) -> bool:

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments
+from evaluators.frameworks.megatron_deepspeed.arguments import arguments, arguments_text
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from tests.evaluators.frameworks.readers import megatron_parser, strategy_of, transformer_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 
 FRONTIER = load_machine("frontier")
+GPT = load_model("gpt-22b")
+LLAMA = load_model("llama-2-7b")
 
 
 def flat(model: str, strategy: str) -> list[str]:
@@ -60,7 +63,7 @@ def test_zero_2_and_3_leave_the_pipeline_engine(strategy: str, without_pipeline:
 
 def test_fp32_runs_without_flash_attention() -> None:
     full_precision = replace(BASE, precision="fp32", flash_attention=True)
-    rendered = arguments(load_model("gpt-22b"), FRONTIER, full_precision)
+    rendered = arguments(GPT, FRONTIER, full_precision)
     assert ("--use-flash-attn-v2",) not in rendered
 
 
@@ -80,5 +83,29 @@ def test_interleaving_runs_on_megatrons_own_engine() -> None:
 )
 def test_what_it_cannot_run_is_refused(strategy: Strategy, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        arguments(load_model("gpt-22b"), FRONTIER, strategy)
+        arguments(GPT, FRONTIER, strategy)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("transformer", "field"),
+    [(LLAMA, "gated_mlp"), (replace(GPT, num_query_groups=8), "num_query_groups")],
+)
+def test_the_fork_refuses_a_model_that_it_has_no_words_for(
+    transformer: Transformer, field: str
+) -> None:
+    with pytest.raises(InvalidInput, match=r"or megatron\.variant 'main'") as refused:
+        arguments(transformer, FRONTIER, BASE, "ornl")
+    assert refused.value.field == field
+    assert arguments(transformer, FRONTIER, BASE, "main")
+
+
+def test_each_line_has_its_own_name_for_flash_attention() -> None:
+    chosen = arguments(GPT, FRONTIER, BASE, "main"), arguments(GPT, FRONTIER, BASE, "ornl")
+    flash = [{a[0] for a in given if "flash" in a[0]} for given in chosen]
+    assert flash == [{"--use-flash-attn-v2"}, {"--use-flash-attn"}]
+
+
+def test_the_fork_is_not_told_of_query_groups() -> None:
+    assert "--num-key-value-heads" in arguments_text(GPT, FRONTIER, BASE)
+    assert "--num-key-value-heads" not in arguments_text(GPT, FRONTIER, BASE, "ornl")
