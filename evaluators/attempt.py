@@ -70,7 +70,7 @@ class AttemptState(StrEnum):
     COMPLETING = "completing"
     """Its job or its processes have gone, and it is not yet known why; its nodes may be taken."""
     ENDED = "ended"
-    """It is known how it ended; what it left is being read, or has been."""
+    """Its end is known; its results are being read, or have been."""
     ABANDONED = "abandoned"
     """It ended through no fault of the trial: another attempt may follow."""
 
@@ -79,7 +79,7 @@ _BEGUN = frozenset(AttemptState) - {AttemptState.NEW}
 _FINAL = frozenset({AttemptState.ENDED, AttemptState.ABANDONED})
 
 TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
-    # What an earlier process began is found in whatever state it is.
+    # An attempt of an earlier process may be found in any state.
     AttemptState.NEW: _BEGUN - {AttemptState.ENDED},
     # Backwards too: a controller that was killed has forgotten what it had not written down, and
     # runs again what had ended; a job is suspended, or put back before its script began.
@@ -246,8 +246,8 @@ def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> Trial
             if failing and time.monotonic() < until:
                 time.sleep(PAUSE_S)
                 continue
-            log.exception("what a trial left could not be read")
-            reason = f"what it left could not be read: {type(error).__name__}: {error}"
+            log.exception("the files of a trial could not be read")
+            reason = f"its files could not be read: {type(error).__name__}: {error}"
             status = TrialState.LOST if failing else TrialState.CRASHED
             return without_run(attempt.folder, status, reason)
 
@@ -403,7 +403,7 @@ class AttemptedTrial(ActiveTrial):
             self.become(AttemptState.COMPLETING)
         self.become(AttemptState.ENDED)
         if isinstance(self.answer, TrialProgress):
-            self.answer = replace(self.answer, reason="reading what it left")
+            self.answer = replace(self.answer, reason="reading its results")
         self.reading = self.context.readers.submit(write_outcome, self.attempt, read)
 
 

@@ -22,8 +22,8 @@ from evaluators.trainer.supervisor import owned, supervise
 from evaluators.trial import TrialRequest
 
 POLL_INTERVAL_S = 0.05
-# A supervisor that was told to cancel and has not within this time is killed.
 CANCEL_LIMIT_S = 5.0
+"""Time after which a supervisor that was asked to cancel is killed."""
 
 
 @dataclass

@@ -362,7 +362,7 @@ _NOT_CREATED = re.compile(
     r"srun: error: (?:Unable to (?:create step for job|confirm allocation for job) \d+: (.+)"
     r"|Unable to contact slurm controller)"
 )
-# There was a step, and no task of it was ever started. srun may exit with 0 then.
+# The step existed, but none of its tasks was started; srun may still exit with 0.
 _NEVER_LAUNCHED = re.compile(
     r"srun: error: (timeout waiting for task launch, started 0 of \d+ tasks)"
 )
@@ -373,7 +373,7 @@ _ENDED_STEP = re.compile(
 _STATES = {"NODE FAILURE": "NODE_FAIL", "PREEMPTION": "PREEMPTED"}
 _TASKS_ENDED = re.compile(r"srun: error: \S+: tasks? ")
 _SLURMS_WORDS = ("srun:", "slurmstepd:")
-# Only a step has a daemon, and tasks that end; and a srun that had to wait for it says so.
+# Signs that the step existed: its daemon, a task that ended, or srun's message after waiting.
 _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Step created")
 
 

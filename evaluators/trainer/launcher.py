@@ -73,7 +73,7 @@ def _be_node(request: TrialRequest, environment: Mapping[str, str], ranks: Seque
         ended = running.pop(pid, None)
         code = os.waitstatus_to_exitcode(status)
         if ended is not None and code:
-            if code < 0:  # a rank that failed has said so itself
+            if code < 0:  # a rank that failed has reported it
                 cause = ended_by(ended, code, last_words="", at=time.monotonic())
                 print(f"[rank {ended}] {cause.error}", file=sys.stderr, flush=True)
             for other in running:

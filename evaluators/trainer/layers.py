@@ -67,8 +67,8 @@ class Build:
         return torch.empty(shape, device="cpu").normal_(0.0, std, generator=generator)
 
     def _flagged(self, values: Tensor, *, cut: bool) -> nn.Parameter:
-        # DeepSpeed's gradient norm leaves out every parameter of a later pipeline stage that is
-        # not flagged; a replicated one must be counted once, so on the first rank alone.
+        # DeepSpeed's gradient norm ignores unflagged parameters of later pipeline stages. A
+        # replicated parameter must count once, so only on the first rank.
         placed = values.to(device=self.device, dtype=self.dtype, copy=True)
         parameter = nn.Parameter(placed.contiguous())
         parameter.model_parallel = cut or self.tensor.rank == 0  # type: ignore[attr-defined]
@@ -84,7 +84,7 @@ class Plan:
 
     Attributes:
         context: the ranks that share each sequence.
-        balanced: whether tokens are dealt out evenly to the experts, whatever the router says.
+        balanced: whether tokens are distributed evenly to the experts, not by the router.
     """
 
     transformer: Transformer

@@ -107,7 +107,7 @@ class StepProcess:
         self._process = process
         self._child = child
         limit_s = attempt.request.protocol.time_limit_s
-        # It has begun before: so by no clock of its host, which may be ahead of ours or behind.
+        # By our monotonic clock, since its host's clock may be ahead or behind.
         self._ended_by = time.monotonic() + limit_s + KILL_AFTER_S + LATE_S
         self._signalled: list[psutil.Process] = []
         self._kill_at = float("inf")
@@ -144,7 +144,7 @@ class StepProcess:
 def start(attempt: Attempt, place: StepPlace, *, environment: Mapping[str, str]) -> StepProcess:
     """Run what `prepare` wrote; raises OSError."""
     nodes, count = ",".join(place.nodes), str(len(place.nodes))
-    # What a job of these nodes alone would find in its environment.
+    # The environment of a job on these nodes.
     job = {
         "AUTOTUNE_JOB": place.job_id,
         "AUTOTUNE_NODES": nodes,

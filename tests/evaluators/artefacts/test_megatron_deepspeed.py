@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,17 @@ class Cluster:
         )
 
 
+def argv_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The words that the entry script was started with."""
+    assert done.returncode == 0, done.stderr
+    argv: list[str] = json.loads(done.stdout)["argv"]
+    return argv
+
+
+def arguments_of(done: subprocess.CompletedProcess[str]) -> Namespace:
+    return megatron_parser().parse_args(argv_of(done))
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
@@ -142,8 +154,7 @@ def test_the_launch_trains_the_strategy_it_was_rendered_from(
 ) -> None:
     asked = STRATEGIES[strategy]
     done = cluster.run(script(strategy))
-    assert done.returncode == 0, done.stderr
-    argv = json.loads(done.stdout)["argv"]
+    argv = argv_of(done)
     assert strategy_of(argv, FRONTIER, num_nodes=asked.num_nodes) == asked
     args = megatron_parser().parse_args(argv)
     assert args.data_path == [str(cluster.root / "the data set")]
@@ -208,7 +219,7 @@ def test_the_null_tokenizer_needs_no_file_and_yields_the_models_vocabulary(
     cluster: Cluster,
 ) -> None:
     done = cluster.run(script(), TOKENIZER_TYPE="NullTokenizer", TOKENIZER_MODEL="")
-    args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
+    args = arguments_of(done)
     assert args.vocab_size == GPT.vocab_size - 1
 
 
@@ -269,8 +280,7 @@ NOTHING_SET = dict.fromkeys(
 
 def test_with_a_profile_it_runs_as_it_is(cluster: Cluster) -> None:
     done = cluster.run(script(profile=profile_of(cluster)), **NOTHING_SET)
-    assert done.returncode == 0, done.stderr
-    args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
+    args = arguments_of(done)
     assert args.data_path == [str(cluster.root / "own data")]
     assert (args.tokenizer_type, args.vocab_size) == ("NullTokenizer", GPT.vocab_size - 1)
 
@@ -302,20 +312,14 @@ def test_what_is_launched_is_what_was_measured(cluster: Cluster, strategy: str) 
     for name, text in program.files(trial, attempt).items():
         (attempt / name).write_text(text)
     commands = program.commands(trial, attempt, Launcher(srun=("srun",)))
-    measured = arguments_of(cluster.run(f"cd {shlex.quote(str(attempt))}\n{commands}"))
-    launched = arguments_of(cluster.run(script(strategy, profile=profile), **NOTHING_SET))
+    measured = vars(arguments_of(cluster.run(f"cd {shlex.quote(str(attempt))}\n{commands}")))
+    launched = vars(arguments_of(cluster.run(script(strategy, profile=profile), **NOTHING_SET)))
     differing = {name for name in measured if measured[name] != launched[name]}
     assert differing <= OF_THE_SCHEDULE
     assert (launched["num_workers"], launched["lr"]) == (2, 3.0e-4)
     if measured["deepspeed"]:
         configurations = [Path(run["deepspeed_config"]) for run in (measured, launched)]
         assert configurations[0].read_text() == configurations[1].read_text()
-
-
-def arguments_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """What the entry script was started with."""
-    assert done.returncode == 0, done.stderr
-    return vars(megatron_parser().parse_args(json.loads(done.stdout)["argv"]))
 
 
 def test_the_profile_asks_sbatch_for_its_account_and_more() -> None:
@@ -353,9 +357,8 @@ def test_tasks_run_in_the_profiles_container(cluster: Cluster) -> None:
     cluster.command("apptainer", '#!/bin/bash\necho "inside $3" >&2\nshift 3\nexec "$@"\n')
     container = Container(runtime="apptainer", image="an image.sif", options=("--nv",))
     done = cluster.run(script(profile=profile_of(cluster, container=container)), **NOTHING_SET)
-    assert done.returncode == 0, done.stderr
+    assert strategy_of(argv_of(done), FRONTIER, num_nodes=2) == BASE
     assert "inside an image.sif" in done.stderr
-    assert strategy_of(json.loads(done.stdout)["argv"], FRONTIER, num_nodes=2) == BASE
 
 
 @pytest.mark.parametrize(
@@ -373,13 +376,12 @@ def test_the_fork_is_launched_by_its_own_script(cluster: Cluster, known: str, ta
     (cluster.megatron / "megatron" / "arguments.py").write_text(known)
     megatron = Megatron(path=str(cluster.megatron), variant="ornl", data_path="d")
     done = cluster.run(script(profile=profile_of(cluster, megatron=megatron)), **NOTHING_SET)
-    assert done.returncode == 0, done.stderr
-    argv = json.loads(done.stdout)["argv"]
+    argv = argv_of(done)
     assert [word for word in argv if "flash" in word] == [taken]
     # What was known here before is chosen by the clone that the user names at last.
     unread = script(profile=profile_of(cluster, megatron=replace(megatron, path="/not/here")))
     named = NOTHING_SET | {"MEGATRON_DIR": megatron.path}
-    assert json.loads(cluster.run(unread, **named).stdout)["argv"] == argv
+    assert argv_of(cluster.run(unread, **named)) == argv
     assert strategy_of(argv, FRONTIER, num_nodes=2, variant="ornl") == BASE
     assert megatron_parser("ornl").parse_args(argv).master_addr == "node17"
 
@@ -404,11 +406,10 @@ def test_without_data_it_trains_on_random_tokens_as_the_trials_did(cluster: Clus
     megatron = Megatron(path=str(cluster.megatron), arguments=("--lr", "3.0e-4"))
     text = script(profile=profile_of(cluster, megatron=megatron))
     done = cluster.run(text, **NOTHING_SET)
-    assert done.returncode == 0, done.stderr
-    args = megatron_parser().parse_args(json.loads(done.stdout)["argv"])
+    args = arguments_of(done)
     (data,) = args.data_path
     assert Path(data).parent == cluster.submitted_from / "synthetic"
     assert Path(f"{data}.idx").is_file()
     assert Path(f"{data}.bin").is_file()
     own = cluster.run(text, **NOTHING_SET | {"DATA_PATH": "my own"})
-    assert megatron_parser().parse_args(json.loads(own.stdout)["argv"]).data_path == ["my own"]
+    assert arguments_of(own).data_path == ["my own"]

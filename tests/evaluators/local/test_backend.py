@@ -51,6 +51,15 @@ def endless(directory: Path, *, ranks: int = 2, time_limit_s: float = PATIENCE_S
     )
 
 
+def training_ranks(backend: LocalBackend, trial: TrialRequest) -> list[psutil.Process]:
+    """Submit it; return its ranks once it trains."""
+    backend.submit(trial)
+    until(lambda: training(trial), "it trains")
+    ranks = ranks_of(os.getpid())
+    assert len(ranks) == trial.machine.gpus_per_node
+    return ranks
+
+
 def test_a_trial_reports_all_that_it_measured(backend: LocalBackend, tmp_path: Path) -> None:
     trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4), measured_iterations=3)
     outcome = run(backend, trial)
@@ -174,10 +183,7 @@ def test_a_stopped_rank_is_a_hang(
 ) -> None:
     monkeypatch.setattr(backend, "hang_limit_s", 4.0)
     trial = endless(tmp_path)
-    backend.submit(trial)
-    until(lambda: training(trial), "it trains")
-    ranks = ranks_of(os.getpid())
-    assert len(ranks) == 2
+    ranks = training_ranks(backend, trial)
     ranks[1].suspend()
     outcome = finished(backend, trial)
     assert outcome.status is TrialState.TIMEOUT
@@ -190,10 +196,7 @@ def test_a_killed_rank_is_a_crash_and_its_signal_the_cause(
     backend: LocalBackend, tmp_path: Path
 ) -> None:
     trial = endless(tmp_path, ranks=4)
-    backend.submit(trial)
-    until(lambda: training(trial), "it trains")
-    ranks = ranks_of(os.getpid())
-    assert len(ranks) == 4
+    ranks = training_ranks(backend, trial)
     ranks[2].kill()
     outcome = finished(backend, trial)
     assert outcome.status is TrialState.CRASHED
@@ -203,10 +206,7 @@ def test_a_killed_rank_is_a_crash_and_its_signal_the_cause(
 
 def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -> None:
     trial = endless(tmp_path)
-    backend.submit(trial)
-    until(lambda: training(trial), "it trains")
-    ranks = ranks_of(os.getpid())
-    assert len(ranks) == 2
+    ranks = training_ranks(backend, trial)
     psutil.Process(ranks[0].ppid()).kill()
     outcome = finished(backend, trial)
     assert outcome.status is TrialState.CRASHED
@@ -224,9 +224,7 @@ def test_what_cannot_be_trained_is_refused_with_its_reason(
 
 def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
     trial = endless(tmp_path, ranks=4)
-    backend.submit(trial)
-    until(lambda: training(trial), "it trains")
-    ranks = ranks_of(os.getpid())
+    ranks = training_ranks(backend, trial)
     backend.cancel(trial.token)
     assert finished(backend, trial).status is TrialState.CANCELLED
     assert not any(rank.is_running() for rank in ranks)
