@@ -6,6 +6,7 @@ input, as when the submitting process ends, stops it without a result.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -82,7 +83,8 @@ class LocalAttempt:
             end = self._watch(script)
             if script.poll() is None:
                 group.ask_to_end()
-                _await_end(script)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    script.wait(END_LIMIT_S)
         finally:
             group.end()
         return self._program.outcome(self._request, self._folder, end) if end else None
@@ -142,13 +144,6 @@ class LocalAttempt:
             duration_s=time.monotonic() - self._began,
             host=socket.gethostname(),
         )
-
-
-def _await_end(script: subprocess.Popen[bytes]) -> None:
-    try:
-        script.wait(END_LIMIT_S)
-    except subprocess.TimeoutExpired:
-        return
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from evaluators.attempt import ENDED
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words, environment_lines, srun_words
@@ -126,6 +128,9 @@ class TaskReport:
     helpers_error: str = ""
 
 
+_TASK_REPORT = TypeAdapter(TaskReport)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProbeReport:
     """Results of the job.
@@ -218,11 +223,7 @@ def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
     reports: list[dict[str, Any]] = [
         json.loads(line.removeprefix(_MARK)) for line in lines if line.startswith(_MARK)
     ]
-    ranks = [
-        TaskReport(**{**report, "gpus": tuple(report.get("gpus", ()))})
-        for report in reports
-        if "rank" in report
-    ]
+    ranks = [_TASK_REPORT.validate_python(report) for report in reports if "rank" in report]
     return ProbeReport(
         node=next((str(report["node"]) for report in reports if "node" in report), ""),
         ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),

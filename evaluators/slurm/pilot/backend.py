@@ -180,8 +180,7 @@ class Dispatcher:
     def _start_trials(
         self, trials: Sequence[PilotTrial], allocation: RunningAllocation | None, now: float
     ) -> None:
-        waiting = [trial for trial in trials if trial.state is AttemptState.PENDING]
-        waiting.sort(key=lambda trial: trial.arrived)
+        waiting = sorted(_waiting(trials), key=lambda trial: trial.arrived)
         trouble = self.context.tracker.trouble
         if any(now < trial.no_step_before for trial in trials):
             trouble = trouble or "Slurm makes no steps at the moment"
