@@ -52,6 +52,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("moe_router_force_load_balancing", "mtp_num_layers", "window_size"),
         *("window_attn_skip_freq", "multi_latent_attention", "q_lora_rank", "kv_lora_rank"),
         *("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "qk_layernorm"),
+        "hybrid_layer_pattern",
     ),
     "train": ("micro_batch_size", "global_batch_size", "train_iters", "manual_gc"),
     "ddp": (
