@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -56,6 +56,11 @@ class OptionGroup:
         hints = get_type_hints(cls, include_extras=True)
         # Within Annotated, Typer stores an option's first name as its default.
         return {each.name: get_args(hints[each.name])[1].default for each in fields(cls)}
+
+    def given(self, names: Container[str] | None = None) -> dict[str, Any]:
+        """Return the options that were given, by field: all, or those of these names."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return chosen(**{n: v for n, v in values.items() if names is None or n in names})
 
     def words(self) -> list[str]:
         """Return shell words that give the same values, without defaults."""
@@ -208,18 +213,7 @@ class ModelOptions(OptionGroup):
         from autotune.schemas.shapes import ModelShape
         from autotune.validation import validated
 
-        shape = chosen(
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            num_attention_heads=self.num_attention_heads,
-            num_query_groups=self.num_query_groups,
-            head_dim=self.head_dim,
-            ffn_hidden_size=self.ffn_hidden_size,
-            gated_mlp=self.gated_mlp,
-            tied_embeddings=self.tied_embeddings,
-            seq_length=self.seq_length,
-            vocab_size=self.vocab_size,
-        )
+        shape = self.given(ModelShape.model_fields)
         if self.model is None:
             if not shape:
                 valid = "--model, or --layers and others"
@@ -336,11 +330,7 @@ class ProgramOptions(OptionGroup):
         if not self.on_ray and self.ray_address is None:
             return None
         profile = self.profile if self.on_ray else None
-        return {
-            name: value
-            for name, value in {"address": self.ray_address, "profile": profile}.items()
-            if value is not None
-        }
+        return chosen(address=self.ray_address, profile=profile)
 
     def evaluator_for(self, machine: str) -> EvaluatorName:
         if self.on_ray:
@@ -445,4 +435,4 @@ class StorageOptions(OptionGroup):
         """
         from server.settings import Settings
 
-        return Settings(**chosen(data_dir=self.data_dir, database_url=self.database_url, **others))
+        return Settings(**self.given(), **chosen(**others))

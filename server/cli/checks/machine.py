@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.cost_model.parameters import is_cpu
 from search_spaces.catalog.local import local_machine
 from search_spaces.errors import InvalidInput
-from server.cli.checks.result import CheckResult
+from server.cli.checks import CheckResult
 from server.cli.port import is_free
 from server.settings import Settings
 from server.store import Store

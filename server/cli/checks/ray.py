@@ -17,7 +17,7 @@ from evaluators.ray.connection import (
 from evaluators.ray.preflight import ADDRESS_NEEDED, check_facts, look
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from server.cli.checks.result import CheckResult
+from server.cli.checks import CheckResult
 from server.cli.tables.elements import plural
 
 SHOWN = ("GPU", "CPU")

@@ -1,4 +1,4 @@
-"""Check whether trials can run through Slurm on this machine."""
+"""Check whether trials can run through Slurm on this machine, and with a cluster profile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 
+from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import (
     AccountingDisabled,
     Slurm,
@@ -15,7 +16,10 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
     run_within,
 )
-from server.cli.checks.result import CheckResult
+from evaluators.slurm.preflight import check
+from search_spaces.machine import Machine
+from server.cli.checks import CheckResult
+from server.cli.tables.elements import plural
 from server.settings import Settings
 from server.store.engine import is_shared
 
@@ -145,3 +149,29 @@ def _output_of(slurm: Slurm, *words: str) -> str:
         return ""
     _, output, _ = run_within(words, limit_s=LIMIT_S, environment=slurm.environment())
     return output.strip()
+
+
+TIME_LIMIT_S = 1200.0
+"""Default time limit of a campaign's trials."""
+
+
+def check_profile(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[CheckResult]:
+    """Return one result per problem that would prevent trials from running; a single one if there
+    is none."""
+    name = f"profile {profile.name}"
+    try:
+        problems = check(profile, nodes=nodes, time_limit_s=TIME_LIMIT_S, machine=machine)
+    except SlurmError as error:
+        advice = "try again when Slurm answers: nothing is known of it now"
+        return [CheckResult.fail(name, str(error), advice=advice)]
+    if not problems:
+        possible = f"trials on up to {plural(nodes, 'node')} of {machine.name} can be submitted"
+        return [CheckResult.ok(name, possible)]
+    return [
+        CheckResult.fail(
+            f"{profile.name}: {problem.field}",
+            ("" if problem.value in (None, "") else f"{problem.value!r}: ") + problem.reason,
+            advice=f"valid: {problem.valid}" if problem.valid else "change it in the profile",
+        )
+        for problem in problems
+    ]

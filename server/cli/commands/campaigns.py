@@ -13,8 +13,7 @@ import typer
 from autotune.files import write_whole
 from autotune.schemas.choices import CampaignState, TrialState
 from search_spaces.errors import InvalidInput
-from server.cli.commands.recommendations import recommendation_of
-from server.cli.commands.watching import studied
+from server.cli.commands.watching import recommendation_of, studied
 from server.cli.failures import Failed
 from server.cli.options import BudgetOptions, CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, plain, text

@@ -18,7 +18,7 @@ from server.cli.output import Json, document, note, out
 if TYPE_CHECKING:
     from evaluators.cluster import ClusterProfile
     from search_spaces.machine import Machine
-    from server.cli.checks.result import CheckResult
+    from server.cli.checks import CheckResult
     from server.settings import Settings
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -149,7 +149,7 @@ def _checks(
     if profile is None or machine is None:
         return
     from server.cli.checks.live import check_node
-    from server.cli.checks.profile import check_profile
+    from server.cli.checks.slurm import check_profile
 
     results = check_profile(profile, nodes=cluster.nodes, machine=machine)
     yield from results

@@ -1,4 +1,4 @@
-"""Figures of a campaign: as a table in the terminal, or as a picture or data in a file."""
+"""Figures of campaigns, as tables, pictures or data, and campaigns side by side."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 import typer
 
 from autotune.files import write_whole
-from autotune.schemas.choices import FigureName, FigureScheme, ParetoCost, ScalingKind
+from autotune.schemas.choices import FigureName, FigureScheme, ParetoCost, ProgressAxis, ScalingKind
 from search_spaces.errors import InvalidInput
-from server.cli.options import CampaignId, OptionGroup, ServiceOptions, chosen
+from server.cli.options import CampaignId, OptionGroup, ServiceOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -45,16 +45,6 @@ class FigureFlags(OptionGroup):
         ScalingKind | None,
         typer.Option("--scaling", help="scaling: strong or weak scaling."),
     ] = None
-
-    def options(self) -> dict[str, Any]:
-        """Return the options that were given."""
-        return chosen(
-            by=self.by,
-            micro_batch_size=self.micro_batch_size,
-            num_nodes=self.num_nodes,
-            against=self.against,
-            scaling=self.scaling,
-        )
 
 
 def plot(
@@ -93,8 +83,8 @@ def plot(
         if kind is None:
             offers = handle.figures()
             return document(offers) if json else out().print(campaigns_table.offers(offers))
-        written = to_file and _written(handle, kind, to_file, scheme, choice.options())
-        figure = handle.figure(kind, **choice.options())
+        written = to_file and _written(handle, kind, to_file, scheme, choice.given())
+        figure = handle.figure(kind, **choice.given())
     if json:
         return document(figure | ({"written": str(written)} if written else {}))
     if written:
@@ -134,3 +124,51 @@ def _written(
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, content)
     return target
+
+
+def compare(
+    campaigns: Annotated[
+        list[int],
+        typer.Argument(metavar="ID ID ...", help="Numbers of two or more campaigns."),
+    ],
+    service: ServiceOptions,
+    to_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Draw the best so far of each into this file, in the format of its extension: "
+            ".svg, .png, .pdf, .csv (table), .vega.json (Vega-Lite), or .json (data).",
+        ),
+    ] = None,
+    by: Annotated[
+        ProgressAxis, typer.Option("--by", help="With --out: the horizontal axis.")
+    ] = "node_hours",
+    scheme: Annotated[
+        FigureScheme,
+        typer.Option("--scheme", help="With --out: colours for a light or dark background."),
+    ] = "light",
+    json: Json = False,
+) -> None:
+    """Compare campaigns: differing settings, results, and which found the best."""
+    from autotune.client.plot import figure_form
+    from server.cli.tables import campaigns as campaigns_table
+    from server.figures.comparison import progress_table
+
+    if to_file is not None:
+        figure_form(to_file, field="to_file")  # before any request or drawing
+    with service.client() as client:
+        comparison = client.compare(*campaigns)
+        if to_file is not None:
+            to_file.parent.mkdir(parents=True, exist_ok=True)
+            client.plot_comparison(*campaigns, by=by, scheme=scheme).save(to_file)
+            note(f"wrote {to_file}")
+    if json:
+        return document(comparison)
+    console = out()
+    console.print(comparison.sentence)
+    console.print()
+    console.print(campaigns_table.winners(comparison))
+    console.print()
+    console.print(campaigns_table.figure_rows(progress_table(comparison)))
+    console.print()
+    return console.print(campaigns_table.differences(comparison))

@@ -19,6 +19,7 @@ from server.cli.options import (
     MachineOptions,
     ModelOptions,
     Nodes,
+    OptionGroup,
     ProgramOptions,
     ServiceOptions,
     chosen,
@@ -61,8 +62,7 @@ class CampaignBudgetOptions(BudgetOptions):
     ] = None
 
     def budget(self) -> dict[str, Any]:
-        own = chosen(train_tokens=self.train_tokens, stop_early=self.stop_early)
-        return super().budget() | own
+        return super().budget() | self.given(("train_tokens", "stop_early"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,15 +128,9 @@ class TrialOptions(ProgramOptions):
     ] = None
 
     def protocol(self) -> dict[str, Any]:
-        return chosen(
-            warmup_iterations=self.warmup_iterations,
-            measured_iterations=self.measured_iterations,
-            most_iterations=self.most_iterations,
-            target_spread=self.target_spread,
-            give_up_below=self.give_up_below,
-            time_limit_s=self.time_limit_s,
-            confirmations=self.confirmations,
-        )
+        from autotune.schemas.requests import ProtocolSpec
+
+        return self.given(ProtocolSpec.model_fields)
 
     def slurm(self) -> dict[str, Any] | None:
         """Return the Slurm options in the service's form; None if none was given."""
@@ -147,14 +141,10 @@ class TrialOptions(ProgramOptions):
         return choice or None
 
 
-def submit(
-    model: ModelOptions,
-    machine: MachineOptions,
-    space: SpaceOptions,
-    trials: TrialOptions,
-    budget: CampaignBudgetOptions,
-    service: ServiceOptions,
-    nodes: Nodes = 1,
+@dataclass(frozen=True, kw_only=True)
+class CampaignOptions(OptionGroup):
+    """What is asked of a campaign, and how it searches."""
+
     objective: Annotated[
         Objective | None,
         typer.Option(
@@ -164,7 +154,7 @@ def submit(
             "token; tokens_per_joule, the least energy per token, hosts included, on a "
             "machine with known power.  \\[default: tokens_per_s]",
         ),
-    ] = None,
+    ] = None
     min_headroom_gib: Annotated[
         float | None,
         typer.Option(
@@ -174,7 +164,7 @@ def submit(
             help="Free memory required on the fullest GPU; strategies that leave less rank "
             "last.  \\[default: 0]",
         ),
-    ] = None,
+    ] = None
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -186,7 +176,7 @@ def submit(
             "recipes for the model's size: all nodes, MBS 1, ZeRO 1, as little "
             "recomputation and as few stages as fit]",
         ),
-    ] = None,
+    ] = None
     tokens: Annotated[
         str | None,
         typer.Option(
@@ -194,10 +184,10 @@ def submit(
             help="Tokens for which the result gives days and energy; no effect on the search.  "
             "\\[default: --train-tokens, else 20 for each parameter]",
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int | None, typer.Option("--seed", help="Random seed of the search and the trials.")
-    ] = None,
+    ] = None
     search: Annotated[
         SearchMethod | None,
         typer.Option(
@@ -206,15 +196,15 @@ def submit(
             "surrogate; or for comparison deephyper with its defaults, random or grid, "
             "which run until the budget is spent.  \\[default: calibrated]",
         ),
-    ] = None,
+    ] = None
     surrogate: Annotated[
         Surrogate | None,
         typer.Option("--surrogate", help="Surrogate of --search deephyper.  \\[default: forest]"),
-    ] = None,
+    ] = None
     fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Ignore earlier trials on the machine."),
-    ] = False,
+        bool | None,
+        typer.Option("--fresh", help="Ignore earlier trials on the machine.", show_default=False),
+    ] = None
     screen_nodes: Annotated[
         str | None,
         typer.Option(
@@ -223,7 +213,7 @@ def submit(
             help="Measure layouts on fewer nodes, with fewer replicas; the best are confirmed on "
             "all nodes. auto, off, or a number of nodes.  \\[default: auto]",
         ),
-    ] = None,
+    ] = None
     screen_layers: Annotated[
         str | None,
         typer.Option(
@@ -233,22 +223,47 @@ def submit(
             "stages and nodes: for models that need more nodes than --pool-nodes.  "
             "\\[default: off]",
         ),
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None,
+    ] = None
+    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None
     private: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--private", help="Hide it from other users of a shared service, except admins."
+            "--private",
+            help="Hide it from other users of a shared service, except admins.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None
     own_runner: Annotated[
-        bool,
-        typer.Option("--own-runner", help="Leave it to your own `autotune runner --as-me`."),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--own-runner",
+            help="Leave it to your own `autotune runner --as-me`.",
+            show_default=False,
+        ),
+    ] = None
     notify: Annotated[
-        bool,
-        typer.Option("--notify", help="Send an e-mail when it ends or pauses."),
-    ] = False,
+        bool | None,
+        typer.Option("--notify", help="Send an e-mail when it ends or pauses.", show_default=False),
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the request fields that were given."""
+        given = self.given()
+        for name in ("screen_nodes", "screen_layers"):
+            if str(given.get(name, "")).isdecimal():
+                given[name] = int(given[name])
+        return given
+
+
+def submit(
+    model: ModelOptions,
+    machine: MachineOptions,
+    space: SpaceOptions,
+    trials: TrialOptions,
+    budget: CampaignBudgetOptions,
+    campaign: CampaignOptions,
+    service: ServiceOptions,
+    nodes: Nodes = 1,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the size of the space and the cost; submit nothing."),
@@ -264,25 +279,11 @@ def submit(
     from server.cli.tables import predictions as predictions_table
 
     machine_name = machine.machine or _machine_of(trials.profile, service)
-    optional: dict[str, Any] = chosen(
+    places = chosen(
         slurm=trials.slurm(),
         ray=trials.ray(),
         adapter=trials.trainer(),
         pool_nodes=trials.pool_nodes,
-        objective=objective,
-        min_headroom_gib=min_headroom_gib,
-        baseline=baseline,
-        tokens=tokens,
-        seed=seed,
-        search=search,
-        surrogate=surrogate,
-        fresh=fresh or None,
-        screen_nodes=_counted(screen_nodes),
-        screen_layers=_counted(screen_layers),
-        name=name,
-        private=private or None,
-        own_runner=own_runner or None,
-        notify=notify or None,
         time_scale=trials.time_scale,
     )
     question: CampaignInput = {
@@ -293,7 +294,8 @@ def submit(
         "space": space.spec(),
         "budget": budget.budget(),
         "protocol": trials.protocol(),
-        **optional,  # type: ignore[typeddict-item]
+        **places,  # type: ignore[typeddict-item]
+        **campaign.fields(),
     }
     with service.client() as client:
         if dry_run:
@@ -354,11 +356,6 @@ def submitted(client: Client, question: CampaignInput, *, watch: bool, json: boo
     return note(
         f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its page"
     )
-
-
-def _counted(text: str | None) -> str | int | None:
-    """Return a number as an integer, and any other word unchanged."""
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 def _machine_of(profile: str | None, service: ServiceOptions) -> str:

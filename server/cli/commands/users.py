@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
 from server.cli.commands.storage import existing, length_of_time
 from server.cli.failures import Failed
-from server.cli.options import ServiceOptions, StorageOptions, chosen
+from server.cli.options import OptionGroup, ServiceOptions, StorageOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -39,42 +40,52 @@ NewName = Annotated[
         metavar="NAME", help="Letters, digits and ._@+-; a name is given once and for all."
     ),
 ]
-Scope = Annotated[
-    UserScope | None,
-    typer.Option("--scope", help="Scope of the user.  \\[default: submit]"),
-]
-MostCampaigns = Annotated[
-    str | None,
-    typer.Option("--most-campaigns", metavar="N|none", help="Maximum active campaigns."),
-]
-MostTrials = Annotated[
-    str | None,
-    typer.Option(
-        "--most-trials", metavar="N|none", help="Maximum concurrent trials of all campaigns."
-    ),
-]
-NodeHours = Annotated[
-    str | None,
-    typer.Option(
-        "--node-hours-a-month",
-        metavar="X|none",
-        help="Maximum node-hours of trials per calendar month (UTC).",
-    ),
-]
-Email = Annotated[
-    str | None,
-    typer.Option(
-        "--email",
-        metavar="ADDRESS|none",
-        help="E-mail address for notices (submit --notify).",
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
         "--out", metavar="FILE", help="Write the token to this file (0600) instead of printing it."
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserOptions(OptionGroup):
+    """A user's scope, limits and address."""
+
+    scope: Annotated[
+        UserScope | None,
+        typer.Option("--scope", help="Scope of the user.  \\[default: submit]"),
+    ] = None
+    most_campaigns: Annotated[
+        str | None,
+        typer.Option("--most-campaigns", metavar="N|none", help="Maximum active campaigns."),
+    ] = None
+    most_trials: Annotated[
+        str | None,
+        typer.Option(
+            "--most-trials", metavar="N|none", help="Maximum concurrent trials of all campaigns."
+        ),
+    ] = None
+    node_hours_a_month: Annotated[
+        str | None,
+        typer.Option(
+            "--node-hours-a-month",
+            metavar="X|none",
+            help="Maximum node-hours of trials per calendar month (UTC).",
+        ),
+    ] = None
+    email: Annotated[
+        str | None,
+        typer.Option(
+            "--email",
+            metavar="ADDRESS|none",
+            help="E-mail address for notices (submit --notify).",
+        ),
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the request fields that were given; None for `none`."""
+        return {name: None if text == "none" else text for name, text in self.given().items()}
 
 
 def list_(storage: StorageOptions, json: Json = False) -> None:
@@ -93,12 +104,8 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
 
 def add(
     name: NewName,
+    user: UserOptions,
     storage: StorageOptions,
-    scope: Scope = None,
-    most_campaigns: MostCampaigns = None,
-    most_trials: MostTrials = None,
-    node_hours_a_month: NodeHours = None,
-    email: Email = None,
     out_file: Out = None,
     json: Json = False,
 ) -> None:
@@ -110,8 +117,7 @@ def add(
     from autotune.validation import validated
     from server.store.users import add_user
 
-    limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
-    asked = validated(UserCreate, {"name": name, **chosen(scope=scope), **limits})
+    asked = validated(UserCreate, {"name": name, **user.fields()})
     with _made(storage) as store, _audited(store, f"users add {name}") as session:
         token = add_user(session, asked)
     _tell(name, token, out_file, json=json)
@@ -119,12 +125,8 @@ def add(
 
 def change(
     name: Name,
+    user: UserOptions,
     storage: StorageOptions,
-    scope: Scope = None,
-    most_campaigns: MostCampaigns = None,
-    most_trials: MostTrials = None,
-    node_hours_a_month: NodeHours = None,
-    email: Email = None,
     json: Json = False,
 ) -> None:
     """Change a user's scope, limits or address; `none` removes a limit or the address."""
@@ -133,15 +135,13 @@ def change(
     from server.cli.tables import service as service_table
     from server.store.users import change_user
 
-    limits = _limits(most_campaigns, most_trials, node_hours_a_month, email)
-    asked = validated(UserChange, {**chosen(scope=scope), **limits})
-    changes = asked.model_dump(exclude_unset=True)
+    changes = validated(UserChange, user.fields()).model_dump(exclude_unset=True)
     if not changes:
         valid = "a scope, a limit or an address"
         raise InvalidInput("scope", None, "nothing is changed", valid=valid)
     with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
-        user = change_user(session, name, changes)
-    return document(user) if json else out().print(service_table.users([user]))
+        changed = change_user(session, name, changes)
+    return document(changed) if json else out().print(service_table.users([changed]))
 
 
 def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
@@ -251,19 +251,6 @@ def audit(
     if not page.items:
         return note("no changes were asked for; those of a service with --group are written down")
     return out().print(service_table.changes(page.items))
-
-
-def _limits(
-    campaigns: str | None, trials: str | None, node_hours: str | None, email: str | None
-) -> dict[str, Any]:
-    """Return the given limits and the address; None for `none`."""
-    given = chosen(
-        most_campaigns=campaigns,
-        most_trials=trials,
-        node_hours_a_month=node_hours,
-        email=email,
-    )
-    return {name: None if value == "none" else value for name, value in given.items()}
 
 
 def _asked(url: str) -> str:

@@ -1,19 +1,124 @@
-"""Follow a campaign of the service until it ends or pauses."""
+"""Follow campaigns and the service, and print recommendations with the files that run them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from autotune.schemas.choices import CampaignState, TrialState
-from server.cli.commands.recommendations import recommendation_of, without_result
+import typer
+
+from autotune.errors import ApiError
+from autotune.schemas.choices import CampaignState, TrainerName, TrialState
+from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
-from server.cli.output import Json, document, note, out
+from server.cli.output import Json, document, note, out, plain, text
 
 if TYPE_CHECKING:
-    from autotune.client.campaign import CampaignHandle
+    from autotune.client.campaign import CampaignHandle, RecommendationHandle
     from autotune.schemas.campaigns import Campaign
     from autotune.schemas.scaling import ScalingStudy
+
+NOT_FOUND = 404
+TRAINER_JOB = "launch.sbatch"
+"""File name of the job that `--for` writes beside the script of a rank."""
+
+
+def best(
+    campaign: CampaignId,
+    service: ServiceOptions,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write its files into this folder, or as one archive x.zip."),
+    ] = None,
+    trainer: Annotated[
+        TrainerName | None,
+        typer.Option(
+            "--for", help="Write files for this trainer instead of the one that ran the trials."
+        ),
+    ] = None,
+    script: Annotated[bool, typer.Option("--script", help="Print only the launch script.")] = False,
+    rank: Annotated[
+        int, typer.Option("--rank", min=1, help="Rank of the strategy: 1 is the best.")
+    ] = 1,
+    json: Json = False,
+) -> None:
+    """Print a campaign's recommendation, and write its launch files."""
+    from server.cli.tables import recommendations as recommendations_table
+
+    if trainer and (script or out_dir is None):
+        raise InvalidInput("for", trainer, "a trainer has files to write", valid="--out as well")
+    with service.client() as client:
+        handle = client.campaign(campaign)
+        answer = recommendation_of(handle)
+        if answer is None:
+            raise without_result(handle.campaign)
+        ranked = answer.at(rank)
+        if script:
+            return text(answer.launch_script(rank=rank))
+        written = handle.download(out_dir, rank=rank, trainer=trainer) if out_dir else []
+    if json:
+        found = {"chosen": ranked, "written": [str(path) for path in written]}
+        return document(plain(answer.recommendation) | plain(found))
+    if rank == 1:
+        out().print(recommendations_table.recommendation(answer.recommendation))
+    else:
+        out().print(recommendations_table.runner_up(answer.recommendation, ranked))
+    for path in written:
+        note(f"wrote {path}")
+    offer = next((each for each in answer.recommendation.trainers if each.name == trainer), None)
+    for variable in offer.variables if offer else []:
+        note(f"set {variable.variable}: {variable.meaning}")
+    note(_after_best(campaign, answer, out_dir, rank=rank, trainer=trainer))
+    return None
+
+
+def _after_best(
+    campaign: int,
+    answer: RecommendationHandle,
+    folder: Path | None,
+    *,
+    rank: int,
+    trainer: TrainerName | None,
+) -> str:
+    """Return the possible next steps after a recommendation."""
+    if folder is None:
+        which = "" if rank == 1 else f" --rank {rank}"
+        return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
+    if trainer is None and answer.recommendation.launch is None:
+        known = [offer.name for offer in answer.recommendation.trainers if offer.supported]
+        if not known:
+            return "no trainer known here trains this model with this strategy"
+        command = f"autotune best {campaign} --for {known[0]} --out {folder}"
+        return f"next: `{command}` writes a job that trains it"
+    script = TRAINER_JOB if trainer else answer.launch_script_name
+    if folder.suffix == ".zip":
+        return f"next: `unzip {folder}`; `{script}` in it starts the training"
+    start = "sbatch" if script.endswith(".sbatch") else "bash"
+    return f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
+
+
+def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
+    """Return the recommendation; None if there is none."""
+    try:
+        return handle.best()
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+def without_result(campaign: Campaign) -> Failed:
+    if campaign.request.study is not None:
+        return Failed(
+            f"campaign {campaign.id} is a scaling study, which recommends nothing: see "
+            f"`autotune show {campaign.id}`"
+        )
+    return Failed(
+        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: {campaign.trials} "
+        f"trials, {campaign.failures} of them failed; see `autotune show {campaign.id}`"
+    )
 
 
 def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
@@ -93,3 +198,38 @@ def studied(handle: CampaignHandle) -> list[ScalingStudy]:
     study = handle.campaign.request.study
     count = len(study.strategies) if study else 0
     return [handle.scaling(rank=rank) for rank in range(1, count + 1)]
+
+
+LINES_BESIDE_TRIALS = 8
+
+
+def top(
+    service: ServiceOptions,
+    once: Annotated[bool, typer.Option("--once", help="Print once instead of updating.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, help="Seconds between updates.")
+    ] = 2.0,
+    json: Json = False,
+) -> None:
+    """Show live which runners, campaigns and trials run, and why others wait, until Ctrl-C.
+
+    With --json, or if stdout is not a terminal, print once.
+    """
+    from server.cli.tables import service as service_table
+
+    console = out()
+    with service.client() as client:
+        if json:
+            document(client.activity())
+        elif once or not console.is_terminal:
+            console.print(service_table.activity(client.activity()))
+        else:
+            from rich.live import Live
+
+            with Live(console=console, screen=True, auto_refresh=False) as live:
+                while True:
+                    found = client.activity()
+                    others = len(found.runners) + len(found.campaigns) + LINES_BESIDE_TRIALS
+                    room = max(3, console.height - others)
+                    live.update(service_table.activity(found, most_trials=room), refresh=True)
+                    time.sleep(every)

@@ -14,8 +14,8 @@ import pytest
 
 from evaluators.cluster import profile_from_dict
 from evaluators.slurm.probe_job import ProbeReport, TaskReport
+from server.cli.checks import CheckResult
 from server.cli.checks.live import node_results
-from server.cli.checks.result import CheckResult
 from tests.cluster.fixtures import slurm
 from tests.patience import PATIENCE_S
 from tests.requirement import require

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.slurm.commands import Slurm
-from server.cli.checks.result import CheckResult
+from server.cli.checks import CheckResult
 from server.cli.checks.slurm import accounting, allocation, check_slurm, partitions
 from server.settings import Settings
 from tests.cluster.fixtures import MakeCluster, make_slurm
