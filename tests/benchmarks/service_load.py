@@ -38,7 +38,6 @@ from server.settings import Settings
 from tests.benchmarks.load.connection import VIEWS, Connection, ended, waited
 from tests.benchmarks.load.scene import Scene, serving
 from tests.benchmarks.load.steady import SETTLED_MIN, Memory, SteadyLoad
-from tests.benchmarks.load.verdict import verdict
 
 PEER = "/healthz"
 REPEATS = 100
@@ -243,6 +242,13 @@ class Audience:
         """Return the p99 of the seconds from an event to each who sees it."""
         under_way = [at - began for event, began in written.items() for at in self.arrivals[event]]
         return float(np.percentile(under_way, 99))
+
+
+def verdict(value: float, most: float | None, unit: str) -> str:
+    """Return the bar and whether it holds; empty where there is none."""
+    if most is None:
+        return ""
+    return f"at most {most:g} {unit}".rstrip() + ("" if value <= most else ": OVER")
 
 
 def main() -> None:

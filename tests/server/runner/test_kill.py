@@ -35,6 +35,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.events import last_event_id
 from server.store.trials import all_trials
+from tests.benchmarks.faults.questions import ONE_RANK, SPACE, TINY
 from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.asking import body
@@ -48,42 +49,13 @@ SEED = 20
 TARGETS = ("runner", "service", "both")
 
 REAL_TRIALS = max(3, KILLS)
-TINY: dict[str, Any] = {
-    "name": "tinier",
-    "num_layers": 2,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "seq_length": 32,
-    "vocab_size": 128,
-}
-ONE_RANK: dict[str, Any] = {
-    "name": "local",
-    "gpu": "a process",
-    "gpus_per_node": 1,
-    "max_nodes": 1,
-    "memory_gib": 2.0,
-    "peak_tflops": None,
-    "memory_bandwidth_gb_per_s": 10.0,
-    "intra_node_gb_per_s": 5.0,
-    "inter_node_gb_per_s": 1.0,
-}
 REAL = body(
     model=TINY,
-    machine=ONE_RANK,
+    machine=ONE_RANK | {"name": "local", "max_nodes": 1, "memory_gib": 2.0},
     nodes=1,
     pool_nodes=1,
     evaluator="local",
-    space={
-        "tensor_parallel": 1,
-        "pipeline_parallel": 1,
-        "micro_batch_size": {"minimum": 1, "maximum": max(8, REAL_TRIALS)},
-        "gradient_accumulation_steps": 4,
-        "zero_stage": 0,
-        "num_nodes": 1,
-        "activation_checkpointing": "none",
-        "flash_attention": False,
-        "precision": "fp32",
-    },
+    space=SPACE | {"micro_batch_size": {"minimum": 1, "maximum": max(8, REAL_TRIALS)}},
     budget={"max_trials": REAL_TRIALS},
     protocol={"confirmations": 1, "measured_iterations": 10},
 )

@@ -22,7 +22,7 @@ from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
-from tests.server.runner.test_kill import ONE_RANK, REAL
+from tests.server.runner.test_kill import REAL
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
         running.store,
         **real(
             model="tiny-moe",
-            machine=ONE_RANK | {"gpus_per_node": 4},
+            machine=REAL["machine"] | {"gpus_per_node": 4},
             space={
                 "preset": "tiny-moe-local",
                 "tensor_parallel": 1,

@@ -19,6 +19,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
+from tests.benchmarks.faults.questions import ONE_RANK, SPACE
 from tests.evaluators.program.checkout import make_checkout
 from tests.patience import PATIENCE_S
 from tests.server.entitled import entitled
@@ -46,29 +47,16 @@ idle_release_s = 1
 """
 QUESTION: dict[str, Any] = {
     "model": "tiny",
-    "machine": {
-        "name": "virtual",
-        "gpu": "nothing",
-        "gpus_per_node": 1,
-        "max_nodes": 64,
-        "memory_gib": 1000.0,
-        "peak_tflops": None,
-        "memory_bandwidth_gb_per_s": 10.0,
-        "intra_node_gb_per_s": 10.0,
-        "inter_node_gb_per_s": 1.0,
-    },
+    "machine": ONE_RANK | {"max_nodes": 64},
     "nodes": 4,
     "pool_nodes": 8,
     "evaluator": "slurm",
-    "space": {
-        "tensor_parallel": 1,
+    "space": SPACE
+    | {
         "pipeline_parallel": [1, 2],
-        "micro_batch_size": {"minimum": 1, "maximum": 16},
         "gradient_accumulation_steps": 8,
         "zero_stage": [0, 1],
         "num_nodes": [1, 2, 4],
-        "precision": "fp32",
-        "flash_attention": False,
         "activation_checkpointing": ["none", "full"],
     },
     "protocol": {
