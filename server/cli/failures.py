@@ -206,7 +206,7 @@ def explained(error: Exception) -> tuple[str, ExitCode]:
     if database_reason := _of_the_database(error):
         return database_reason, ExitCode.FAILED
     first_line = (str(error).splitlines() or [""])[0]
-    reason = f"this should not have happened: {type(error).__name__}: {first_line}"
+    reason = f"unexpected error: {type(error).__name__}: {first_line}"
     return f"{reason} (set AUTOTUNE_DEBUG=1 to see where)", ExitCode.FAILED
 
 
@@ -275,4 +275,4 @@ def _of_the_database(error: Exception) -> str | None:
     if is_full_disk(error):
         return "the disk of the database is full; free some space, or choose another --data-dir"
     cause = str(error.orig).strip().splitlines()[0]
-    return f"the database cannot be used: {cause}; `autotune doctor` looks into it"
+    return f"the database cannot be used: {cause}; `autotune doctor` checks it"

@@ -127,6 +127,7 @@ def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
 
 
 LOCAL = "local"
+Watch = Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")]
 Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy.")]
 
 
@@ -238,7 +239,7 @@ class ModelOptions(OptionGroup):
 class MachineOptions(OptionGroup):
     """A machine by name or file, and what is to differ from it."""
 
-    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "that of --profile, else local"}
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "the machine of --profile, else local"}
 
     machine: Annotated[
         str | None,
@@ -310,7 +311,7 @@ class ProgramOptions(OptionGroup):
             "--adapter",
             metavar="NAME|FILE",
             help="The trainer of the trials: a name of `autotune adapter list`, or a TOML file.  "
-            "\\[default: the bundled one, or that of the profile]",
+            "\\[default: the trainer of the profile, else the bundled one]",
         ),
     ] = None
 

@@ -55,14 +55,14 @@ def node_results(
 ) -> list[CheckResult]:
     """Return what is available on the node, or what prevents trials from running there."""
     if report.gave_up:
-        advice = "try again later, or name another partition, QOS or account in the profile"
+        advice = "try again later, or choose another partition, QOS or account in the profile"
         return [CheckResult.fail(JOB, report.gave_up, advice=advice)]
     if not report.node:
         reason = f"a job finds no {folder} on its node"
         advice = "put it where the nodes see it as well (AUTOTUNE_DATA_DIR, --data-dir)"
         return [CheckResult.fail("data folder", reason, advice=advice)]
     if len(report.ranks) < gpus_per_node:
-        ended = f"{len(report.ranks)} of {gpus_per_node} tasks came to their end"
+        ended = f"{len(report.ranks)} of {gpus_per_node} tasks finished"
         reason = ": ".join(filter(None, [ended, "; ".join(report.last_lines)]))
         advice = "see [environment], [tasks], [container] and `python` in the profile"
         return [CheckResult.fail(f"tasks on {report.node}", reason, advice=advice)]
@@ -155,6 +155,6 @@ def _gpus(report: ProbeReport) -> CheckResult:
 
 def _power(rank: TaskReport) -> CheckResult:
     if rank.power:
-        return CheckResult.ok("power", f"{rank.power} tells it")
+        return CheckResult.ok("power", f"measured with {rank.power}")
     advice = "energy stays empty; with a container, bind the tool into it"
-    return CheckResult.warn("power", "neither nvidia-smi nor rocm-smi is there", advice=advice)
+    return CheckResult.warn("power", "neither nvidia-smi nor rocm-smi is installed", advice=advice)

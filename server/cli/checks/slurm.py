@@ -79,9 +79,9 @@ def munge() -> CheckResult:
     words = ("munge", "--no-input", "--output=/dev/null")
     code, _, errors = run_within(words, limit_s=LIMIT_S, environment=os.environ)
     if code == 0:
-        return CheckResult.ok("munge", "works; it is not what is wrong")
+        return CheckResult.ok("munge", "works; the problem is elsewhere")
     reason = " ".join(errors.split()).removeprefix("munge: Error: ") or "does not answer"
-    advice = "Slurm believes nobody without it: ask the site to start munged on this node"
+    advice = "Slurm needs it to authenticate users: ask the site to start munged on this node"
     return CheckResult.warn("munge", reason, advice=advice)
 
 
@@ -162,7 +162,7 @@ def check_profile(profile: ClusterProfile, *, nodes: int, machine: Machine) -> l
     try:
         problems = check(profile, nodes=nodes, time_limit_s=TIME_LIMIT_S, machine=machine)
     except SlurmError as error:
-        advice = "try again when Slurm answers: nothing is known of it now"
+        advice = "try again when Slurm answers"
         return [CheckResult.fail(name, str(error), advice=advice)]
     if not problems:
         possible = f"trials on up to {plural(nodes, 'node')} of {machine.name} can be submitted"

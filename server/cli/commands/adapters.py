@@ -82,7 +82,9 @@ def show(
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the adapter; its file's.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the adapter and of its file.")
+    ],
     like: Annotated[
         str,
         typer.Option(

@@ -127,7 +127,7 @@ def fit(
     if json:
         return document(calibration)
     out().print(predictions_table.calibration(calibration))
-    return note(f"kept; use it with `autotune predict --calibration {name} ...`")
+    return note(f"stored; use it with `autotune predict --calibration {name} ...`")
 
 
 def export(
@@ -162,7 +162,7 @@ def import_(
         calibration = client.import_calibration(new_name(name), content)
     if json:
         return document(calibration)
-    return note(f"kept as {name}; look at it with `autotune calibrations show {name}`")
+    return note(f"stored as {name}; `autotune calibrations show {name}` shows it")
 
 
 def delete(name: Name, service: ServiceOptions, json: Json = False) -> None:

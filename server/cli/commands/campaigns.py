@@ -87,7 +87,7 @@ def show(
     from server.cli.tables import trials as trials_table
 
     if log and trial is None:
-        raise InvalidInput("log", log, "a log is that of one trial", valid="--trial as well")
+        raise InvalidInput("log", log, "only a trial has a log", valid="--trial as well")
     with service.client() as client:
         handle = client.campaign(campaign)
         if trial is not None:
@@ -214,7 +214,7 @@ def extend(
     extension = budget.budget()
     if not extension:
         valid = "--max-trials, --max-node-hours or --deadline"
-        raise InvalidInput("budget", None, "nothing to extend it by was given", valid=valid)
+        raise InvalidInput("budget", None, "no new budget was given", valid=valid)
     _steer(campaign, service, lambda handle: handle.extend(**extension), json=json)
 
 

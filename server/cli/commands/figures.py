@@ -77,7 +77,7 @@ def plot(
     from server.cli.tables import campaigns as campaigns_table
 
     if kind is None and to_file is not None:
-        raise InvalidInput("kind", None, "a file holds one figure", valid=", ".join(kinds()))
+        raise InvalidInput("kind", None, "choose the figure to write", valid=", ".join(kinds()))
     with service.client() as client:
         handle = client.campaign(campaign)
         if kind is None:

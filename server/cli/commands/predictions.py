@@ -42,7 +42,7 @@ COMMANDS = 3
 class CalibrationOptions(OptionGroup):
     """A calibration of the service, one in a file, or none."""
 
-    PANEL: ClassVar[str] = "What it rests on"
+    PANEL: ClassVar[str] = "What the prediction is based on"
 
     calibration: Annotated[
         str | None,
@@ -175,7 +175,7 @@ def sweep(
     subject = [*model.words(), *machine.words(), *program.words(), *calibration.words()]
     if calibration.calibration is not None:
         subject += service.words()
-    text("\nmore of the first rows:")
+    text("\ncommands for the first rows:")
     for row in answer.rows[:COMMANDS]:
         options = options_of(row.strategy, machine_of(answer.machine))
         text(f"{row.rank}  {' '.join(['autotune predict', *subject, options])}")

@@ -22,6 +22,7 @@ from server.cli.options import (
     ModelOptions,
     OptionGroup,
     ServiceOptions,
+    Watch,
     chosen,
 )
 from server.cli.output import Json, document, out
@@ -51,12 +52,12 @@ class StudyOptions(OptionGroup):
         ScalingKind | None,
         typer.Option("--kind", help="Measure only strong or only weak scaling.  \\[default: both]"),
     ] = None
-    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the campaign.")] = None
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print what it would measure and the cost; submit nothing."),
     ] = False
-    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False
+    watch: Watch = False
 
 
 def scaling(
@@ -107,7 +108,7 @@ def scaling(
         raise InvalidInput("model", model.model, reason, valid="--campaign, or --model")
     if study.run or study.dry_run:
         if not counts:
-            reason = "what is measured has its numbers of nodes"
+            reason = "a measurement needs numbers of nodes"
             raise InvalidInput("nodes", None, reason, valid=NODES_FORMS)
         with service.client() as client:
             if campaign is not None:

@@ -224,7 +224,7 @@ def _runner_here(settings: Settings) -> str:
     found = min(here, key=lambda runner: runner.silent_s, default=None)
     if found is None or found.silent_s > settings.lease_s:
         silent = f" for {found.silent_s:.0f} s" if found else ""
-        raise Failed(f"no runner on {host} has told of itself{silent}")
+        raise Failed(f"no runner on {host} has sent a heartbeat{silent}")
     held = plural(len(found.campaigns), "campaign")
     return f"the runner on {host} (process {found.pid}) works on {held}"
 

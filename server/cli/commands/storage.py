@@ -122,7 +122,7 @@ def length_of_time(text: str, *, field: str = "older_than") -> timedelta:
     found = re.fullmatch(r"(\d{1,6})\s*([hdw])", text.strip())
     if not found:
         valid = "days, weeks or hours, such as 90d, 12w or 36h"
-        raise InvalidInput(field, text, "it is no length of time", valid=valid)
+        raise InvalidInput(field, text, "this is not a duration", valid=valid)
     days = int(found[1]) * UNITS_D[found[2]]
     if days > (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days:
         raise InvalidInput(field, text, "nothing is that old", valid="at most some years")

@@ -22,6 +22,7 @@ from server.cli.options import (
     OptionGroup,
     ProgramOptions,
     ServiceOptions,
+    Watch,
     chosen,
     named_machine,
 )
@@ -224,7 +225,7 @@ class CampaignOptions(OptionGroup):
             "\\[default: off]",
         ),
     ] = None
-    name: Annotated[str | None, typer.Option("--name", help="For people.")] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the campaign.")] = None
     private: Annotated[
         bool | None,
         typer.Option(
@@ -268,7 +269,7 @@ def submit(
         bool,
         typer.Option("--dry-run", help="Print the size of the space and the cost; submit nothing."),
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
+    watch: Watch = False,
     json: Json = False,
 ) -> None:
     """Submit a campaign: find the fastest layout of a model on these nodes.
@@ -319,7 +320,7 @@ def repeat(
         Surrogate,
         typer.Option("--surrogate", help="Surrogate of --search deephyper."),
     ] = "forest",
-    watch: Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")] = False,
+    watch: Watch = False,
     json: Json = False,
 ) -> None:
     """Submit a campaign again with another search, to compare both.

@@ -165,7 +165,7 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
         user = revoke_user(session, name)
     if json:
         return document(user)
-    note(f"{name} is let in no more")
+    note(f"the access of {name} is revoked")
     if user.unfinished_campaigns:
         note(f"{service_table.unfinished(user)}; an admin may cancel them")
     return None
@@ -209,7 +209,7 @@ def logout(service: ServiceOptions, json: Json = False) -> None:
     last = next(logins(), None)
     url = plain_url(service.url or (last.url if last else default_url()))
     if login_at(url) is None:
-        raise Failed(f"no token is kept for {url}")
+        raise Failed(f"no token is stored for {url}")
     login_path(url).unlink()
     return document({"url": url}) if json else note(f"the token for {url} is deleted")
 
@@ -233,7 +233,9 @@ def audit(
         str | None,
         typer.Option("--since", help="Only the last days (7d), weeks (2w) or hours (12h)."),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of entries.")
+    ] = 100,
     json: Json = False,
 ) -> None:
     """List changes with their user and response status, newest first.
@@ -249,7 +251,7 @@ def audit(
     if json:
         return document(page.items)
     if not page.items:
-        return note("no changes were asked for; those of a service with --group are written down")
+        return note("no entries: the changes at a service with --group are recorded")
     return out().print(service_table.changes(page.items))
 
 

@@ -145,12 +145,20 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
             f"`autotune watch {handle.id}` watches it again, `autotune cancel {handle.id}` ends it"
         )
         raise
-    searched = handle.refresh().campaign.request.study is None
-    (_after_search if searched else _after_study)(handle, json=json)
+    campaign = handle.refresh().campaign
+    told = _print_found if campaign.request.study is None else _print_measured
+    missing = told(handle, json=json)
+    if campaign.state == CampaignState.FAILED:
+        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
+    if missing is not None:
+        raise missing
+    if campaign.state != CampaignState.DONE:
+        reason = f": {campaign.reason}" if campaign.reason else ""
+        note(f"campaign {campaign.id} is {campaign.state}{reason}")
 
 
-def _after_search(handle: CampaignHandle, *, json: bool) -> None:
-    """Print a campaign's recommendation; raises Failed if it ended without one."""
+def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
+    """Print a campaign's recommendation; without one, return why."""
     from server.cli.tables import recommendations as recommendations_table
 
     campaign, answer = handle.campaign, recommendation_of(handle)
@@ -160,16 +168,11 @@ def _after_search(handle: CampaignHandle, *, json: bool) -> None:
     elif answer:
         out().print(recommendations_table.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
-    if campaign.state == CampaignState.FAILED:
-        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
-    if answer is None:
-        raise without_result(campaign)
-    if campaign.state != CampaignState.DONE:
-        _note_state(campaign)
+    return None if answer else without_result(campaign)
 
 
-def _after_study(handle: CampaignHandle, *, json: bool) -> None:
-    """Print a scaling study's measurements; raises Failed if it ended without any."""
+def _print_measured(handle: CampaignHandle, *, json: bool) -> Failed | None:
+    """Print a scaling study's measurements; without any, return an error that says so."""
     from server.cli.tables import predictions as predictions_table
 
     campaign, found = handle.campaign, studied(handle)
@@ -179,18 +182,10 @@ def _after_study(handle: CampaignHandle, *, json: bool) -> None:
         for study in found:
             out().print(predictions_table.scaling(study))
         note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
-    if campaign.state == CampaignState.FAILED:
-        raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
-    points = [point for study in found for series in study.series for point in series.points]
-    if not any(point.measured for point in points):
-        raise Failed(f"campaign {campaign.id} ({campaign.state}) has measured nothing")
-    if campaign.state != CampaignState.DONE:
-        _note_state(campaign)
-
-
-def _note_state(campaign: Campaign) -> None:
-    reason = f": {campaign.reason}" if campaign.reason else ""
-    note(f"campaign {campaign.id} is {campaign.state}{reason}")
+    points = (point for study in found for series in study.series for point in series.points)
+    if any(point.measured for point in points):
+        return None
+    return Failed(f"campaign {campaign.id} ({campaign.state}) has measured nothing")
 
 
 def studied(handle: CampaignHandle) -> list[ScalingStudy]:

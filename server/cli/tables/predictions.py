@@ -100,7 +100,7 @@ def _predicted(answer: Prediction) -> list[tuple[str, str]]:
         seconds(answer.iteration_time_low_s), seconds(answer.iteration_time_high_s)
     )
     memory = _interval(figure(answer.memory_low_gib), figure(answer.memory_high_gib))
-    energy = "not given: the machine's power is not known"
+    energy = "unknown: the machine has no figures of its power"
     if answer.joules_per_token is not None:
         sampled = answer.power_trials
         known = f"power of {plural(sampled, 'trial')}" if sampled else "power not calibrated"
@@ -190,7 +190,7 @@ def space(report: SpaceReport) -> RenderableType:
                 (
                     "layouts to try",
                     f"{report.layouts:,} predicted to fit, of {report.legal_layouts:,} "
-                    "(GAS aside: one trial tells of them all)",
+                    "(not counting GAS: one trial measures a layout at all values)",
                 ),
                 ("global batch sizes", shown or NO_VALUE),
             ]
@@ -454,7 +454,9 @@ def calibration(item: CalibrationDetail) -> RenderableType:
             ]
         ),
         "",
-        Text("± is a factor: 80 % lies between a value divided by it and the value times it"),
+        Text(
+            "± is a factor: the 80 % interval is from the value divided by it to the value times it"
+        ),
         _constants(item.constants),
     )
 

@@ -118,7 +118,7 @@ def _of(used: str, limit: float | None) -> str:
 
 
 def unfinished(user: User) -> str:
-    return f"{plural(user.unfinished_campaigns, 'campaign')} of {user.name} go on"
+    return f"unfinished campaigns of {user.name}: {user.unfinished_campaigns}"
 
 
 def who(me: WhoAmI) -> str:
@@ -182,9 +182,9 @@ def pruned(gone: Prunable) -> Group:
 def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
     """Return how much was deleted, or would be."""
     count = len(gone.campaigns) + len(gone.folders) + gone.changes
-    verb = "would go" if dry_run else ("is deleted" if count == 1 else "are deleted")
+    verb = "would be deleted" if dry_run else ("is deleted" if count == 1 else "are deleted")
     if not count:
-        return f"nothing ended before {moment(gone.before)}: nothing {verb}"
+        return f"no campaign ended before {moment(gone.before)}: nothing {verb}"
     parts = [plural(len(gone.campaigns), "campaign")] if gone.campaigns else []
     if gone.folders:
         parts.append(f"{plural(len(gone.folders), 'folder')} of trials that no campaign knows")

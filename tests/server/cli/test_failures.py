@@ -221,7 +221,7 @@ def test_no_service(alone: Autotune) -> None:
         (("ls", "--limit=0"), ["--limit: ", "greater than or equal to 1; got '0'"]),
         (("ls", "--state", "over"), ["--state: 'over' is not one of 'queued'"]),
         (("show", "x"), ["ID: should be a valid integer"]),
-        (("show", "1", "--log", "5"), ["--log: a log is that of one trial", "--trial"]),
+        (("show", "1", "--log", "5"), ["--log: only a trial has a log", "--trial"]),
         (("show",), ["Missing argument 'ID'", "see `autotune show --help`"]),
         (
             ("predict", "--model", "tiny", "--sequence-parallel", "--json"),

@@ -58,7 +58,7 @@ def test_a_node_that_has_all() -> None:
     results = checked(FINE, replace(FINE, rank=1))
     assert {check.status for check in results.values()} == {"ok"}
     assert results["GPUs on n1"].found == "2 tasks, each sees 1 × MI250X"
-    assert results["power on n1"].found == "rocm-smi tells it"
+    assert results["power on n1"].found == "measured with rocm-smi"
 
 
 @pytest.mark.parametrize(

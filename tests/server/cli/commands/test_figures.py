@@ -45,7 +45,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(autotune: Autotune, finished: s
     assert "--out: its end names no format" in ran.err
     assert not Path("map.gif").exists()
     ran = autotune("plot", finished, "--out", "map.svg")
-    assert "--kind: a file holds one figure" in ran.err
+    assert "--kind: choose the figure to write" in ran.err
     ran = autotune("plot", finished, "--kind", "map", "--mbs", "77")
     assert ran.code == 2
     assert "--mbs: no strategy of this campaign has it" in ran.err

@@ -210,7 +210,7 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5"]
-    told, _, commands = ran.out.partition("more of the first rows:\n")
+    told, _, commands = ran.out.partition("commands for the first rows:\n")
     assert max(map(len, told.splitlines())) <= 100
     assert len(commands.splitlines()) == 3
     assert "fix it with --global-batch" in ran.out
@@ -367,7 +367,7 @@ def test_the_commands_of_a_sweep_give_its_rows_again(
     alone: Autotune, asked: tuple[str, ...]
 ) -> None:
     rows = alone("sweep", *asked, "--json").json()["rows"]
-    printed = alone("sweep", *asked).out.partition("more of the first rows:\n")[2]
+    printed = alone("sweep", *asked).out.partition("commands for the first rows:\n")[2]
     commands = [shlex.split(line) for line in printed.splitlines()]
     assert [command[:3] for command in commands] == [
         [str(rank), "autotune", "predict"] for rank in (1, 2, 3)

@@ -35,7 +35,7 @@ def test_a_database_is_backed_up_pruned_and_restored(alone: Autotune, tmp_path: 
 
         tried = alone("prune", "--older-than", "90d", "--dry-run", *folder)
         assert "long ago" in tried.out
-        assert "1 campaign would go: 0 B of files" in tried.err
+        assert "1 campaign would be deleted: 0 B of files" in tried.err
         pruned = alone("prune", "--older-than", "90d", "--json", *folder)
         assert [each["id"] for each in pruned.json()["campaigns"]] == [campaign.id]
         assert "nothing is" not in alone("prune", "--older-than", "90d", *folder).out
