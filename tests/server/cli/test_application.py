@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -35,12 +34,14 @@ def test_every_command_teaches(alone: Autotune, name: str) -> None:
         assert example[:60] in ran.out
 
 
-def test_the_list_of_commands_says_of_each_what_its_own_help_says_first() -> None:
-    top: Any = get_command(app)
-    groups = [top, *(command for command in COMMANDS.values() if hasattr(command, "commands"))]
-    for group in groups:
-        for late in group.commands.values():
-            assert late.help == " ".join(late.loaded.help.split("\n\n")[0].split())
+def test_a_list_of_commands_says_what_each_does(alone: Autotune) -> None:
+    for group, name, summary in (
+        ("", "resume", "Continue a paused campaign."),
+        ("", "users", "Manage the users of a shared service"),
+        ("calibrations", "import", "Import an exported calibration under a name."),
+    ):
+        lines = alone(*group.split(), "--help").out.splitlines()
+        assert any(name in line and summary in line for line in lines)
 
 
 def test_the_help_names_the_exit_codes(alone: Autotune) -> None:
