@@ -10,8 +10,7 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from server.cli.application import app
-from server.cli.examples import EXAMPLES
+from server.cli.application import EXAMPLES, app
 from server.cli.failures import EXIT_CODES
 
 HEAD = f"""# The command line

@@ -84,7 +84,6 @@ def show(
     from server.cli.tables import campaigns as campaigns_table
     from server.cli.tables import predictions as predictions_table
     from server.cli.tables import recommendations as recommendations_table
-    from server.cli.tables import trials as trials_table
 
     if log and trial is None:
         raise InvalidInput("log", log, "only a trial has a log", valid="--trial as well")
@@ -105,10 +104,10 @@ def show(
     for table in told:
         console.print(table)
     console.print()
-    console.print(trials_table.trials(trials))
+    console.print(campaigns_table.trials(trials))
     if any(trial.expected for trial in trials):
         console.print()
-        console.print(trials_table.choices(trials))
+        console.print(campaigns_table.choices(trials))
     for front in recommendations_table.fronts(answer.recommendation) if answer else ():
         console.print()
         console.print(front)
@@ -179,16 +178,16 @@ def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Ba
 
 
 def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:
-    from server.cli.tables import trials as trials_table
+    from server.cli.tables import campaigns as campaigns_table
 
     trial, power = handle.trial(number), handle.power(number)
     lines = handle.log(number, lines=log) if log else ""
     if json:
         told = {**plain(trial), "power": power}
         return document({"trial": told, "log": lines} if log else told)
-    out().print(trials_table.trial(trial))
+    out().print(campaigns_table.trial(trial))
     if power.nodes:
-        out().print(trials_table.power(power))
+        out().print(campaigns_table.power(power))
     return text(lines) if lines else None
 
 

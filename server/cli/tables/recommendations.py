@@ -20,6 +20,7 @@ from autotune.schemas.recommendations import (
     TrainingCost,
     TrainingSaving,
 )
+from server.cli.tables.campaigns import metrics_facts
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,
@@ -32,7 +33,6 @@ from server.cli.tables.elements import (
     table,
     with_unit,
 )
-from server.cli.tables.trials import metrics_facts
 from server.wording import (
     fits,
     neighbour_state,

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from server.cli.application import app
-from server.cli.examples import EXAMPLES
+from server.cli.application import EXAMPLES, app
 from server.cli.manual import loaded_commands, manual
 from tests.server.cli.conftest import Autotune
 

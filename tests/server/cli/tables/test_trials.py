@@ -3,7 +3,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from autotune.schemas.trials import EnergyWindow, NodePower, TrialPower
-from server.cli.tables.trials import BARS, BARS_SHOWN, NODES_SHOWN, power
+from server.cli.tables.campaigns import BARS, BARS_SHOWN, NODES_SHOWN, power
 
 RISING = NodePower(
     node="n01", samples=8, at_s=[1.0 * n for n in range(8)], watts=[*range(0, 701, 100)]
