@@ -46,7 +46,9 @@ LEAST_SHARE = 0.01
 LABELLED_SHARE = 0.06
 """Parts from this share of the longest bar on are labelled."""
 
-ROW_PX = 58
+ROW_PX = 74
+BAR_PX = 26
+HEAD_LINE_PX = 15
 OTHER = "other"
 OTHER_COLOUR = ("#b9bec6", "#1c2430")
 
@@ -305,13 +307,17 @@ def _bars(
     drawn = [words[name] for name in shown] + [OTHER] * any(r["part"] == OTHER for r in rows)
     grounds = [colours[name][0] for name in shown] + [OTHER_COLOUR[0]]
     span = {"domain": [0.0, max(longest, limit or 0.0)], "nice": False, "padding": 0}
-    y = ordinal("bar", axis=None, scale={"paddingInner": 0.5, "paddingOuter": 0.28})
+    apart = 1.0 - BAR_PX / ROW_PX
+    y = ordinal("bar", axis=None, scale={"paddingInner": apart, "paddingOuter": apart / 2})
     colour = nominal(
         "part",
         title=None,
         sort=drawn,
         scale=by_value(drawn, grounds[: len(drawn)]),
-        legend={"columns": expr("width < 460 ? 1 : 3")},
+        legend={
+            "columns": expr("width < 460 ? 1 : 3"),
+            "labelLimit": expr("width < 460 ? width - 24 : width / 3 - 24"),
+        },
     )
     tooltip = [
         nominal("strategy", title="layout"),
@@ -333,7 +339,13 @@ def _bars(
         "tooltip": tooltip,
     }
     head = {"x": at(0), "y": y, "text": nominal("head")}
-    above: Spec = {"align": "left", "baseline": "bottom", "dy": -ROW_PX // 3 + 2}
+    above: Spec = {
+        "align": "left",
+        "baseline": "bottom",
+        "dy": -BAR_PX // 2 - 2 - HEAD_LINE_PX,
+        "lineBreak": "\n",
+        "lineHeight": HEAD_LINE_PX,
+    }
     layers = [
         layer("bar", "parts", segment, stroke=palette.card, strokeWidth=1),
         layer("text", "parts", label, fontSize=11),
@@ -363,7 +375,7 @@ def _rows(
         whole = f"{bar.total:.0f} %" if unit == "%" else f"{figure(bar.total)} {unit}"
         origin = _origin(bar, simulated=simulated)
         about = ", ".join(filter(None, [ROLES[bar.role], f"{whole} {origin}", bar.note]))
-        heads.append({"bar": number, "head": f"{about}: {bar.name}"})
+        heads.append({"bar": number, "head": f"{about}\n{bar.name}"})
         parts = {words[name]: (bar.parts.get(name, 0.0), *colours[name]) for name in shown}
         rest = bar.total - sum(value for value, _, _ in parts.values())
         if rest > 1e-9 * bar.total and len(shown) < len(words):
