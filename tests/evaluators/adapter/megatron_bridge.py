@@ -34,6 +34,7 @@ ABSENT = frozenset(
 RECIPES = {
     "vanilla_gpt_pretrain_config": "gpt.vanilla_gpt",
     "deepseek_v3_pretrain_config": "deepseek.deepseek_v3",
+    "nemotronh_4b_pretrain_config": "nemotronh.nemotronh",
 }
 """The recipes that are asked for -> their modules."""
 FIELDS: Mapping[str, Sequence[str]] = {
@@ -52,7 +53,8 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("moe_router_force_load_balancing", "mtp_num_layers", "window_size"),
         *("window_attn_skip_freq", "multi_latent_attention", "q_lora_rank", "kv_lora_rank"),
         *("qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "qk_layernorm"),
-        "hybrid_layer_pattern",
+        *("hybrid_layer_pattern", "mamba_num_heads", "mamba_head_dim", "mamba_state_dim"),
+        "mamba_num_groups",
     ),
     "train": ("micro_batch_size", "global_batch_size", "train_iters", "manual_gc"),
     "ddp": (

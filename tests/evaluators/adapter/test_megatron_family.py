@@ -40,6 +40,7 @@ FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
 GPT_175B, GPT_1T = load_model("gpt-175b"), load_model("gpt-1t")
 OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
+HYBRID = [load_model(name) for name in ("nemotron-h-8b", "nemotron-3-nano-30b-a3b")]
 RECOMPUTATION = ("recompute_granularity", "recompute_modules")
 FORMAT = ("bf16", "fp16", "fp8", "fp8_recipe", "fp4")
 SHARDED = {"optim_grads": 2, "optim_grads_params": 3}
@@ -90,7 +91,7 @@ its .venv."""
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "wanted"),
-    [(LLAMA, 80), (GPT, 60), *((each, 30) for each in (GPT_175B, GPT_1T, *OF_EXPERTS))],
+    [(LLAMA, 80), (GPT, 60), *((each, 30) for each in (GPT_175B, GPT_1T, *OF_EXPERTS, *HYBRID))],
     ids=lambda each: each.name if isinstance(each, Transformer) else str(each),
 )
 def test_strategies_come_back_from_the_validation_of_megatron_bridge(
