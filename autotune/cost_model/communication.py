@@ -238,14 +238,14 @@ def replica_latency_s(strategies: Strategies) -> Array:
     """Return the latency once per step, for each member of the ring that shares the weights; for a
     tree without ZeRO.
 
-    Members within one node or rack are not counted: over its links a step takes microseconds.
+    All members of a ring wait for its slowest link. Replicas within one node or rack have no slow
+    one: there a step takes microseconds and is not counted.
     """
-    near = strategies.machine.fast_gpus / strategies.tensor_parallel
-    near = np.maximum(np.floor(near), 1.0)
-    ring = np.maximum(strategies.zero_shards - near, 0.0)
-    tree = np.log2(np.maximum(strategies.replicas / near, 1.0))
-    steps = np.where(strategies.zero_stage >= 1, ring, tree)
-    return strategies.parameters.replica_step_s * steps
+    zero, replicas = strategies.zero_stage >= 1, strategies.replicas
+    group = np.where(zero, strategies.zero_shards, replicas)
+    steps = np.where(zero, group - 1.0, np.log2(replicas))
+    near = group * strategies.tensor_parallel <= strategies.machine.fast_gpus
+    return np.where(near, 0.0, strategies.parameters.replica_step_s * steps)
 
 
 def straggling_share(strategies: Strategies) -> Array:

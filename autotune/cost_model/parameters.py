@@ -207,7 +207,7 @@ class Parameters:
         0.0008,
         unit="s",
         spread=1.2,
-        reason="for each member of a ring of replicas beyond one node or rack, once in a step: "
+        reason="for each member of a ring of replicas that leaves a node or rack, once in a step: "
         "every bucket of gradients and weights passes all of them, and rings are what NCCL and "
         "RCCL have for both (Singh et al., arXiv 2504.18658); 1 to 3 ms in logs of 128 to 1,024 "
         "replicas",
