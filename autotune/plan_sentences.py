@@ -5,12 +5,9 @@ from __future__ import annotations
 from autotune.dimension_words import capitalised
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.predictions import CampaignCost, CampaignGain
+from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
 from autotune.wording import token_count
 from search_spaces.rules import experts_across_network
-
-EVEN = 0.5
-"""Probability of fitting below which a strategy probably does not."""
 
 HARDLY = 0.005
 """Gain that is not worth a word."""
@@ -32,7 +29,7 @@ def plan_sentence(plan: CampaignPlan) -> str:
     across = experts_across_network(strategy, transformer_of(plan.model), machine_of(plan.machine))
     more = ""
     if plan.over_baseline is not None and plan.baseline is not None:
-        if plan.baseline.fit_probability < EVEN:
+        if plan.baseline.fit_probability < LIKELY_TO_FIT:
             more = "; the default baseline probably runs out of memory"
         elif abs(plan.over_baseline - 1.0) < LEVEL:
             more = ", about as good as the default baseline"

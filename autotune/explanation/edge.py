@@ -19,8 +19,9 @@ from autotune.dimension_words import (
     with_values_words,
 )
 from autotune.explanation.rates import interval
-from autotune.explanation.steps import EVEN, Surroundings, at_batch, with_values
+from autotune.explanation.steps import Surroundings, at_batch, with_values
 from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search.layouts import log_work
 from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice
@@ -78,7 +79,7 @@ class BeyondEdge:
     @property
     def worth_trying(self) -> bool:
         """Whether it probably fits and is predicted to be noticeably better."""
-        return self.fit_probability >= EVEN and self.relative >= 1.0 + WORTH
+        return self.fit_probability >= LIKELY_TO_FIT and self.relative >= 1.0 + WORTH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +291,7 @@ class _Look:
             gain = f"{percent(relative - 1.0)} more is predicted ({between})"
         else:
             gain = f"{percent(relative - 1.0)} less is predicted"
-        doubt = "" if fits >= EVEN else ", and it would probably not fit"
+        doubt = "" if fits >= LIKELY_TO_FIT else ", and it would probably not fit"
         return BeyondEdge(
             changes=changes,
             strategy=strategy,

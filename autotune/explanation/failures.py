@@ -11,11 +11,11 @@ from autotune.calibration import Calibration
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from autotune.dimension_words import capitalised, gibibytes, with_values_words
-from autotune.explanation.steps import EVEN
 from autotune.failures import cause_of
 from autotune.resolution import strategy_shape
 from autotune.schemas.choices import Objective
 from autotune.schemas.explanations import FailureCause, SuggestedChange
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.choices import AUTO, DimensionChoice, automatic
@@ -264,7 +264,7 @@ class _Question:
         memory = calibration.memory.mean(columns)
         for row in np.argsort(time - work, kind="stable").tolist():
             strategy = lattice.strategy(row)
-            if fits[row] >= EVEN and strategy.layout_key() not in self.tried:
+            if fits[row] >= LIKELY_TO_FIT and strategy.layout_key() not in self.tried:
                 gib = float(np.exp(memory[row]))
                 fields = self._fields(space, strategy)
                 return [

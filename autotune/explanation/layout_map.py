@@ -12,8 +12,8 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.explanation.rates import blocks
-from autotune.explanation.steps import EVEN
 from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
@@ -212,7 +212,7 @@ class _Believed:
         """Return the state of a cell without trials, and its best row that probably fits."""
         if not len(rows):
             return "illegal", None
-        fitting = rows[self.fits[rows] >= EVEN]
+        fitting = rows[self.fits[rows] >= LIKELY_TO_FIT]
         if not len(fitting):
             return "out_of_memory", None
         return "predicted", int(fitting[np.argmax(self.log_rate[fitting])])

@@ -17,9 +17,9 @@ from autotune.dimension_words import (
     with_values_words,
 )
 from autotune.explanation.parts import MEMORY_WORDS
-from autotune.explanation.steps import EVEN, Surroundings, changed
+from autotune.explanation.steps import Surroundings, changed
 from autotune.resolution import strategy_shape
-from autotune.schemas.predictions import MemoryChange
+from autotune.schemas.predictions import LIKELY_TO_FIT, MemoryChange
 from search_spaces.dimensions import ACCUMULATION, TABLE, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -66,7 +66,7 @@ class MemoryBudget:
 
     @property
     def fits(self) -> bool:
-        return self.fit_probability >= EVEN
+        return self.fit_probability >= LIKELY_TO_FIT
 
 
 def memory_budget(
@@ -95,7 +95,7 @@ def memory_budget(
         headroom_gib=headroom_gib,
         around=Surroundings(transformer=transformer, machine=machine, program=program),
     )
-    changes = [] if fits >= EVEN else search.changes()[:SHOWN]
+    changes = [] if fits >= LIKELY_TO_FIT else search.changes()[:SHOWN]
     parts = {name: float(part[0]) for name, part in forecast.memory_parts_gib.items()}
     most = sorted(parts, key=lambda name: -parts[name])[:SHOWN_PARTS]
     of = " and ".join(f"{gibibytes(parts[name])} {MEMORY_WORDS[name]}" for name in most)
@@ -143,7 +143,7 @@ class _Search:
             lattice = Lattice.of(legal, gpus_per_node=self._gpus)
             columns = Columns.of(self.transformer, lattice)
             fits = self.calibration.fit_probability(columns, headroom_gib=self.headroom_gib)
-            likely = np.flatnonzero(fits >= EVEN)
+            likely = np.flatnonzero(fits >= LIKELY_TO_FIT)
             if len(likely):
                 return _chosen(
                     self._changes_of([legal[row] for row in likely.tolist()], fits[likely])

@@ -18,9 +18,6 @@ from search_spaces.rules import findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-EVEN = 0.5
-"""Probability above which a strategy counts as fitting."""
-
 DOUBLED = ("micro_batch_size", ACCUMULATION, "num_nodes")
 """Dimensions whose neighbouring values include half and double."""
 

@@ -13,9 +13,8 @@ from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.estimate import Estimate
 from autotune.explanation.rates import blocks
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.prediction.strategy import PROBABLE
 from autotune.schemas.choices import Objective
-from autotune.schemas.predictions import CampaignCost, CampaignGain
+from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
 from autotune.search.belief import MARGIN, Belief
 from autotune.search.layouts import Layouts
 from search_spaces.lattice import Lattice
@@ -63,7 +62,7 @@ def probably_fits(
         calibration.fit_probability(block, headroom_gib=headroom_gib)
         for block in blocks(columns, calibration)
     ]
-    fits[open_rows] = np.concatenate(probabilities) > PROBABLE
+    fits[open_rows] = np.concatenate(probabilities) > LIKELY_TO_FIT
     return fits
 
 
@@ -100,7 +99,7 @@ class Candidates:
                 rows=np.arange(len(layouts)),
                 headroom_gib=headroom_gib,
             )
-        fitting = np.flatnonzero(belief.fit_probability > PROBABLE)
+        fitting = np.flatnonzero(belief.fit_probability > LIKELY_TO_FIT)
         order = fitting[np.argsort(-belief.log_rate[fitting], kind="stable")]
         return cls(
             space=space,

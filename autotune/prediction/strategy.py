@@ -28,9 +28,6 @@ RATES = (
 )
 """Fields of a Prediction with the same names in a forecast and in a trial's metrics."""
 
-PROBABLE = 0.5
-"""A strategy counts as fitting above this probability."""
-
 
 def predict(
     query: PredictionQuery,

@@ -17,9 +17,9 @@ from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
-from autotune.search.evidence import EVEN
 from autotune.search.trial import ended_of, merged, search_trials, unfinished
 from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
@@ -106,7 +106,7 @@ def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> b
     micro-batches in flight."""
     columns = _columns(transformer_of(campaign.model), calibration.machine, strategy)
     headroom_gib = campaign.request.min_headroom_gib
-    return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= EVEN)
+    return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= LIKELY_TO_FIT)
 
 
 def _columns(transformer: Transformer, machine: Machine, strategy: Strategy) -> Columns:

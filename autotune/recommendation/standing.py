@@ -7,6 +7,7 @@ from typing import Literal
 
 from autotune.dimension_words import value_words
 from autotune.resolution import strategy_shape
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.recommendations import Neighbour, SpaceStanding
 from autotune.search import NearbyLayout, Outlook, Proposer, SearchTrial
 from search_spaces.strategy import Strategy
@@ -17,9 +18,6 @@ NEAR = 0.02
 BROAD = 0.5
 SHARP = 0.25
 """Shares of the neighbours within NEAR from which on, and up to which, the surroundings are so."""
-
-EVEN = 0.5
-"""Probability of fitting from which on an untried neighbour counts as one that runs."""
 
 
 def standing(
@@ -50,7 +48,7 @@ def _failed(nearby: NearbyLayout) -> bool:
 
 
 def _is_near(nearby: NearbyLayout) -> bool:
-    runs = nearby.fit_probability >= EVEN and not _failed(nearby)
+    runs = nearby.fit_probability >= LIKELY_TO_FIT and not _failed(nearby)
     return runs and nearby.relative >= 1.0 - NEAR
 
 

@@ -14,6 +14,9 @@ from autotune.schemas.studies import StudyPlan
 from autotune.schemas.wire import Label, Wire
 from search_spaces.dimensions import Scalar
 
+LIKELY_TO_FIT = 0.5
+"""Probability of fitting from which on a layout is taken to fit."""
+
 
 class BrokenRule(Wire):
     """A rule that a strategy breaks, and why; or how many strategies of a space break it."""

@@ -10,6 +10,7 @@ import scipy
 
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
+from autotune.schemas.predictions import LIKELY_TO_FIT
 
 WEIGHT_OF_FITTING = 0.5
 """Power of the probability of fitting by which a trial's expected improvement is multiplied. A
@@ -18,9 +19,6 @@ worth more than its probability says (with 1 it is shunned, without it every sec
 
 WEIGHT_AT_FIRST = 0.3
 """The same before anything has run or failed."""
-
-LIKELY_TO_FIT = 0.5
-"""Probability of fitting from which on no reason is needed to try a layout."""
 
 DOUBT = 0.05
 """Probability of something better below which it is not worth looking for."""

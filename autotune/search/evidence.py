@@ -16,6 +16,7 @@ from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
 from autotune.failures import cause_of
 from autotune.schemas.choices import Objective
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts, log_work
 from autotune.search.pairs import Projections
@@ -27,10 +28,6 @@ from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 Trials = tuple[SearchTrial, ...]
-
-EVEN = 0.5
-"""Probability of fitting below which a layout that was timed with fewer layers counts as too large:
-in full each of its stages holds more micro-batches at a time."""
 
 REPEATS = 2
 """Failures with one cause from which on it is ascribed to what their layouts share."""
@@ -168,7 +165,9 @@ class Evidence:
         fits = self.calibration(ended).fit_probability(
             Columns.of(self.space.transformer, in_full), headroom_gib=self.headroom_gib
         )
-        return frozenset(trial for trial, fit in zip(timed, fits, strict=True) if fit < EVEN)
+        return frozenset(
+            trial for trial, fit in zip(timed, fits, strict=True) if fit < LIKELY_TO_FIT
+        )
 
     def _closed_by(self, trial: SearchTrial, row: int, *, fits: bool) -> list[int]:
         """Return the layouts that need no trial of their own after this one, or while it runs."""

@@ -13,6 +13,7 @@ from autotune.calibration import Calibration
 from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas.choices import Objective, SearchMethod, Surrogate
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search.belief import Belief, worth_a_look
 from autotune.search.campaign_belief import CampaignBelief
 from autotune.search.choice import choose
@@ -36,10 +37,9 @@ HOPELESS = 0.02
 FAILURES_TO_DESPAIR = 2
 """Trials that ran out of memory before that: no formula alone ends a search."""
 
-LIKELY = 0.5
-"""Probability that a stand-in fits, below which its layout runs in full if it is likelier to fit
-there by LIKELIER: with fewer replicas each holds more of what ZeRO divides."""
 LIKELIER = 0.1
+"""By so much a layout has to be likelier to fit in full than a stand-in that is not LIKELY_TO_FIT,
+to run in full: with fewer replicas each holds more of what ZeRO divides."""
 
 
 class Proposer:
@@ -319,7 +319,7 @@ class Proposer:
             return None
         for strategy, instead in self._projection_check.runs(known):
             proposal = self._expectation.of(known, strategy, instead)
-            if instead is None or proposal.fit_probability >= LIKELY:
+            if instead is None or proposal.fit_probability >= LIKELY_TO_FIT:
                 return proposal
         return None
 
@@ -364,7 +364,7 @@ class Proposer:
         )
 
     def _likelier(self, calibration: Calibration, runs: Rows) -> Rows:
-        """Return the same runs, but layouts in full instead of stand-ins that are not LIKELY to fit
+        """Return the same runs, but layouts in full instead of stand-ins that are not LIKELY_TO_FIT
         if the layout is LIKELIER to."""
         narrow = np.flatnonzero(runs >= len(self._layouts))
         if not len(narrow):
@@ -374,7 +374,7 @@ class Proposer:
             columns.take(runs[narrow]), headroom_gib=self._headroom_gib
         )
         gain = np.zeros(len(narrow))
-        doubtful = fits < LIKELY
+        doubtful = fits < LIKELY_TO_FIT
         if doubtful.any():
             in_full = calibration.fit_probability(
                 columns.take(full[doubtful]), headroom_gib=self._headroom_gib

@@ -12,8 +12,9 @@ from autotune.calibration import general_knowledge
 from autotune.cost_model.columns import Columns
 from autotune.explanation import memory_budget
 from autotune.explanation.memory_budget import CHANGED
-from autotune.explanation.steps import EVEN, Surroundings, changed
+from autotune.explanation.steps import Surroundings, changed
 from autotune.resolution import strategy_of
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM
 from search_spaces.rules import findings
@@ -60,13 +61,13 @@ def test_changes_are_legal_fit_and_are_as_few_as_can_be(strategy: Strategy) -> N
         return
     near = one_change_away(strategy)
     columns = Columns.of(GPT_22B, Lattice.of(near, gpus_per_node=8))
-    fitting = np.flatnonzero(KNOWN.fit_probability(columns) >= EVEN)
+    fitting = np.flatnonzero(KNOWN.fit_probability(columns) >= LIKELY_TO_FIT)
     sizes = {len(each.changes) for each in budget.changes}
     assert (sizes == {1}) == (len(fitting) > 0)
     for each in budget.changes:
         broken = findings(strategy_of(each.strategy), GPT_22B, FRONTIER)
         assert [finding for finding in broken if finding.severity == "refuse"] == []
-        assert each.fit_probability >= EVEN
+        assert each.fit_probability >= LIKELY_TO_FIT
         for name, value in each.changes.items():
             assert getattr(each.strategy, name) == value != getattr(strategy, name)
     rates = [each.relative for each in budget.changes]
