@@ -14,8 +14,15 @@ import psutil
 
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial
+from autotune.search import ended_of
+from server.campaign.best import BestSoFar
+from server.runner.belief import SearchBelief
+from server.runner.outcome import OutcomeNotes
+from server.runner.snapshot import CampaignSnapshot
 from server.settings import Settings
 from server.store.events import last_event_id
+from server.store.outcomes import BEST
+from server.store.trials import all_trials, finish_trial
 from tests.server.dashboard.campaigns import Campaigns
 
 
@@ -46,8 +53,19 @@ class Scene:
         return self._made.many(trials).id
 
     def end(self) -> None:
-        """Let a trial start and end in the campaign."""
-        self._made.finish(self.campaign, self._made.start(self.campaign, self._strategies))
+        """Let a trial start and end in the campaign; store the best and the outcome, as a runner
+        does."""
+        made, campaign = self._made, self.campaign
+        (trial,) = made.start(campaign, self._strategies)
+        (result,) = made.simulate(campaign, [trial])
+        with made.store.transaction() as session:
+            finish_trial(session, trial, result)
+            trials = all_trials(session, campaign.id)
+            best = BestSoFar.of(campaign, trials)
+            BEST.write(session, campaign.id, best, ended=len(ended_of(trials)))
+        snapshot = CampaignSnapshot.read(made.store, campaign.id, newest=self.last)
+        belief = SearchBelief(made.store, lambda: snapshot)
+        OutcomeNotes(made.store).keep(snapshot, belief, at_once=True)
 
 
 @contextmanager
