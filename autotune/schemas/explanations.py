@@ -27,8 +27,9 @@ class ExplainedStrategy(Wire):
     """Origin of the time: measured, derived from other accumulations, projected from fewer nodes,
     or predicted."""
     time_parts_s: dict[str, float]
-    """Time by part (`products`, `attention`, `elementwise`, `recomputation`, `tensor_parallel`,
-    `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`, `stragglers`), s."""
+    """Time by part (`products`, `attention`, `experts`, `elementwise`, `recomputation`,
+    `tensor_parallel`, `context_parallel`, `all_to_all`, `bubble`, `pipeline_transfer`,
+    `data_parallel`, `optimizer`, `host`, `stragglers`), s."""
     relative_cost: float
     """Cost per token (time, node-hours or energy, by the objective) relative to the best."""
     memory_gib: float
@@ -36,8 +37,8 @@ class ExplainedStrategy(Wire):
     memory_origin: Literal["measured", "derived", "projected", "predicted"]
     """Origin of the memory, like `time_origin`."""
     memory_parts_gib: dict[str, float]
-    """Memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
-    `logits`, `zero3_gather`, `overhead`), GiB."""
+    """Memory by part (`parameters`, `gradients`, `optimizer`, `experts`, `activations`,
+    `routed_tokens`, `recomputation`, `logits`, `zero3_gather`, `overhead`), GiB."""
     fit_probability: float
     """Probability that it fits into memory."""
     sentence: str

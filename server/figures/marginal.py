@@ -12,9 +12,10 @@ from autotune.schemas.figures import FigureTable
 from autotune.schemas.wire import Wire
 from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
-from server.figures.vega import PALETTES, Scheme, Spec, at, finish, layer, nominal, quantitative
+from server.figures.vega import PALETTES, Scheme, Spec, finish, layer, nominal, quantitative
 
 ROW_PX = 19
+LETTER_PX = 6.6  # of a bold label
 NOTHING_DIFFERS = "The strategies of this space do not differ"
 
 
@@ -63,7 +64,8 @@ class MarginalFigure(DrawnFigure):
         order = [each.dimension for each in impacts(rates)]
         curves = [_curve(marginal_of(rates, dimension)) for dimension in order]
         sentences = [curve.sentence for curve in curves[:3]]
-        caption = capitalised("; ".join(sentences)) if sentences else NOTHING_DIFFERS
+        said = "; ".join([*sentences, "all else equal"])
+        caption = capitalised(said) if sentences else NOTHING_DIFFERS
         rows = [
             [
                 curve.name,
@@ -85,10 +87,17 @@ class MarginalFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        rows, heads, order = self._rows()
-        label = {"labelExpr": "split(datum.label, '|')[1]", "ticks": False, "domain": False}
+        rows, order = self._rows()
+        is_head = "!split(datum.label, '|')[1]"
+        label = {
+            "labelExpr": f"{is_head} ? split(datum.label, '|')[2] : split(datum.label, '|')[1]",
+            "labelFontWeight": {"condition": {"test": is_head, "value": "bold"}, "value": "normal"},
+            "minExtent": LETTER_PX * max((len(curve.name) for curve in self.curves), default=0),
+            "ticks": False,
+            "domain": False,
+        }
         y = nominal("row", sort=order, title=None, axis=label, scale={"domain": order})
-        x = quantitative("change", title=f"change of {self.unit}, all else equal, %")
+        x = quantitative("change", title=f"change of {self.unit}, %")
         tooltip = [
             nominal("value", title="value"),
             nominal("said", title="change (80 %)"),
@@ -112,36 +121,24 @@ class MarginalFigure(DrawnFigure):
                 opacity=1,
                 shape="circle",
             ),
-            layer(
-                "text",
-                "heads",
-                {"x": at(4), "y": y, "text": nominal("name")},
-                align="left",
-                fontWeight="bold",
-                fontSize=12,
-                limit=0,
-                color=palette.text,
-            ),
         ]
-        data = {"points": rows, "heads": heads, "zero": [{"x": 0}]}
+        data = {"points": rows, "zero": [{"x": 0}]}
         return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
 
-    def _rows(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-        """Return the rows of the points, those of the headings, and their order from the top."""
+    def _rows(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the rows of the points, and the order of these and their headings from the top:
+        `dimension|value`, or `dimension||heading`."""
         rows: list[dict[str, Any]] = []
-        heads: list[dict[str, Any]] = []
         order: list[str] = []
         for curve in self.curves:
-            head = f"{curve.dimension}|"
-            order.append(head)
-            heads.append({"row": head, "name": curve.name})
+            order.append(f"{curve.dimension}||{curve.name}")
             for number, point in enumerate(curve.points):
                 row = f"{curve.dimension}|{point.value}"
                 order.append(row)
                 said = f"{point.change:+.1f} % ({point.low:+.1f} to {point.high:+.1f})"
                 own = {"row": row, "name": curve.name, "number": number, "said": said}
                 rows.append(point.model_dump() | own | {"sentence": curve.sentence})
-        return rows, heads, order
+        return rows, order
 
 
 def missing(source: FigureSource) -> str:
