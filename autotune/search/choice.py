@@ -39,18 +39,17 @@ def choose(
 
     Args:
         names: of the d dimensions, alphabetical, as DeepHyper returns them.
-        points: shape (n, d), the distinct candidates. The first is chosen before any success, when
-            DeepHyper asks no surrogate, and when all improvements are too small for a float.
+        points: shape (n, d), the distinct candidates. The first is chosen when all improvements are
+            too small for a float.
         surrogate: of the negative log rate.
-        told: points with the logarithm of their rate, or "F_…" for a failure.
+        told: points with the logarithm of their rate, at least one, or "F_…" for a failure.
     """
-    has_run = any(isinstance(result, float) for _, result in told)
     settings = {
         "surrogate_model": surrogate,
         "acq_func": "EI",
         "acq_func_kwargs": {"xi": 0.0, "scheduler": {"type": "constant"}},
         "acq_optimizer_kwargs": {"filter_failures": "min", "outliers_iqr_factor": math.inf},
-        "n_initial_points": 1 if has_run else len(told) + 1,
+        "n_initial_points": 1,
         "initial_points": [_point(names, points[0].tolist())],
         "objective_scaler": "identity",
     }

@@ -265,14 +265,18 @@ class Proposer:
         return self._expectation.of(known, strategy, instead, expected_saving=saving)
 
     def _choose(self, known: Known, belief: Belief) -> Belief:
-        """Return the belief of the one candidate that DeepHyper chooses."""
-        from autotune.search.surrogate import CalibratedRegressor
-
+        """Return the belief of the one candidate that DeepHyper chooses; of the most promising one
+        before any trial has succeeded, when there is no improvement to expect."""
         best = known.best
         order = belief.promise(failed=known.too_large > 0)
         if best is not None:
             order = belief.log_probability_better(best)
         offered = belief.take(np.argsort(-order, kind="stable"))
+        if best is None or len(offered.rows) == 1:
+            return offered.take(np.array([0]))
+        # Imported where it is needed: DeepHyper and scikit-learn take two seconds.
+        from autotune.search.surrogate import CalibratedRegressor
+
         points = self._layouts.numbers[self._runs.layout[offered.rows]]
         with threadpool_limits(limits=1, user_api="blas"):
             asked = choose(

@@ -184,6 +184,8 @@ class Search:
 
     def _choice(self, belief: Belief) -> int:
         grid, offered = self._grid, self._offered(belief)
+        if not self._rates or len(offered.rows) == 1:
+            return int(offered.rows[0])
         points = grid.levels[offered.rows]
         chosen = choose(
             grid.names,
