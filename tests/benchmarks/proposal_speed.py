@@ -13,58 +13,40 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from statistics import median
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from autotune.measurement import metrics, probe_accumulations
-from autotune.schemas.choices import Objective, TrialState
-from autotune.search import Proposer, SearchTrial
-from autotune.search.layouts import Layouts
-from evaluators.simulated import simulate
-from evaluators.trial import TrialProtocol, TrialRequest
-from search_spaces.batch import GlobalBatch
-from search_spaces.catalog import load_machine, load_model
-from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
+from autotune.search import Proposer
 from tests.benchmarks.worlds.searches import ProductSearch
+from tests.benchmarks.worlds.world import Question, World
 
-OBJECTIVE: Objective = "tokens_per_s"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """A space, and how many of its layouts are known."""
-
-    nodes: tuple[int, ...]
-    flash_attention: tuple[bool, ...]
-    trials: int
-
-    def space(self) -> SearchSpace:
-        """22B on Frontier, with everything that a program may choose."""
-        return SearchSpace.build(
-            load_model("gpt-22b"),
-            load_machine("frontier"),
-            nodes=max(self.nodes),
-            choices={
-                "num_nodes": list(self.nodes),
-                "activation_checkpointing": ["none", "selective", "full"],
-                "sequence_parallel": [False, True],
-                "zero_stage": [0, 1, 2, 3],
-                "flash_attention": list(self.flash_attention),
-            },
-            batch=GlobalBatch(minimum=2048, maximum=2048),
-        )
+def question(*nodes: int, flash_attention: list[bool]) -> Question:
+    """22B on Frontier, with everything that a program may choose."""
+    return Question(
+        model="gpt-22b",
+        machine="frontier",
+        nodes=max(nodes),
+        batch=2048,
+        earlier=("llama-2-7b", 1),
+        choices={
+            "num_nodes": list(nodes),
+            "activation_checkpointing": ["none", "selective", "full"],
+            "sequence_parallel": [False, True],
+            "zero_stage": [0, 1, 2, 3],
+            "flash_attention": flash_attention,
+        },
+    )
 
 
 QUESTIONS = (
-    Question(nodes=(16, 32), flash_attention=(True,), trials=50),
-    Question(nodes=(2, 4, 8, 16, 32, 64, 128, 256), flash_attention=(False, True), trials=300),
+    (question(16, 32, flash_attention=[True]), 50),
+    (question(2, 4, 8, 16, 32, 64, 128, 256, flash_attention=[False, True]), 300),
 )
+"""Each with the number of trials that are known."""
 
 
 def main() -> None:
@@ -74,69 +56,33 @@ def main() -> None:
     print("| candidates | trials known | ours, CPU s | stock DeepHyper, CPU s | ratio |")
     print("|---|---|---|---|---|")
     with threadpool_limits(limits=1):
-        for question in QUESTIONS:
-            print(compared(question, repeat=chosen.repeat), flush=True)
+        for asked, trials in QUESTIONS:
+            print(compared(asked, trials, repeat=chosen.repeat), flush=True)
 
 
-def compared(question: Question, *, repeat: int) -> str:
+def compared(asked: Question, trials: int, *, repeat: int) -> str:
     """A row of the table."""
-    space = question.space()
-    layouts = Layouts.of(space, objective=OBJECTIVE)
     ours, stock = [], []
     for seed in range(repeat):
-        rows = np.random.default_rng(seed).choice(len(layouts), question.trials, replace=False)
-        known = [trial(space, layouts.lattice.strategy(row), seed=seed) for row in rows.tolist()]
-        proposer = Proposer(space, objective=OBJECTIVE, seed=seed)
-        proposer.propose([], count=1, free_nodes=max(question.nodes))
-        ours.append(cpu_s(lambda: proposer.propose(known, count=1, free_nodes=10**6)))  # noqa: B023
-        peer = ProductSearch("deephyper", layouts, space.transformer, seed=seed)
-        told = list(zip(rows.tolist(), known, strict=True))
-        for row, one in told[:-1]:
-            peer.tell(row, rate(one))
-        stock.append(cpu_s(lambda: asked(peer, *told[-1])))  # noqa: B023
+        here = World.of(asked, seed=seed, surprise=0.1)
+        rows = np.random.default_rng(seed).choice(len(here.layouts), trials, replace=False)
+        known = [here.trial(row) for row in rows.tolist()]
+        proposer = Proposer(here.space, objective="tokens_per_s", seed=seed)
+        proposer.propose([], count=1, free_nodes=asked.nodes)
+        ours.append(cpu_s(partial(proposer.propose, known, count=1, free_nodes=10**6)))
+        peer = ProductSearch("deephyper", here.layouts, here.space.transformer, seed=seed)
+        for row in rows.tolist():
+            peer.tell(row, float(here.rates[row]) or None)
+        stock.append(cpu_s(peer.ask))
     mine, theirs = median(ours), median(stock)
-    return (
-        f"| {len(layouts):,} | {question.trials} | {mine:.2f} | {theirs:.2f} "
-        f"| {mine / theirs:.1f} |"
-    )
-
-
-def rate(known: SearchTrial) -> float | None:
-    return 1.0 / known.iteration_time_s if known.iteration_time_s else None
-
-
-def asked(peer: ProductSearch, row: int, known: SearchTrial) -> int | None:
-    peer.tell(row, rate(known))
-    return peer.ask()
+    candidates = len(here.layouts)
+    return f"| {candidates:,} | {trials} | {mine:.2f} | {theirs:.2f} | {mine / theirs:.1f} |"
 
 
 def cpu_s(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
-
-
-def trial(space: SearchSpace, strategy: Strategy, *, seed: int) -> SearchTrial:
-    """What the simulator says of a layout."""
-    request = TrialRequest(
-        token="speed",
-        transformer=space.transformer,
-        machine=space.machine,
-        strategy=strategy,
-        protocol=TrialProtocol(accumulations=probe_accumulations(strategy), time_limit_s=1e9),
-        directory=Path(),
-        seed=seed,
-    )
-    outcome = simulate(request, started_at=datetime.now(UTC)).outcome
-    if outcome.status is not TrialState.OK:
-        return SearchTrial(strategy=strategy, state="failed", out_of_memory=True)
-    figures = metrics(space.transformer, space.machine, strategy, outcome.measurements)
-    return SearchTrial(
-        strategy=strategy,
-        state="ok",
-        iteration_time_s=figures.iteration_time_s,
-        peak_memory_gib=max(outcome.peak_memory_gib),
-    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from tests.benchmarks.accuracy import memory_2026, models_2026
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
-from tests.benchmarks.accuracy.speed import speed
 from tests.benchmarks.accuracy.tables import (
     MEMORY,
     THROUGHPUT,
@@ -36,6 +35,7 @@ from tests.benchmarks.accuracy.tables import (
     is_of_2026,
     read,
 )
+from tests.benchmarks.cost_model_speed import speed
 
 CONVENTIONS = """\
 An empty cell is not known, and read as what a launcher does without being told: 1 of every degree,

@@ -13,9 +13,9 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
 from tests.benchmarks.accuracy.memory_2026 import MemoryOf2026
 from tests.benchmarks.accuracy.models_2026 import TimesOf2026
-from tests.benchmarks.accuracy.speed import Speed
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
+from tests.benchmarks.cost_model_speed import Speed
 
 JUDGED = (
     "zero_shot_mape",

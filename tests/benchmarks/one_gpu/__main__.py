@@ -19,10 +19,9 @@ from pathlib import Path
 
 from search_spaces.errors import InvalidInput
 from tests.benchmarks.accuracy.tables import TableError
-from tests.benchmarks.one_gpu.evaluation import DRAWS, document, evaluate
+from tests.benchmarks.one_gpu.evaluation import DRAWS, document, evaluate, report
 from tests.benchmarks.one_gpu.measuring import Broken, bench_here, measure, title
 from tests.benchmarks.one_gpu.plan import plan
-from tests.benchmarks.one_gpu.report import report
 from tests.benchmarks.one_gpu.table import read_table
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +19,10 @@ from tests.benchmarks.one_gpu.table import MeasuredTrial, Table
 
 CALIBRATED_ON, DRAWS = 5, 20
 FEWEST_PREDICTED = 3
+
+Said = Mapping[str, Array]
+"""What a calibration says of n rows by the forecast's names, shape (n,) each, and joules of a
+token; NaN where nothing can be said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,144 +73,92 @@ class Method:
     no_energy: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Predicted:
-    """Of n rows, shape (n,) each; NaN where nothing was measured or can be said."""
+def evaluate(table: Table, *, draws: int = DRAWS, say: Callable[[str], None]) -> list[Method]:
+    """Zero-shot, then calibrated on five random trials, `draws` times, predicting all others.
 
-    time: Array
-    time_low: Array
-    time_high: Array
-    memory: Array
-    memory_low: Array
-    memory_high: Array
-    fit: Array
-    energy: Array
-
-
-def usable(table: Table) -> list[MeasuredTrial]:
-    """Rows that say something; raises InvalidInput where they are too few."""
+    Raises:
+        InvalidInput: too few trials say something.
+    """
     rows = [row for row in table.rows if row.observation]
     needed = CALIBRATED_ON + FEWEST_PREDICTED
     if len(rows) < needed or not any(row.status == "ok" for row in rows):
         reason = "too few ran or ran out of memory to judge by"
         raise InvalidInput("trials", len(rows), reason, valid=f"{needed} or more, some that ran")
-    return rows
-
-
-def evaluate(table: Table, *, draws: int = DRAWS, say: Callable[[str], None]) -> list[Method]:
-    """Zero-shot, then calibrated on five random trials, `draws` times, predicting all others."""
-    rows = usable(table)
     say("zero-shot\n")
-    methods = [_method("zero-shot", table.machine, rows, [()])]
+    methods = [_judged("zero-shot", 1, rows, predict(table.machine, [], rows), table.machine)]
     generator = np.random.default_rng(0)
-    drawn = [
-        tuple(generator.choice(len(rows), CALIBRATED_ON, replace=False).tolist())
-        for _ in range(draws)
-    ]
-    name = f"calibrated on {CALIBRATED_ON}"
-    methods.append(_method(name, table.machine, rows, drawn, say=say))
-    return methods
-
-
-def _method(
-    name: str,
-    machine: Machine,
-    rows: Sequence[MeasuredTrial],
-    draws: Sequence[tuple[int, ...]],
-    *,
-    say: Callable[[str], None] = lambda _: None,
-) -> Method:
-    """Args: `draws` are the rows that are calibrated on, each time."""
     held_out: list[MeasuredTrial] = []
-    parts: list[Predicted] = []
-    for number, draw in enumerate(draws, 1):
-        known = [rows[i] for i in draw]
-        others = [row for i, row in enumerate(rows) if i not in draw]
-        parts.append(predict(machine, known, others))
+    parts: list[Said] = []
+    for number in range(1, draws + 1):
+        drawn = generator.choice(len(rows), CALIBRATED_ON, replace=False).tolist()
+        others = [row for place, row in enumerate(rows) if place not in drawn]
+        parts.append(predict(table.machine, [rows[place] for place in drawn], others))
         held_out += others
-        if len(draws) > 1:
-            say(f"draw {number} of {len(draws)}\n")
-    return _judged(name, len(draws), held_out, _joined(parts), machine)
+        say(f"draw {number} of {draws}\n")
+    said = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    name = f"calibrated on {CALIBRATED_ON}"
+    return [*methods, _judged(name, draws, held_out, said, table.machine)]
 
 
-def _joined(parts: Sequence[Predicted]) -> Predicted:
-    names = Predicted.__dataclass_fields__
-    return Predicted(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in names})
+PREDICTED = (
+    *(f"iteration_time{end}_s" for end in ("", "_low", "_high")),
+    *(f"memory{end}_gib" for end in ("", "_low", "_high")),
+    "fit_probability",
+)
+ENERGY = "joules_per_token"
 
 
 def predict(
     machine: Machine, known: Sequence[MeasuredTrial], rows: Sequence[MeasuredTrial]
-) -> Predicted:
-    """What a calibration on `known` says of `rows`."""
-    observations = [row.observation for row in known if row.observation]
-    calibration = Calibration.of(machine, observations)
-    return Predicted(**_forecast(calibration, rows))
-
-
-def _forecast(calibration: Calibration, rows: Sequence[MeasuredTrial]) -> dict[str, Array]:
-    """All that a calibration says, in the rows' order: a forecast is of one model at a time."""
-    results = {name: np.empty(len(rows)) for name in Predicted.__dataclass_fields__}
-    for transformer, places in _by_model(rows).items():
-        strategies = [rows[i].strategy for i in places]
+) -> Said:
+    """What a calibration on `known` says of `rows`, in their order: a forecast is of one model."""
+    calibration = Calibration.of(machine, [row.observation for row in known if row.observation])
+    of_model: dict[Transformer, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        of_model[row.transformer].append(place)
+    said = {name: np.empty(len(rows)) for name in (*PREDICTED, ENERGY)}
+    for transformer, places in of_model.items():
+        strategies = [rows[place].strategy for place in places]
         one = calibration.forecast(transformer, Lattice.of(strategies, gpus_per_node=1))
-        results["time"][places] = one.iteration_time_s
-        results["time_low"][places] = one.iteration_time_low_s
-        results["time_high"][places] = one.iteration_time_high_s
-        results["memory"][places] = one.memory_gib
-        results["memory_low"][places] = one.memory_low_gib
-        results["memory_high"][places] = one.memory_high_gib
-        results["fit"][places] = one.fit_probability
-        samples = [strategy.global_batch_size(1) for strategy in strategies]
+        for name in PREDICTED:
+            said[name][places] = getattr(one, name)
+        samples = np.array([strategy.global_batch_size(1) for strategy in strategies])
         joule = np.nan if one.energy_joule is None else one.energy_joule
-        results["energy"][places] = joule / (np.array(samples) * transformer.seq_length)
-    return results
-
-
-def _by_model(rows: Sequence[MeasuredTrial]) -> Mapping[Transformer, list[int]]:
-    places: dict[Transformer, list[int]] = {}
-    for i, row in enumerate(rows):
-        places.setdefault(row.transformer, []).append(i)
-    return places
-
-
-def _column(rows: Sequence[MeasuredTrial], name: str) -> Array:
-    return np.array([getattr(row, name) or np.nan for row in rows], dtype=np.float64)
+        said[ENERGY][places] = joule / (samples * transformer.seq_length)
+    return said
 
 
 # --- judging ---
 
 
 def _judged(
-    name: str, draws: int, rows: Sequence[MeasuredTrial], said: Predicted, machine: Machine
+    name: str, draws: int, rows: Sequence[MeasuredTrial], said: Said, machine: Machine
 ) -> Method:
-    joules = _column(rows, "gpu_joules_per_token")
-    seconds, peaks = _column(rows, "iteration_time_s"), _column(rows, "peak_memory_gib")
     return Method(
         name=name,
         draws=draws,
-        time=errors(said.time, seconds, interval=(said.time_low, said.time_high)),
-        memory=errors(said.memory, peaks, interval=(said.memory_low, said.memory_high)),
-        energy=errors(said.energy, joules),
-        fit=_fit(said.fit, np.array([row.status == "ok" for row in rows])),
+        time=_errors(said, rows, "iteration_time_s", "iteration_time{}_s"),
+        memory=_errors(said, rows, "peak_memory_gib", "memory{}_gib"),
+        energy=_errors(said, rows, "gpu_joules_per_token", ENERGY, intervals=False),
+        fit=_fit(said["fit_probability"], np.array([row.status == "ok" for row in rows])),
         no_energy=_why_no_energy(rows, machine),
     )
 
 
-def errors(
-    predicted: Array,
-    measured: Array,
-    *,
-    interval: tuple[Array, Array] | None = None,
+def _errors(
+    said: Said, rows: Sequence[MeasuredTrial], name: str, told: str, *, intervals: bool = True
 ) -> Errors:
     """Of those that were measured."""
+    measured = np.array([getattr(row, name) or np.nan for row in rows], dtype=np.float64)
+    predicted = said[told.format("")]
     known = np.isfinite(measured) & np.isfinite(predicted)
     if not known.any():
         return Errors(predictions=0)
     off = predicted[known] / measured[known] - 1.0
     coverage = None
-    if interval:
-        within = (interval[0] <= measured) & (measured <= interval[1])
-        coverage = float(within[known].mean())
+    if intervals:
+        low, high = (said[told.format(end)] for end in ("_low", "_high"))
+        coverage = float(((low <= measured) & (measured <= high))[known].mean())
     return Errors(
         predictions=int(known.sum()),
         mean=float(np.abs(off).mean()),
@@ -242,6 +194,9 @@ def _why_no_energy(rows: Sequence[MeasuredTrial], machine: Machine) -> str:
     return f"not predicted: {' and '.join(unknown)} is not known" if unknown else ""
 
 
+# --- what is told ---
+
+
 def document(table: Table, methods: Sequence[Method]) -> dict[str, Any]:
     """JSON-ready."""
     return {
@@ -250,3 +205,44 @@ def document(table: Table, methods: Sequence[Method]) -> dict[str, Any]:
         "calibrated_on": CALIBRATED_ON,
         "methods": [asdict(method) for method in methods],
     }
+
+
+def report(table: Table, methods: Sequence[Method]) -> str:
+    counts = Counter(row.status for row in table.rows)
+    told = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    lines = [
+        f"{table.machine.gpu}, {table.machine.memory_gib:g} GiB: {told}",
+        *(f"measured with {name}" for name in sorted({row.framework for row in table.rows})),
+        "",
+        "Off by, |predicted / measured - 1|; the interval is to hold 80 %:",
+        f"{'quantity':13}{'method':18}{'predictions':>12}{'mean':>8}{'median':>8}{'90 %':>8}"
+        f"{'bias':>8}{'in interval':>13}",
+    ]
+    for quantity in ("time", "memory", "energy"):
+        lines += [f"{quantity:13}{each.name:18}{_cells(quantity, each)}" for each in methods]
+    return "\n".join([*lines, "", *_told_of_fit(methods)])
+
+
+def _cells(quantity: str, method: Method) -> str:
+    found: Errors = getattr(method, quantity)
+    if found.bias is None:
+        return method.no_energy if quantity == "energy" else "nothing was measured"
+    shares = "".join(f"{_percent(value):>8}" for value in (found.mean, found.median, found.p90))
+    coverage = _percent(found.coverage)
+    return f"{found.predictions:>12}{shares}{f'{found.bias:+.0%}':>8}{coverage:>13}"
+
+
+def _told_of_fit(methods: Sequence[Method]) -> Iterator[str]:
+    yield "Out of memory, a strategy being given up where it fits with less than 50 %:"
+    for method in methods:
+        fit = method.fit
+        foreseen = f"{_percent(fit.foreseen)} of {fit.ran_out} foreseen"
+        yield (
+            f"{method.name:18}{foreseen if fit.ran_out else 'none ran out of memory'}, "
+            f"{_percent(fit.wrongly_given_up)} of {fit.ran} that ran wrongly given up, "
+            f"Brier score {fit.brier:.3f}"
+        )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import platform
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,15 +17,17 @@ from pathlib import Path
 
 from autotune.cost_model.parameters import is_cpu
 from autotune.schemas.choices import TrialState
+from evaluators.cluster import ClusterProfile
 from evaluators.local.backend import LocalBackend
-from evaluators.program.power import Energy
+from evaluators.program import AttemptEnd
+from evaluators.program.power import SAMPLER, Energy
+from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.libraries import device_of_trials
-from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
+from evaluators.trial import LOG, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.catalog.local import local_machine, machine_of_cpus
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from tests.benchmarks.one_gpu.plan import PlannedTrial, one_gpu
-from tests.benchmarks.one_gpu.power import SEVERAL, energy_of, idle_watt, sampled
 from tests.benchmarks.one_gpu.table import MeasuredTrial, append, begin, header, line, read_table
 
 COMMAND = "python -m tests.benchmarks.one_gpu measure"
@@ -36,6 +39,12 @@ WARMUP_ITERATIONS = 2
 TIME_LIMIT_S = 240.0
 CRASHES = 3
 """In a row, after which something is wrong with more than a trial."""
+
+# `read` ends with this process, however it ends, and with its shell the sampler.
+_SCRIPT = f"{SAMPLER}\nsample </dev/null &\nread -r _\n"
+_ASK = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
+ASK_LIMIT_S = 10.0
+SEVERAL = "the machine has several GPUs, and the power of the one that trains is not told apart"
 
 
 class Broken(Exception):
@@ -217,3 +226,46 @@ def _remaining(start: float, done: int, trials: int) -> str:
     seconds = (time.monotonic() - start) / done * (trials - done)
     minutes = math.ceil(seconds / 60)
     return f" (about {minutes} min left)"
+
+
+# --- the GPU's power beside a trial: the sampler that jobs run, writing into the trial's log ---
+
+
+@contextmanager
+def sampled(directory: Path) -> Iterator[None]:
+    """Once a second the power of all GPUs goes into the log of the trial in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (
+        (directory / LOG).open("ab") as log,
+        subprocess.Popen(["bash", "-c", _SCRIPT], stdin=subprocess.PIPE, stdout=log) as sampler,
+    ):
+        try:
+            yield
+        finally:
+            assert sampler.stdin
+            sampler.stdin.close()
+
+
+def energy_of(request: TrialRequest, outcome: TrialOutcome) -> Energy:
+    """Of a trial that ended well beside `sampled`, read as a job's is."""
+    ended = AttemptEnd(
+        status=None,
+        reason="",
+        exit_code=0,
+        started_at=outcome.started_at,
+        duration_s=outcome.duration_s,
+    )
+    program = TrainerProgram(ClusterProfile(name="this machine"))
+    read = program.outcome(request, request.directory, ended)
+    return Energy(gpu_joules_per_token=read.gpu_joules_per_token, note=read.energy_note)
+
+
+def idle_watt() -> float | None:
+    """What the one GPU draws now; None where there is no nvidia-smi, or it does not tell."""
+    try:
+        done = subprocess.run(
+            _ASK, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False
+        )
+        return float(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None

@@ -20,7 +20,61 @@ from search_spaces.precision import offers_bf16
 from search_spaces.rules import rule_masks
 from search_spaces.strategy import Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
-from tests.benchmarks.one_gpu.models import CPU_MODELS, GPU_MODELS
+
+
+def _llama(
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    groups: int,
+    ffn: int,
+    *,
+    seq_length: int = 2048,
+    vocab_size: int = 32000,
+) -> Transformer:
+    return Transformer(
+        name=name,
+        num_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        num_query_groups=groups,
+        ffn_hidden_size=ffn,
+        gated_mlp=True,
+        tied_embeddings=False,
+        seq_length=seq_length,
+        vocab_size=vocab_size,
+    )
+
+
+def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Transformer:
+    return Transformer.gpt(
+        name, num_layers=layers, hidden_size=hidden, num_attention_heads=heads, **others
+    )
+
+
+GPU_MODELS = (
+    _gpt("gpt-125m", 12, 768, 12, seq_length=1024),
+    _llama("llama-250m", 16, 1024, 16, 4, 2816),
+    _gpt("gpt-350m", 24, 1024, 16, seq_length=1024),
+    _llama("llama-500m", 24, 1280, 20, 4, 3456),
+    _gpt("gpt-760m", 24, 1536, 16),
+    _llama("llama-1.1b", 22, 2048, 32, 4, 5632),
+    _gpt("gpt-1.3b", 24, 2048, 16),
+    _gpt("gpt-2.7b", 32, 2560, 20),
+    _llama("llama-3b", 28, 3072, 24, 8, 8192, seq_length=4096),
+    _gpt("gpt-6.7b", 32, 4096, 32),
+    _llama("llama-7b", 32, 4096, 32, 32, 11008, seq_length=4096),
+    _gpt("gpt-13b", 40, 5120, 40),
+)
+"""By size, up to more than any one GPU of today holds with its optimizer: GPT-3-like ones with tied
+embeddings, Llama-like ones without."""
+
+CPU_MODELS = (
+    _gpt("gpt-cpu", 4, 128, 4, seq_length=128, vocab_size=512),
+    _llama("llama-cpu", 4, 128, 4, 2, 384, seq_length=128, vocab_size=512),
+)
+"""Seconds each on one core."""
 
 TRIALS, QUICK_TRIALS = 40, 10
 QUICK_PARAMETERS = 500e6

@@ -1,27 +1,113 @@
-"""Questions with their truth, and what trials would report."""
+"""Questions with their truth, and what trials would report.
+
+Machines differ from what is believed of them: in their constants, and in costs that no formula of
+ours has. All of a machine's models meet the same ones, so what one teaches holds for the next;
+nothing about them is noise.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.cost_model.columns import Array
 from autotune.search import SearchTrial
 from autotune.search.layouts import Layouts
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space
 from search_spaces.choices import DimensionChoice
+from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
-from tests.benchmarks.worlds.machine import RealMachine
+from search_spaces.transformer import Transformer
 
 WITHIN = 0.99
 """Of the best rate: a search is there."""
 
 REPEATS = 0.01
 """Standard deviation of the logarithm of a trial that is repeated."""
+
+
+Share = Callable[[Transformer, Lattice], Array]
+"""How much of a cost each strategy has, shape (n,), 0 to 1."""
+
+
+OF_TIME: Mapping[str, Share] = {
+    # All wait for the slowest node, and of more nodes one is slower.
+    "stragglers": lambda _, x: np.log2(x["num_nodes"]) / 7.0,
+    "narrow products": lambda model, x: x["tensor_parallel"] * 1024.0 / model.hidden_size,
+    # Half of a node's GPUs are near each other.
+    "far links": lambda _, x: (x["tensor_parallel"] > x.gpus_per_node / 2).astype(np.float64),
+    # The first and the last stage have more to do than their layers.
+    "uneven stages": lambda model, x: 4.0 * x["pipeline_parallel"] / model.num_layers,
+    "small micro-batches": lambda _, x: 1.0 / x["micro_batch_size"],
+    "wide reductions": lambda _, x: np.log2(np.maximum(x.data_parallel, 1)) / 8.0,
+}
+OF_MEMORY: Mapping[str, Share] = {
+    "buffers of deep pipelines": lambda _, x: np.log2(x["pipeline_parallel"]) / 6.0,
+    "fragments of large micro-batches": lambda _, x: np.log2(x["micro_batch_size"]) / 5.0,
+    "buffers of split products": lambda _, x: np.log2(x["tensor_parallel"]) / 3.0,
+}
+
+OF_MEMORY_SPREAD = 0.05
+"""Standard deviation of the logarithm of memory by each of OF_MEMORY where its share is 1."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RealMachine:
+    """One machine as it is.
+
+    Attributes:
+        parameters: its constants.
+        of_time, of_memory: logarithm of the factor by each cost where its share is 1.
+    """
+
+    machine: Machine
+    parameters: Parameters
+    of_time: Mapping[str, float]
+    of_memory: Mapping[str, float]
+
+    @classmethod
+    def of(cls, machine: Machine, *, seed: int, surprise: float) -> RealMachine:
+        """Draw one.
+
+        Args:
+            surprise: standard deviation of the logarithm of time by each cost, which is never a
+                gain.
+        """
+        generator = np.random.default_rng([seed, 1])
+        slower = np.abs(generator.normal(0.0, surprise, len(OF_TIME)))
+        fuller = generator.normal(0.0, OF_MEMORY_SPREAD, len(OF_MEMORY))
+        return cls(
+            machine=machine,
+            parameters=perturbed(Parameters.default(machine), seed=1000 + seed),
+            of_time=dict(zip(OF_TIME, slower.tolist(), strict=True)),
+            of_memory=dict(zip(OF_MEMORY, fuller.tolist(), strict=True)),
+        )
+
+    def measure(self, transformer: Transformer, lattice: Lattice) -> tuple[Array, Array]:
+        """Seconds of one step and GiB of the fullest rank, shape (n,) each."""
+        formulas = estimate(transformer, self.machine, lattice, parameters=self.parameters)
+        slower = _total(OF_TIME, self.of_time, transformer, lattice)
+        fuller = _total(OF_MEMORY, self.of_memory, transformer, lattice)
+        return formulas.iteration_time_s * np.exp(slower), formulas.memory_gib * np.exp(fuller)
+
+
+def _total(
+    shares: Mapping[str, Share],
+    strengths: Mapping[str, float],
+    transformer: Transformer,
+    lattice: Lattice,
+) -> Array:
+    parts = [
+        strengths[name] * np.clip(share(transformer, lattice), 0.0, 1.0)
+        for name, share in shares.items()
+    ]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +122,9 @@ class Question:
     model: str
     machine: str
     nodes: int
-    choices: Mapping[str, DimensionChoice]
     batch: int | None
     earlier: tuple[str, int]
+    choices: Mapping[str, DimensionChoice] = field(default_factory=lambda: CHECKPOINTING)
 
     def before(self) -> Question:
         """The earlier campaign's."""
@@ -51,19 +137,6 @@ CHECKPOINTING: dict[str, DimensionChoice] = {"activation_checkpointing": ["none"
 EARLIER_BATCH = 256
 
 
-def _checkpointed(
-    model: str, machine: str, *, nodes: int, batch: int, earlier: tuple[str, int]
-) -> Question:
-    return Question(
-        model=model,
-        machine=machine,
-        nodes=nodes,
-        choices=CHECKPOINTING,
-        batch=batch,
-        earlier=earlier,
-    )
-
-
 QUESTIONS: dict[str, Question] = {
     "175B on 16 Frontier nodes, table V": Question(
         model="gpt-175b",
@@ -73,17 +146,17 @@ QUESTIONS: dict[str, Question] = {
         batch=None,
         earlier=("gpt-22b", 4),
     ),
-    "22B on 4 Frontier nodes": _checkpointed(
-        "gpt-22b", "frontier", nodes=4, batch=512, earlier=("llama-2-7b", 2)
+    "22B on 4 Frontier nodes": Question(
+        model="gpt-22b", machine="frontier", nodes=4, batch=512, earlier=("llama-2-7b", 2)
     ),
-    "Llama 2 70B on 8 DGX A100": _checkpointed(
-        "llama-2-70b", "dgx-a100", nodes=8, batch=512, earlier=("llama-2-13b", 2)
+    "Llama 2 70B on 8 DGX A100": Question(
+        model="llama-2-70b", machine="dgx-a100", nodes=8, batch=512, earlier=("llama-2-13b", 2)
     ),
-    "Llama 2 13B on 8 Polaris nodes": _checkpointed(
-        "llama-2-13b", "polaris", nodes=8, batch=256, earlier=("llama-2-7b", 4)
+    "Llama 2 13B on 8 Polaris nodes": Question(
+        model="llama-2-13b", machine="polaris", nodes=8, batch=256, earlier=("llama-2-7b", 4)
     ),
-    "Llama 3 8B on 2 DGX H100": _checkpointed(
-        "llama-3-8b", "dgx-h100", nodes=2, batch=128, earlier=("llama-2-13b", 2)
+    "Llama 3 8B on 2 DGX H100": Question(
+        model="llama-3-8b", machine="dgx-h100", nodes=2, batch=128, earlier=("llama-2-13b", 2)
     ),
 }
 
