@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.machine import Machine
-from search_spaces.precision import offers, offers_bf16
+from search_spaces.machine import Machine, offers, offers_bf16
 from search_spaces.transformer import Transformer
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.dimensions import BY_NAME, DIVIDING, LARGEST_WHOLE, MEMORY_FOR_TIME, Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.groups import ParallelGroups
-from search_spaces.machine import Machine
-from search_spaces.precision import default_precision
+from search_spaces.machine import Machine, default_precision
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from search_spaces import automatic
 from search_spaces.automatic import AutomaticFor
-from search_spaces.precision import FP8, NARROW
+from search_spaces.machine import FP8, NARROW
 from search_spaces.transformer import MODULES, RECOMPUTED_SETS, ActivationCheckpointing
 
 Scalar: TypeAlias = int | float | bool | str

@@ -1,9 +1,10 @@
-"""Errors about invalid input."""
+"""Errors about invalid input, and its nesting depth."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 LONGEST_NAME = 100
 """Characters: nothing is near a longer name, and a search for it would take long."""
@@ -44,3 +45,25 @@ def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     near = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.5)
     longer = [each for each in by_folded if folded in each.split("_")]
     return [by_folded[each] for each in dict.fromkeys([*longer, *near])][:count]
+
+
+DEEPEST = 100
+"""Tables and lists within one another. TOML reads a key of 20,000 parts, which nothing that works
+through the tables by recursion can, Python's own `repr` included."""
+
+
+def demand_shallow(value: Any) -> None:
+    """Raise ValueError if tables and lists are nested more than DEEPEST deep."""
+    level, depth = [value], 0
+    seen: set[int] = set()  # a YAML file may name one table many times
+    while level:
+        within = [each for each in level if isinstance(each, dict | list) and id(each) not in seen]
+        seen.update(map(id, within))
+        level = [
+            inner
+            for each in within
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        depth += bool(within)
+        if depth > DEEPEST:
+            raise ValueError(f"its values are nested more than {DEEPEST} deep")

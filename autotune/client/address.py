@@ -12,8 +12,7 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from search_spaces.errors import InvalidInput
-from search_spaces.nesting import demand_shallow
+from search_spaces.errors import InvalidInput, demand_shallow
 
 CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
 HOST, PORT = "127.0.0.1", 8765

@@ -26,7 +26,6 @@ from autotune.client.question import (
 )
 from autotune.client.transport import Transport, listed
 from autotune.schemas.activity import Activity
-from autotune.schemas.adapters import AdapterSummary
 from autotune.schemas.calibrations import (
     CalibrationCreate,
     CalibrationDetail,
@@ -39,10 +38,10 @@ from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.figures import FigureForm
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepQuery
-from autotune.schemas.profiles import ProfileDetail, ProfileSummary
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import MachineShape, ModelShape
+from autotune.schemas.sites import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.validation import validated
 

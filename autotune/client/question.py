@@ -24,8 +24,7 @@ from autotune.schemas.shapes import (
     ModelShape,
     StrategyShape,
 )
-from autotune.schemas.spaces import SpaceSpec
-from autotune.schemas.studies import StudySpec
+from autotune.schemas.spaces import SpaceSpec, StudySpec
 from autotune.validation import validated
 from search_spaces.errors import InvalidInput
 

@@ -4,7 +4,6 @@ space, and what would fit into memory.
 Pure functions of a calibration, a space and the measurements; every report includes a sentence.
 """
 
-from autotune.explanation.comparison import PartsComparison, compare
 from autotune.explanation.edge import BeyondEdge, EdgeReport, SpaceEdge, edges
 from autotune.explanation.failures import Remedy, explain_failures, remedies_of
 from autotune.explanation.impact import DimensionImpact, impacts
@@ -25,7 +24,7 @@ from autotune.explanation.parts import (
     time_words,
 )
 from autotune.explanation.rates import BelievedRates
-from autotune.explanation.summary import explain
+from autotune.explanation.summary import PartsComparison, compare, explain
 
 __all__ = [
     "MEMORY_WORDS",

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.explanation.rates import BelievedRates, interval
-from autotune.explanation.shapley import Integers, shapley_values
+from autotune.explanation.rates import BelievedRates, Integers, interval, shapley_values
 from search_spaces.dimensions import Scalar
 
 ENOUGH = 500

@@ -10,8 +10,7 @@ import scipy
 
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import dimension_name, percent, step_words
-from autotune.explanation.rates import BelievedRates, interval
-from autotune.explanation.shapley import Integers, group_sums, grouped
+from autotune.explanation.rates import BelievedRates, Integers, group_sums, grouped, interval
 from search_spaces.dimensions import Scalar
 
 HARDLY = 0.005

@@ -10,7 +10,7 @@ import numpy as np
 
 from search_spaces.batch import GlobalBatch
 from search_spaces.choices import automatic
-from search_spaces.dimensions import ACCUMULATION, BY_NAME, Scalar
+from search_spaces.dimensions import ACCUMULATION, BY_NAME, TABLE, Scalar
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
@@ -18,7 +18,7 @@ from search_spaces.rules import findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-DOUBLED = ("micro_batch_size", ACCUMULATION, "num_nodes")
+DOUBLED = tuple(d.name for d in TABLE if d.part in ("batch", "nodes"))
 """Dimensions whose neighbouring values include half and double."""
 
 

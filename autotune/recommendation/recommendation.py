@@ -10,9 +10,8 @@ from autotune.measurement import SECONDS_PER_DAY, accumulations
 from autotune.model_needs import TOKENS_PER_PARAMETER
 from autotune.recommendation.baseline import baseline_result, training_saving
 from autotune.recommendation.caveats import caveats
-from autotune.recommendation.pareto import pareto_fronts
 from autotune.recommendation.projected import all_contenders
-from autotune.recommendation.ranking import Contender, measured_accumulations
+from autotune.recommendation.ranking import Contender, measured_accumulations, pareto_fronts
 from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState

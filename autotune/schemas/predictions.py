@@ -10,7 +10,7 @@ from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.studies import StudyPlan
+from autotune.schemas.spaces import StudyPlan
 from autotune.schemas.wire import Label, Wire
 from search_spaces.dimensions import Scalar
 

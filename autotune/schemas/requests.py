@@ -12,8 +12,7 @@ from pydantic_core import PydanticCustomError
 from autotune.schemas import notation
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
-from autotune.schemas.spaces import SpaceSpec
-from autotune.schemas.studies import StudySpec
+from autotune.schemas.spaces import SpaceSpec, StudySpec
 from autotune.schemas.wire import Description, Label, Positive, Wire, storable
 
 Tokens = Annotated[

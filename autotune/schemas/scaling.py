@@ -8,7 +8,7 @@ from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.studies import MOST_WIDTHS
+from autotune.schemas.spaces import MOST_WIDTHS
 from autotune.schemas.wire import Positive, Wire
 
 

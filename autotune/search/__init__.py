@@ -1,15 +1,14 @@
 """How the next trial is chosen, and when to stop."""
 
-from autotune.search.campaign_belief import CampaignBelief, belief_without_start
-from autotune.search.cost import TrialCost
+from autotune.search.campaign_belief import CampaignBelief, Projections, belief_without_start
 from autotune.search.measured_comparison import NearbyLayout
-from autotune.search.outlook import Outlook, Rival
-from autotune.search.pairs import Projections
-from autotune.search.proposal import Proposal
+from autotune.search.proposal import Proposal, TrialCost
 from autotune.search.proposer import Proposer
 from autotune.search.screening import few_nodes
 from autotune.search.stand_ins import stand_ins_of
 from autotune.search.stopping import (
+    Outlook,
+    Rival,
     is_worth_confirming,
     reason_to_be_content,
     reason_to_spare,

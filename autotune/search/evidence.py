@@ -17,9 +17,8 @@ from autotune.cost_model.columns import Columns
 from autotune.failures import cause_of
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import LIKELY_TO_FIT
-from autotune.search.campaign_belief import CampaignBelief
+from autotune.search.campaign_belief import CampaignBelief, Projections
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts, log_work
-from autotune.search.pairs import Projections
 from autotune.search.stand_ins import Runs
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.dimensions import OF_EXPERTS

@@ -13,7 +13,7 @@ from autotune.calibration.observations import columns_of
 from autotune.cost_model.columns import Columns
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
-from autotune.search.outlook import DRAWS, Rival
+from autotune.search.stopping import DRAWS, Rival
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice

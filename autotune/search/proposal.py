@@ -1,7 +1,9 @@
-"""A trial to start, with its expected results."""
+"""A trial to start, with its expected results and cost, and trials that check projections from few
+nodes or few layers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +11,13 @@ import scipy
 
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
-from autotune.search.cost import TrialCost
+from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_range
 from autotune.search.evidence import Evidence, Known
+from autotune.search.layouts import Floats, Layouts
 from autotune.search.stand_ins import StandIns
 from autotune.search.trial import SearchTrial
 from search_spaces.lattice import Lattice
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 
 
@@ -121,4 +125,129 @@ class TrialExpectation:
             probability_better=better,
             expected_saving=expected_saving,
             num_layers=run.num_layers,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialCost:
+    """Duration of a campaign's trials.
+
+    Attributes:
+        start_up_s: before a trial's first iteration: imports, communicators, weights.
+        warmup_iterations: at the smallest GAS of the trial.
+        measured_iterations: expected at each measured GAS; long iterations need fewer.
+        pipeline_ramp: time to fill and drain a pipeline relative to the steady rate, as the cost
+            model's constant of that name.
+        time_limit_s: maximum duration.
+    """
+
+    start_up_s: float = 60.0
+    warmup_iterations: int = 1
+    measured_iterations: int = 3
+    pipeline_ramp: float = 1.0
+    time_limit_s: float = 1200.0
+
+    def node_hours(self, lattice: Lattice, iteration_time_s: Floats) -> Floats:
+        """Return the node-hours of one trial of each strategy, shape (n,).
+
+        Args:
+            iteration_time_s: shape (n,), at each strategy's own GAS.
+        """
+        first_s, last_s = self._probe_times_s(lattice, iteration_time_s)
+        busy_s = self.warmup_iterations * first_s + self._measuring_s(first_s)
+        busy_s += np.where(last_s > first_s, self._measuring_s(last_s), 0.0)
+        trial_s = np.minimum(self.start_up_s + busy_s, self.time_limit_s)
+        return np.asarray(lattice["num_nodes"] * trial_s / SECONDS_PER_HOUR, dtype=np.float64)
+
+    def confirmation_node_hours(
+        self, strategy: Strategy, *, iteration_time_s: float, gpus_per_node: int
+    ) -> float:
+        """Return the node-hours of one more measurement of a strategy, at its own GAS alone."""
+        lattice = Lattice.of([strategy], gpus_per_node=gpus_per_node)
+        own_s = np.array([iteration_time_s])
+        first_s, _ = self._probe_times_s(lattice, own_s)
+        [busy_s] = self.warmup_iterations * first_s + self._measuring_s(own_s)
+        return strategy.num_nodes * (self.start_up_s + float(busy_s)) / SECONDS_PER_HOUR
+
+    def _measuring_s(self, iteration_time_s: Floats) -> Floats:
+        count = measured_iterations(iteration_time_s, least=self.measured_iterations)
+        return np.asarray(count * iteration_time_s)
+
+    def _probe_times_s(self, lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
+        """Return the seconds of an iteration at the smallest and the largest measured GAS, shape
+        (n,) each, by the law `GAS + bubble` (see `AccumulationLaw`)."""
+        stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
+        bubble = self.pipeline_ramp * (stages - 1) / groups
+        slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
+        first, last = probe_range(
+            accumulation=lattice["gradient_accumulation_steps"],
+            stages=stages,
+            virtual_stages=groups,
+        )
+        return (first + bubble) * slot_s, (last + bubble) * slot_s
+
+
+CHECK_AFTER = 3
+"""Stand-ins that were timed when the best of their layouts is measured in full, unless some layout
+has been measured both ways by then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionCheck:
+    """Runs to make so that some layout is measured both in full and by a stand-in.
+
+    Attributes:
+        pool_nodes: nodes that trials may use at the same time.
+    """
+
+    space: SearchSpace
+    layouts: Layouts
+    stand_ins: StandIns
+    pool_nodes: int
+
+    def runs(self, known: Known) -> Iterator[tuple[Strategy, Strategy | None]]:
+        """Yield strategies with their stand-ins, the cheapest check first; nothing once a check is
+        done or running.
+
+        A layout measured in full runs by a stand-in, which is cheap; otherwise the best layout
+        timed by a stand-in runs in full.
+        """
+        if known.projections.count:
+            return
+        full = self._in_full(known)
+        if any(trial.state == "running" for trial in full):
+            return
+        narrow = {t.strategy: t.state for t in known.trials if t.stands_for is not None}
+        for trial in full:
+            instead = self.stand_ins.of(trial.strategy)
+            if trial.state != "ok":
+                continue
+            if narrow.get(instead) == "running":
+                return
+            if instead not in narrow:
+                yield trial.strategy, instead
+        leader = self._leader(known, tried=[trial.strategy for trial in full])
+        if leader is not None:
+            yield leader, None
+
+    def _in_full(self, known: Known) -> list[SearchTrial]:
+        """Return the full trials of layouts that have stand-ins."""
+        full = [trial for trial in known.trials if trial.stands_for is None]
+        if not full:
+            return []
+        gpus = self.space.machine.gpus_per_node
+        lattice = Lattice.of([trial.strategy for trial in full], gpus_per_node=gpus)
+        possible = self.stand_ins.possible(self.space, lattice)
+        return [trial for trial, can in zip(full, possible, strict=True) if can]
+
+    def _leader(self, known: Known, *, tried: Sequence[Strategy]) -> Strategy | None:
+        """Return the best layout timed by a stand-in that fits the pool; None while there are too
+        few."""
+        timed = [layout for layout, run in known.runs.items() if run != layout]
+        if len(timed) < CHECK_AFTER:
+            return None
+        timed.sort(key=lambda layout: known.measured[layout], reverse=True)
+        strategies = [self.layouts.lattice.strategy(layout) for layout in timed]
+        return next(
+            (s for s in strategies if s not in tried and s.num_nodes <= self.pool_nodes), None
         )

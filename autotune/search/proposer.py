@@ -15,17 +15,14 @@ from autotune.errors import NothingToPropose
 from autotune.schemas.choices import Objective, SearchMethod, Surrogate
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search.belief import Belief, worth_a_look
-from autotune.search.campaign_belief import CampaignBelief
+from autotune.search.campaign_belief import CampaignBelief, Projections
 from autotune.search.choice import choose
-from autotune.search.cost import TrialCost
 from autotune.search.evidence import Evidence, Known, suspected
 from autotune.search.layouts import Floats, Integers, Layouts, Mask
 from autotune.search.measured_comparison import MeasuredComparison, NearbyLayout
-from autotune.search.outlook import Outlook, Rival
-from autotune.search.pairs import Projections
-from autotune.search.projection_check import ProjectionCheck
-from autotune.search.proposal import Proposal, TrialExpectation
+from autotune.search.proposal import ProjectionCheck, Proposal, TrialCost, TrialExpectation
 from autotune.search.stand_ins import Runs, StandIns
+from autotune.search.stopping import Outlook, Rival
 from autotune.search.trial import SearchTrial
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
 from search_spaces.space import SearchSpace

@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from evaluators.adapter.template import written
-from search_spaces.errors import InvalidInput, closest
-from search_spaces.nesting import demand_shallow
+from search_spaces.errors import InvalidInput, closest, demand_shallow
 
 FORMATS = ("json", "yaml", "yml", "toml")
 

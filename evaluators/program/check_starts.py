@@ -14,8 +14,7 @@ from evaluators.adapter.rendering import in_one_start
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import NEUTRAL, TABLE, Scalar, setting_text
-from search_spaces.machine import Machine
-from search_spaces.precision import offers_bf16
+from search_spaces.machine import Machine, offers_bf16
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy, strategy_with

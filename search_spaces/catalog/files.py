@@ -9,8 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import InvalidInput, closest
-from search_spaces.nesting import demand_shallow
+from search_spaces.errors import InvalidInput, closest, demand_shallow
 
 LARGEST_FILE_BYTES = 1_000_000  # a model's or a machine's file is far smaller than this
 

@@ -20,8 +20,7 @@ from search_spaces.catalog.files import (
 from search_spaces.catalog.hugging_face import model_from_hugging_face
 from search_spaces.catalog.shapes import model_from_table
 from search_spaces.catalog.sizes import conventional_shape, known_size, parameters_of_size
-from search_spaces.errors import InvalidInput
-from search_spaces.nesting import demand_shallow
+from search_spaces.errors import InvalidInput, demand_shallow
 from search_spaces.transformer import Transformer
 
 FOLDER = "models"

@@ -9,7 +9,8 @@ from typing import TypeVar
 import structlog
 
 from autotune.baseline import baseline_of
-from autotune.prediction import check_campaign, settled
+from autotune.prediction.campaign import check_campaign
+from autotune.prediction.scaling import settled
 from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.prediction import dry_run
+from autotune.prediction.campaign import dry_run
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.choices import CampaignState

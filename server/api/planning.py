@@ -10,7 +10,8 @@ from functools import cached_property
 
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
-from autotune.prediction import misplaced, plan
+from autotune.prediction.campaign import misplaced
+from autotune.prediction.plan import plan
 from autotune.resolution import campaign_space, machine_shape, subject_of
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan

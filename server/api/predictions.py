@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 
-from autotune.prediction import predict, space_report, sweep
+from autotune.prediction.space import space_report
+from autotune.prediction.strategy import predict
+from autotune.prediction.sweep import sweep
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction, SpaceReport, Sweep, SweepQuery
 from autotune.schemas.requests import CampaignCreate, PredictionQuery, SpaceQuery

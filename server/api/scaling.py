@@ -6,7 +6,7 @@ from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Body, Query
 
-from autotune.prediction import scaling_study
+from autotune.prediction.scaling import scaling_study
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy

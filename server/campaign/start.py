@@ -13,7 +13,7 @@ from autotune.calibration.document import observation_of
 from autotune.calibration.history import forecast_errors, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
-from autotune.prediction import study_space
+from autotune.prediction.scaling import study_space
 from autotune.resolution import campaign_space, machine_of, transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartWorth

@@ -10,7 +10,7 @@ import typer
 
 from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, TABLE, setting_text
 from search_spaces.errors import InvalidInput
-from search_spaces.precision import default_precision
+from search_spaces.machine import default_precision
 from server.cli.options import OptionGroup, chosen
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
 
-from autotune.prediction import predict, scaling_study
+from autotune.prediction.scaling import scaling_study
+from autotune.prediction.strategy import predict
 from autotune.resolution import model_shape
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from autotune.schemas.scaling import ScalingQuery

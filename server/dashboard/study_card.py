@@ -9,7 +9,7 @@ from autotune.prediction.scaling import scaled_strategies
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.studies import StudySpec
+from autotune.schemas.spaces import StudySpec
 from server.figures.scaling import TITLES, layout_line, measured_steps
 from server.figures.source import FigureSource
 from server.wording import count, mark, plural

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.recommendation.pareto import COSTS, pareto_fronts
+from autotune.recommendation.ranking import COSTS, pareto_fronts
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.figures import FigureChoice
 from autotune.schemas.wire import Wire

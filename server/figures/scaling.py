@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from autotune.prediction import scaling_series
-from autotune.prediction.scaling import usual_widths
+from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.figures import FigureChoice, FigureTable

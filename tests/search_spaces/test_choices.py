@@ -12,7 +12,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import automatic, automatic_accumulations, values_of
 from search_spaces.dimensions import DIMENSIONS, DIVIDING
 from search_spaces.errors import InvalidInput
-from search_spaces.precision import default_precision
+from search_spaces.machine import default_precision
 from search_spaces.program import ProgramCapabilities
 from tests.search_spaces.scene import FRONTIER, GPT_175B
 

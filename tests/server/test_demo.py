@@ -17,7 +17,7 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.question import CampaignInput
 from autotune.client.transport import Transport
-from autotune.prediction import check_campaign
+from autotune.prediction.campaign import check_campaign
 from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState

@@ -13,7 +13,7 @@ from server.cli.options import name_or_file
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
-    from autotune.schemas.profiles import ProfileSummary
+    from autotune.schemas.sites import ProfileSummary
 
 
 def models(

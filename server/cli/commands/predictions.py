@@ -124,7 +124,7 @@ def predict(
     Needs a service only for a calibration by name. Exit code 1 if the strategy is illegal or
     probably does not fit.
     """
-    from autotune.prediction import predict as predicted
+    from autotune.prediction.strategy import predict as predicted
     from autotune.resolution import machine_of
     from autotune.schemas.requests import PredictionQuery
     from autotune.validation import validated
@@ -204,7 +204,7 @@ def space(
     from server.cli.tables import predictions as predictions_table
 
     query = _space_query(model, machine, space, program, nodes=nodes)
-    from autotune.prediction import space_report
+    from autotune.prediction.space import space_report
 
     report = space_report(query, program=program_for(query))
     if json:
@@ -353,7 +353,7 @@ def scaling(
         asked = {"model": model.choice(), "strategy": strategy.shape(), "nodes": counts}
         query = validated(ScalingQuery, asked | subject_fields(machine, trials))
         # Imported late: other commands do not need everything that it imports.
-        from autotune.prediction import scaling_study
+        from autotune.prediction.scaling import scaling_study
 
         found = scaling_study(query, *calibration.load(service), program=program_for(query))
     return document(found) if json else out().print(predictions_table.scaling(found))

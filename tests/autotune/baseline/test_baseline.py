@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.baseline import baseline_of
-from autotune.prediction import check_campaign, dry_run
+from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.schemas.predictions import BaselinePlan
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import StrategyShape

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.calibration import Calibration
 from autotune.explanation import explain_failures
-from autotune.prediction import check_campaign
+from autotune.prediction.campaign import check_campaign
 from autotune.resolution import strategy_of
 from autotune.schemas.explanations import FailureCause
 from autotune.schemas.requests import CampaignCreate

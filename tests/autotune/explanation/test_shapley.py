@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.cost_model.columns import Array
-from autotune.explanation.shapley import Integers, shapley_values
+from autotune.explanation.rates import Integers, shapley_values
 
 
 @st.composite

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.calibration import Calibration
-from autotune.prediction import predict
+from autotune.prediction.strategy import predict
 from autotune.resolution import machine_shape
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery

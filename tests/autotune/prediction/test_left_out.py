@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.prediction import check_campaign
+from autotune.prediction.campaign import check_campaign
 from autotune.prediction.left_out import left_out, most_promising
 from autotune.resolution import strategy_of
 from autotune.schemas.predictions import LeftOut

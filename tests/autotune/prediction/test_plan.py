@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from autotune.calibration import Calibration, general_knowledge
-from autotune.prediction import dry_run, plan, sweep
+from autotune.prediction.campaign import dry_run
 from autotune.prediction.candidates import Candidates
+from autotune.prediction.plan import plan
+from autotune.prediction.sweep import sweep
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan

@@ -11,9 +11,10 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.measurement import probe_accumulations
-from autotune.prediction import check_campaign, dry_run, predict, space_report
+from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.prediction.campaign_cost import trial_node_hours
-from autotune.prediction.space import least_nodes
+from autotune.prediction.space import least_nodes, space_report
+from autotune.prediction.strategy import predict
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import DryRun, Prediction

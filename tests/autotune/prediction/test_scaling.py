@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.calibration import Calibration, Observation, general_knowledge
-from autotune.prediction import scaling_study
-from autotune.prediction.scaling import scaling
+from autotune.prediction.scaling import scaling, scaling_study
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.scaling import ScalingQuery

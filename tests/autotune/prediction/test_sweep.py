@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from autotune.calibration import general_knowledge
-from autotune.prediction import predict, sweep
+from autotune.prediction.strategy import predict
+from autotune.prediction.sweep import sweep
 from autotune.resolution import space_of
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
 from autotune.schemas.spaces import SpaceSpec

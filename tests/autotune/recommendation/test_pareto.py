@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.recommendation import recommend
-from autotune.recommendation.pareto import COSTS, pareto_fronts
-from autotune.recommendation.ranking import Contender
+from autotune.recommendation.ranking import COSTS, Contender, pareto_fronts
 from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.prediction import check_campaign, dry_run
+from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.resolution import space_of
 from autotune.schemas.requests import CampaignCreate
 from autotune.search import Proposer, SearchTrial, few_nodes

@@ -15,8 +15,7 @@ from autotune.cost_model.parameters import is_cpu
 from evaluators.trainer.support import unsupported_anywhere
 from search_spaces.batch import GlobalBatch
 from search_spaces.lattice import Lattice
-from search_spaces.machine import Machine
-from search_spaces.precision import offers_bf16
+from search_spaces.machine import Machine, offers_bf16
 from search_spaces.rules import rule_masks
 from search_spaces.strategy import Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer

@@ -14,8 +14,7 @@ from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.search.belief import Belief
 from autotune.search.choice import choose
-from autotune.search.outlook import Outlook
-from autotune.search.stopping import reason_to_be_content
+from autotune.search.stopping import Outlook, reason_to_be_content
 from autotune.search.surrogate import CalibratedRegressor
 from search_spaces.machine import Machine
 from tests.benchmarks.replay.grid import Grid

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.prediction import plan
+from autotune.prediction.plan import plan
 from autotune.resolution import machine_of, space_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState

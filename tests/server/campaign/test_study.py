@@ -10,7 +10,7 @@ from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
-from autotune.schemas.studies import StudySpec
+from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial
 from server.campaign.study import next_of_study
 from tests.autotune.recommendation import examples

@@ -12,7 +12,8 @@ import numpy as np
 from sqlalchemy import update
 
 from autotune.cost_model import estimate
-from autotune.prediction import check_campaign, settled
+from autotune.prediction.campaign import check_campaign
+from autotune.prediction.scaling import settled
 from autotune.resolution import (
     machine_shape,
     model_shape,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.recommendation import all_contenders
-from autotune.recommendation.pareto import COSTS
+from autotune.recommendation.ranking import COSTS
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Accumulation
 from search_spaces.errors import InvalidInput

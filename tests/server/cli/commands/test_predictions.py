@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.prediction import check_campaign
+from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate, SlurmChoice
 from autotune.schemas.spaces import SpaceSpec
 from server.cli.failures import ExitCode

@@ -1,8 +1,34 @@
-"""Trainers of the service that a campaign may name."""
+"""Cluster profiles and trainers of the service that a campaign may name."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from autotune.schemas.wire import Wire
+
+
+class ProfileSummary(Wire):
+    """A cluster profile that a campaign may name."""
+
+    name: str
+    """Name under which a campaign chooses it."""
+    description: str = ""
+    """Description."""
+    machine: str = ""
+    """Machine of the catalog; empty for any machine."""
+    program: str = ""
+    """Trainer of its jobs."""
+    source: str = ""
+    """File of the profile; empty for a built-in one."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+
+
+class ProfileDetail(ProfileSummary):
+    """A cluster profile with its content, table by table as in its file."""
+
+    content: dict[str, Any]
+    """Content, table by table as in its file."""
 
 
 class AdapterSummary(Wire):
