@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.baseline.megatron import arguments, is_arguments
-from autotune.baseline.statement import FIELD, LayoutStatement, key_values
+from autotune.baseline.statement import FIELD, LayoutStatement, arguments, is_arguments, key_values
 from autotune.cost_model import estimate
 from autotune.resolution import campaign_space
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
