@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.store import DatabaseReplaced
-from server.store.failures import cause
+from server.store.errors import cause
 
 log = structlog.get_logger(__name__)
 

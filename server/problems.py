@@ -18,8 +18,15 @@ from starlette.exceptions import HTTPException
 from autotune.schemas.wire import FieldProblem, Problem
 from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.store.errors import Conflict, DatabaseReplaced, NotAllowed, NotFound
-from server.store.failures import cause, is_damaged, is_full_disk
+from server.store.errors import (
+    Conflict,
+    DatabaseReplaced,
+    NotAllowed,
+    NotFound,
+    cause,
+    is_damaged,
+    is_full_disk,
+)
 
 MEDIA_TYPE = "application/problem+json"
 LONGEST_VALUE = 200

@@ -21,8 +21,7 @@ from autotune.client.address import FROM_HERE, SOCKET
 from autotune.client.known_services import NAME, ServiceRecord, known_path
 from server.app import create_app
 from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
-from server.auth.encryption import PEER, Encryption
-from server.auth.unix_socket import own_socket
+from server.auth.encryption import PEER, Encryption, own_socket
 from server.connections import BoundedConnection, RequestDeadline
 from server.logs import configure, withhold
 from server.notices.channels import NoticeChannels
@@ -32,7 +31,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from server.store.waiting import note_waiting
+from server.store.runners import note_waiting
 
 GRACE_S = 5
 WAITING_EVERY_S = 2.0

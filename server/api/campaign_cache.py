@@ -31,7 +31,7 @@ from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
 from server.figures.source import FigureSource, SpaceBelief
 from server.figures.vega import Scheme
 from server.store import NotFound, Store
-from server.store.best import refresh_best
+from server.store.campaign_list import refresh_best
 from server.store.campaigns import get_campaign, profile_of
 from server.store.events import last_event_of
 from server.store.history import earlier_observations

@@ -41,8 +41,7 @@ from server.api.predictions import STRATEGY
 from server.auth.permissions import SERVICE, Caller, CallerOf, demand_seen
 from server.settings import Settings
 from server.store import NotFound, Store
-from server.store.best import refresh_best
-from server.store.campaign_list import NEWEST_FIRST
+from server.store.campaign_list import NEWEST_FIRST, refresh_best
 from server.store.campaigns import (
     IdempotencyKey,
     campaign_row,

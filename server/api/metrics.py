@@ -28,7 +28,7 @@ from server.notices.sender import FAILURES, GIVEN_UP, SENT
 from server.runner.figures import metrics_of
 from server.store import DatabaseReplaced, Store
 from server.store.activity import ServiceCounts, service_counts
-from server.store.failures import cause
+from server.store.errors import cause
 from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
 

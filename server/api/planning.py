@@ -23,7 +23,8 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.cache import Cache
-from server.campaign.start import SearchStart
+from server.campaign.start import SearchStart, machine_digest, trainer_of
+from server.campaign.start import program_of as program_name
 from server.programs import chosen_profile, is_simulated, program_of
 from server.settings import Settings
 from server.store import Store
@@ -35,8 +36,6 @@ from server.store.history import (
     sources_of,
     trials_of,
 )
-from server.store.stack import machine_digest, trainer_of
-from server.store.stack import program_of as program_name
 
 ANSWERS = 500
 STACKS = 8

@@ -39,8 +39,7 @@ from server.auth.permissions import CALLER, Caller
 from server.problems import problem
 from server.settings import Settings
 from server.store import Store
-from server.store.errors import Conflict, DatabaseReplaced
-from server.store.failures import cause
+from server.store.errors import Conflict, DatabaseReplaced, cause
 from server.store.users import (
     Account,
     account_of,

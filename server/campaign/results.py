@@ -1,21 +1,80 @@
-"""Convert what a trial reported into what the store keeps of it."""
+"""Trials as they are stored: before they start, and what is kept of what they reported."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
-from autotune.schemas.trials import EnergyWindow, NodePower, Trial, TrialMetrics, TrialPower
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.trials import (
+    Accumulation,
+    EnergyWindow,
+    Expectation,
+    NodePower,
+    Trial,
+    TrialMetrics,
+    TrialPower,
+)
+from autotune.schemas.wire import TrialPurpose
 from evaluators.trial import SampledPower, TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from server.campaign.trials import FinishedTrial
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTrial:
+    """A trial that is about to start, with its prediction."""
+
+    strategy: StrategyShape
+    purpose: TrialPurpose
+    predicted_iteration_time_s: float
+    predicted_memory_gib: float
+    expected: Expectation
+    stands_for_nodes: int | None = None
+    num_layers: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedTrial:
+    """The end of a trial that ran.
+
+    Attributes:
+        node_hours: its cost.
+        accumulations: the measured points only.
+    """
+
+    state: TrialState
+    started_at: datetime
+    finished_at: datetime
+    duration_s: float
+    node_hours: float
+    metrics: TrialMetrics | None = None
+    accumulations: Sequence[Accumulation] = ()
+    peak_memory_gib_by_rank: Sequence[float] = ()
+    gpu_joules_per_token: float | None = None
+    energy_note: str = ""
+    power: TrialPower | None = None
+    error: str | None = None
+    log_path: str | None = None
+    host: str = ""
+    job_id: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrunTrial:
+    """The end of a trial that never ran, or left no trace. It has no cost."""
+
+    state: TrialState
+    finished_at: datetime
+    error: str
 
 
 @dataclass(frozen=True, kw_only=True)

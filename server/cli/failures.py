@@ -268,7 +268,7 @@ def _of_the_database(error: Exception) -> str | None:
     """Return a sentence on a database error; None for any other error."""
     from sqlalchemy.exc import DBAPIError
 
-    from server.store.failures import is_full_disk
+    from server.store.errors import is_full_disk
 
     if not isinstance(error, DBAPIError):
         return None

@@ -10,8 +10,11 @@ from server.settings import Settings
 from server.store.notices import DueNotice
 
 if TYPE_CHECKING:
-    from server.notices.mail import MailServer
-    from server.notices.webhook import Webhook
+    from server.notices.delivery import MailServer, Webhook
+
+
+class NotDelivered(Exception):
+    """The notice was not delivered, or delivery was not confirmed; it may be retried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class NoticeChannels:
         """Return the channels in the settings, with their secrets read; raises InvalidInput."""
         webhook = mail = None
         if settings.notice_webhook_url:
-            from server.notices.webhook import Webhook
+            from server.notices.delivery import Webhook
 
             address = settings.referenced("notice_webhook_url")
             secret = settings.referenced("notice_webhook_secret")
@@ -41,7 +44,7 @@ class NoticeChannels:
                 withhold(each)
             webhook = Webhook.of(address, secret)
         if settings.notice_smtp:
-            from server.notices.mail import PORTS, MailServer
+            from server.notices.delivery import PORTS, MailServer
 
             password = settings.referenced("notice_smtp_password")
             withhold(password)

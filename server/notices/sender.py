@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import structlog
 from prometheus_client import Counter
 
-from server.notices.channels import NoticeChannels
-from server.notices.notice_text import NotDelivered
+from server.notices.channels import NotDelivered, NoticeChannels
 from server.periodic import PeriodicTask
 from server.store import Store
 from server.store.campaigns import RECIPIENTS

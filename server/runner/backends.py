@@ -18,7 +18,7 @@ from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.backend import PilotBackend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
-from server.runner.cluster_check import ClusterCheck
+from server.runner.admission import ClusterCheck
 from server.runner.trial_logs import LogThread
 
 CHECKS_AT_ONCE = 4

@@ -18,36 +18,32 @@ from autotune.schemas.trials import Trial
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from server.campaign.best import ended_trials
+from server.campaign.results import UnrunTrial
 from server.campaign.scheduling import (
     NextTrials,
     free_nodes,
     is_late,
     new_trials,
     next_confirmations,
+    next_of_study,
     next_search,
     reason_to_end_search,
     wants_baseline,
     while_confirming,
 )
-from server.campaign.study import next_of_study
-from server.campaign.trials import UnrunTrial
+from server.runner.admission import ClusterCheck, ClusterStatus, MachineQueue, OwnerLimits
 from server.runner.backends import EvaluatorBackends
-from server.runner.belief import SearchBelief
-from server.runner.cluster_check import ClusterCheck, ClusterStatus
+from server.runner.belief import CampaignSnapshot, SearchBelief
 from server.runner.figures import PROPOSAL_SECONDS
-from server.runner.machine_queue import MachineQueue
-from server.runner.outcome import OutcomeNotes
-from server.runner.owner_limits import OwnerLimits
-from server.runner.snapshot import CampaignSnapshot
-from server.runner.trial_ends import store_ends
+from server.runner.trial_ends import OutcomeNotes, store_ends
 from server.runner.trial_logs import TrialLogs
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
-from server.store.announcements import announce
 from server.store.campaigns import WORKED_ON, change_state
 from server.store.history import keep_start, note_worth, starting_observations
 from server.store.leases import Lease, release, renew
+from server.store.store import announce
 from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
 from server.store.users import room_of
 

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from autotune.schemas.trials import Trial
 from evaluators.slurm.commands import CALL_FAILURES, CALL_SECONDS
-from server.campaign.trials import FinishedTrial
+from server.campaign.results import FinishedTrial
 
 # When each metric was created: a third of all lines.
 disable_created_metrics()  # type: ignore[no-untyped-call]

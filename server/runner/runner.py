@@ -14,21 +14,19 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from autotune.files import is_file_system_failure
 from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
+from server.runner.admission import MachineQueue, OwnerLimits
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
-from server.runner.claims import Claims
+from server.runner.claims import Claims, LeaseRenewal
 from server.runner.figures import DATABASE_FAILURES, LEASES_LOST
-from server.runner.lease_renewal import LeaseRenewal
-from server.runner.machine_queue import MachineQueue
-from server.runner.outcome import OutcomeNotes
-from server.runner.owner_limits import OwnerLimits
+from server.runner.trial_ends import OutcomeNotes
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
+from server.store.errors import cause, is_full_disk
 from server.store.events import newest_since
-from server.store.failures import cause, is_full_disk
 from server.store.leases import Lease
 from server.store.ownership import ownership
-from server.store.sharing import any_in_allocation
+from server.store.runners import any_in_allocation
 from server.store.tables import UserRow
 
 REST = 4.0

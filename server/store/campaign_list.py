@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from sqlalchemy import ColumnElement, Select, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from autotune.campaign_outcome import outcome_of_campaign
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign
-from autotune.schemas.choices import CampaignState
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.search import ended_of
 from search_spaces.errors import InvalidInput
 from server.cache import Cache
-from server.campaign.best import ended_trials
+from server.campaign.best import BestSoFar, ended_trials, has_stand_ins
+from server.campaign.start import belief_of_campaign, versions_of
 from server.store import paging
-from server.store.best import refresh_best
-from server.store.campaigns import campaigns_of, campaigns_with_best
+from server.store.campaigns import (
+    Tally,
+    campaign_of,
+    campaign_row,
+    campaigns_of,
+    campaigns_with_best,
+)
+from server.store.errors import NotFound, cause
 from server.store.events import LAST_EVENT, newest_events
-from server.store.failures import cause
+from server.store.history import earlier_observations
+from server.store.outcomes import BEST, VERSION
 from server.store.store import Store
-from server.store.tables import CampaignRow, ListingRow
+from server.store.tables import CampaignRow, ListingRow, OutcomeRow, TrialRow
+from server.store.trials import all_trials
 
 CAMPAIGNS = 1000
 """Cached campaigns, ten kilobytes each, and more for one that started from many others."""
@@ -291,3 +302,40 @@ def thinned(course: Sequence[float]) -> list[float]:
     count = min(len(course), POINTS)
     last = len(course) - 1
     return [course[round(last * i / max(count - 1, 1))] for i in range(count)]
+
+
+def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
+    """Store the best of these campaigns where it is missing or outdated: after an upgrade or a
+    crash. Projected layouts need a fit of the cost model, during which no connection is held."""
+    with store.session() as session:
+        outdated = _with_outdated_best(session, campaign_ids)
+    made: dict[int, tuple[BestSoFar, int]] = {}
+    for campaign_id in outdated:
+        with suppress(NotFound), store.session() as session:  # deleted meanwhile
+            row = campaign_row(session, campaign_id)
+            campaign, profile = campaign_of(row, Tally()), row.profile
+            trials = all_trials(session, campaign_id)
+            kept = earlier_observations(session, campaign_id)
+        belief = None
+        if has_stand_ins(campaign.screening):
+            versions = versions_of(trials, kept=kept)
+            belief = belief_of_campaign(campaign, versions=versions, profile=profile, kept=kept)
+        best = BestSoFar.of(campaign, trials, belief=belief)
+        made[campaign_id] = best, len(ended_of(trials))
+    BEST.keep_all(store, made)
+
+
+def _with_outdated_best(session: Session, campaign_ids: Collection[int]) -> list[int]:
+    ended = (
+        select(func.count())
+        .where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state != TrialState.PENDING)
+        .scalar_subquery()
+    )
+    stored = and_(
+        OutcomeRow.campaign_id == CampaignRow.id,
+        OutcomeRow.part == BEST.name,
+        OutcomeRow.version == VERSION,
+    )
+    query = select(CampaignRow.id).outerjoin(OutcomeRow, stored)
+    outdated = ended != func.coalesce(OutcomeRow.ended, 0)
+    return list(session.scalars(query.where(CampaignRow.id.in_(campaign_ids), outdated)))

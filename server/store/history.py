@@ -52,8 +52,8 @@ class PastTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialStack:
-    """A machine and a program (`server.store.stack`), whose trials are comparable. Simulated trials
-    are never compared with measured ones.
+    """A machine and a program (`server.campaign.start`), whose trials are comparable. Simulated
+    trials are never compared with measured ones.
 
     Attributes:
         private_of: owners whose private campaigns are included: the owner of a campaign that is

@@ -13,9 +13,8 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, true, tuple_, u
 from sqlalchemy.orm import Session
 
 from server.store.campaigns import WORKED_ON
-from server.store.columns import database_seconds
 from server.store.errors import LeaseLost
-from server.store.tables import CampaignRow, TrialRow
+from server.store.tables import CampaignRow, TrialRow, database_seconds
 
 
 @dataclass(frozen=True, kw_only=True)

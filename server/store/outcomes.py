@@ -25,7 +25,7 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of
 from server.campaign.best import BestSoFar, ended_trials, has_stand_ins
-from server.store.failures import cause
+from server.store.errors import cause
 from server.store.record import trial_of
 from server.store.store import Store
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow

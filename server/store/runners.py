@@ -1,19 +1,25 @@
-"""Runners: each writes a row at intervals while it works, with the campaigns that it takes."""
+"""Runners: the campaigns that they take, how they share them, and why a campaign waits for one.
+
+Each runner writes a row at intervals while it works.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, false, insert, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, false, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
+from autotune.schemas.choices import CampaignState
+from server.campaign.scheduling import WAITS, while_confirming
 from server.store.campaigns import WORKED_ON
-from server.store.columns import database_seconds
-from server.store.leases import is_gone
-from server.store.tables import CampaignRow, RunnerRow
+from server.store.leases import has_work, is_free, is_gone
+from server.store.store import Store, announce
+from server.store.tables import CampaignRow, RunnerRow, database_seconds
 
 FORGOTTEN_AFTER_S = 3600
 """A runner that has been silent for so long is no longer listed."""
@@ -196,3 +202,163 @@ def living_runners(session: Session, *, silent_s: float) -> list[LivingRunner]:
         for row in rows
         if not is_gone(row.owner)
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenCampaigns:
+    """The number of campaigns of one kind that are worked on or wait for a runner.
+
+    Attributes:
+        holder: the owner of their leases; None if they are free.
+    """
+
+    kind: CampaignKind
+    holder: str | None
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portion:
+    """A runner's share of the campaigns that the same runners take.
+
+    Attributes:
+        more: how many it may claim; negative if it holds too many.
+    """
+
+    kinds: Sequence[CampaignKind]
+    more: int
+
+    def condition(self) -> ColumnElement[bool]:
+        """Return the condition on rows of these campaigns."""
+        return or_(*(kind.condition() for kind in self.kinds))
+
+
+def open_campaigns(session: Session) -> list[OpenCampaigns]:
+    """Return the numbers of campaigns with work to do, by kind and holder."""
+    holder = case((is_free(), None), else_=CampaignRow.lease_owner).label("holder")
+    kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
+    worked_on = select(*kind, holder).where(CampaignRow.state.in_(WORKED_ON)).subquery()
+    counts = select(*worked_on.c, func.count().label("count")).group_by(*worked_on.c)
+    found: list[OpenCampaigns] = []
+    for row in session.execute(counts).mappings():
+        kind_of = CampaignKind(
+            evaluator=row["evaluator"], owner=row["owner"], own_runner=row["own_runner"]
+        )
+        found.append(OpenCampaigns(kind=kind_of, holder=row["holder"], count=row["count"]))
+    return found
+
+
+def any_in_allocation(session: Session) -> bool:
+    """Return whether any campaign with work to do runs its trials as steps of an allocation."""
+    mode = CampaignRow.request[("slurm", "mode")].as_string()
+    query = select(CampaignRow.id).where(
+        has_work(), CampaignRow.evaluator == "slurm", mode == "pilot"
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def portions(
+    campaigns: Iterable[OpenCampaigns], runners: Sequence[LivingRunner], *, me: str
+) -> list[Portion]:
+    """Return the shares of `me`, one for each set of runners that it belongs to.
+
+    Full runners keep what they hold, and the others share the rest evenly.
+    """
+    by_takers: dict[frozenset[str], list[OpenCampaigns]] = {}
+    for some in campaigns:
+        takers = frozenset(each.owner for each in runners if each.offer.takes(some.kind))
+        if me in takers:
+            by_takers.setdefault(takers, []).append(some)
+    full = {each.owner for each in runners if each.full} - {me}
+    found: list[Portion] = []
+    for takers, counted in by_takers.items():
+        shared = sum(some.count for some in counted if some.holder not in full)
+        mine = sum(some.count for some in counted if some.holder == me)
+        share = ceil(shared / len(takers - full))
+        kinds = list(dict.fromkeys(some.kind for some in counted))
+        found.append(Portion(kinds=kinds, more=share - mine))
+    return found
+
+
+SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
+"""In these states the reason is only what the campaign waits for; while it confirms, the reason
+also says why its search ended."""
+
+
+def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
+    """Return why no runner works on campaigns of a kind; empty if one is about to."""
+    takers = [each for each in runners if each.offer.takes(kind)]
+    if any(not each.full for each in takers):
+        return ""
+    if takers:
+        return (
+            "waits for room: "
+            + ("the runner that takes it works" if len(takers) == 1 else "all runners work")
+            + " on as many campaigns as may be at the same time (AUTOTUNE_MOST_CAMPAIGNS)"
+        )
+    if kind.own_runner:
+        return (
+            f"waits for a runner of {kind.owner or 'its owner'} that takes {kind.evaluator} "
+            "trials, and none runs (autotune runner --as-me)"
+        )
+    if not runners:
+        return "waits for a runner, and none runs (autotune runner)"
+    return f"waits for a runner that takes {kind.evaluator} trials, and none that runs does"
+
+
+def note_waiting(store: Store, *, silent_s: float) -> None:
+    """Update the reasons of waiting campaigns; whoever claims one removes it.
+
+    Args:
+        silent_s: seconds without a heartbeat after which a runner counts as stopped.
+    """
+    free = is_free() & CampaignRow.state.in_((*SAYING_WHY, CampaignState.CONFIRMING))
+    kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
+    with store.session() as session:
+        columns = (CampaignRow.id, CampaignRow.state, CampaignRow.reason, *kind)
+        waiting = session.execute(select(*columns).where(free))
+        found = waiting.all()
+        runners = living_runners(session, silent_s=silent_s) if found else []
+    reasons = {
+        row.id: reason_to_wait(
+            CampaignKind(evaluator=row.evaluator, owner=row.owner, own_runner=row.own_runner),
+            runners,
+        )
+        for row in found
+    }
+    for row in found:
+        if row.state == CampaignState.CONFIRMING and reasons[row.id]:
+            reasons[row.id] = while_confirming(row.reason, reasons[row.id])
+    changed = {row.id: reasons[row.id] for row in found if reasons[row.id] not in {"", row.reason}}
+    if not changed:
+        return
+    with store.transaction() as session:
+        for campaign_id, reason in changed.items():
+            waiting_row = update(CampaignRow).where(CampaignRow.id == campaign_id, free)
+            if session.execute(
+                waiting_row.values(reason=reason)
+                .returning(CampaignRow.id)
+                .execution_options(synchronize_session=False)
+            ).first():
+                announce(session, "campaign", campaign_id=campaign_id)
+
+
+def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
+    """Remove the reasons to wait of campaigns that a runner has claimed."""
+    waiting = update(CampaignRow).where(
+        CampaignRow.id.in_(campaign_ids),
+        CampaignRow.state.in_(SAYING_WHY),
+        CampaignRow.reason != "",
+    )
+    cleared = waiting.values(reason="").returning(CampaignRow.id)
+    freed = list(session.scalars(cleared.execution_options(synchronize_session=False)))
+    confirming = select(CampaignRow).where(
+        CampaignRow.id.in_(campaign_ids),
+        CampaignRow.state == CampaignState.CONFIRMING,
+        CampaignRow.reason.contains(WAITS),
+    )
+    for row in session.scalars(confirming):
+        row.reason = while_confirming(row.reason, "")
+        freed.append(row.id)
+    for campaign_id in freed:
+        announce(session, "campaign", campaign_id=campaign_id)

@@ -1,4 +1,4 @@
-"""The store: sessions on one database, and its migrations."""
+"""The store: sessions on one database, the events that they announce, and its migrations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from sqlalchemy import Connection, ExceptionContext, column, event, func, inspec
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
-from server.store.announcements import write_announced
 from server.store.engine import PATIENCE_S, WRITING, build_engine, busy_timeout
-from server.store.errors import UnknownSchema
-from server.store.failures import cause, is_damaged
+from server.store.errors import UnknownSchema, cause, is_damaged
 from server.store.tables import CampaignRow, EventRow, TrialRow
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+
+from typing import Literal
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x6D696772
@@ -173,3 +174,43 @@ def alembic_config(connection: Connection) -> Config:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
+
+
+Kind = Literal["campaign", "trial", "recommendation"]
+EVENT_LOCK = 0x6175746F
+_WAITING = "events"
+
+
+def announce(
+    session: Session,
+    kind: Kind,
+    *,
+    campaign_id: int,
+    trial_number: int | None = None,
+    first: bool = False,
+) -> None:
+    """Write an event when this transaction ends; `Store.transaction` does so.
+
+    Args:
+        first: write it before all events announced so far.
+    """
+    event = EventRow(campaign_id=campaign_id, kind=kind, trial_number=trial_number)
+    waiting = session.info.setdefault(_WAITING, [])
+    waiting.insert(0 if first else len(waiting), event)
+
+
+def write_announced(session: Session) -> None:
+    """Insert the announced events, last in the transaction, under one lock.
+
+    A reader resumes after the highest id it has seen, so ids must become visible in order, and two
+    transactions on PostgreSQL could commit theirs in another one. The lock is the last one that a
+    transaction takes, so that no deadlock is possible. SQLite has one writer.
+    """
+    events = session.info.pop(_WAITING, [])
+    if not events:
+        return
+    session.flush()
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(EVENT_LOCK)))
+    session.add_all(events)
+    session.flush()

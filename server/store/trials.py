@@ -14,13 +14,13 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialPage, TrialPower
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
-from server.campaign.trials import FinishedTrial, NewTrial, UnrunTrial
+from server.campaign.results import FinishedTrial, NewTrial, UnrunTrial
+from server.campaign.start import adapter_version
 from server.store import paging
-from server.store.announcements import announce
 from server.store.campaigns import campaign_row
 from server.store.errors import NotFound
 from server.store.record import trial_of
-from server.store.stack import adapter_version
+from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow, of_strategy
 
 LONGEST_NAME = 255

@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 
 from autotune.schemas.choices import CampaignState, UserScope
 from autotune.schemas.users import User, UserCreate
-from server.store.campaigns import RESTING
+from server.store.campaigns import RESTING, node_hours_of
 from server.store.errors import Conflict, NotFound
-from server.store.node_hours import node_hours_of
 from server.store.record import record_of
 from server.store.tables import CampaignRow, TrialRow, UserRow
 

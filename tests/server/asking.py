@@ -11,7 +11,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Expectation, Trial
-from server.campaign.trials import FinishedTrial, NewTrial
+from server.campaign.results import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaigns import campaign_row, create_campaign
 from server.store.trials import insert_trials

@@ -24,7 +24,7 @@ from autotune.client.known_services import known_folder
 from autotune.client.patience import Patience
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
-from server.auth.unix_socket import listening_unix_socket, own_socket
+from server.auth.encryption import listening_unix_socket, own_socket
 from server.cli.application import app
 from tests.patience import PATIENCE_S
 from tests.requirement import require

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from autotune.schemas.campaigns import Campaign
 from server.settings import Settings
 from server.store import Store
-from server.store.best import refresh_best
+from server.store.campaign_list import refresh_best
 from tests.server.dashboard.campaigns import Campaigns
 from tests.server.statements import statements_of
 

@@ -235,8 +235,7 @@ def _listening(settings: Settings) -> Iterator[tuple[Settings, sockets.socket]]:
 
     If the port was not requested explicitly and is in use, the next free one is taken.
     """
-    from server.auth.encryption import Encryption
-    from server.auth.unix_socket import listening_unix_socket
+    from server.auth.encryption import Encryption, listening_unix_socket
 
     if settings.socket:
         with listening_unix_socket(Path(settings.socket)) as bound:

@@ -16,9 +16,8 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of
 from server.campaign.best import BestSoFar
-from server.runner.belief import SearchBelief
-from server.runner.outcome import OutcomeNotes
-from server.runner.snapshot import CampaignSnapshot
+from server.runner.belief import CampaignSnapshot, SearchBelief
+from server.runner.trial_ends import OutcomeNotes
 from server.settings import Settings
 from server.store.events import last_event_id
 from server.store.outcomes import BEST

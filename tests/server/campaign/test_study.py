@@ -12,7 +12,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
 from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial
-from server.campaign.study import next_of_study
+from server.campaign.scheduling import next_of_study
 from tests.autotune.recommendation import examples
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -30,8 +30,7 @@ from evaluators.simulated import SimulatedBackend
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.strategy import Strategy
 from server.campaign.protocol import protocol_of
-from server.campaign.results import Workload, finished_trial
-from server.campaign.trials import FinishedTrial, NewTrial
+from server.campaign.results import FinishedTrial, NewTrial, Workload, finished_trial
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, create_campaign, get_campaign

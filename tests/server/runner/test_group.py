@@ -19,8 +19,8 @@ from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
+from server.store.runners import note_waiting
 from server.store.users import add_user
-from server.store.waiting import note_waiting
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.patience import until

@@ -5,14 +5,12 @@ import threading
 import pytest
 from sqlalchemy import select, text
 
-from server.runner.claims import Claims
-from server.runner.lease_renewal import LeaseRenewal
+from server.runner.claims import Claims, LeaseRenewal
 from server.runner.runner import CLOSING_PAUSE_S, Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.columns import database_seconds
 from server.store.runners import known_runners
-from server.store.tables import CampaignRow
+from server.store.tables import CampaignRow, database_seconds
 from server.store.trials import all_trials
 from tests.patience import until
 from tests.server.asking import created

@@ -16,8 +16,8 @@ from server.attempt_folders import attempt_folders
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.announcements import announce
 from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
+from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.runner.machine_queue import MachineQueue
+from server.runner.admission import MachineQueue
 
 
 def test_one_campaign_has_the_machine_at_a_time() -> None:

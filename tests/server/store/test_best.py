@@ -13,10 +13,10 @@ from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from search_spaces.dimensions import TABLE
-from server.campaign.trials import NewTrial
+from server.campaign.results import NewTrial
 from server.store import Store
-from server.store.announcements import announce
 from server.store.campaigns import campaign_row, get_campaign
+from server.store.store import announce
 from server.store.tables import TrialRow
 from server.store.trials import finish_trial, insert_trials, list_trials
 from tests.server.asking import EXPECTED, STRATEGY, created, ended

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import event
 
 from autotune.schemas.choices import TrialState
-from server.campaign.trials import UnrunTrial
+from server.campaign.results import UnrunTrial
 from server.store import Store
 from server.store.trials import all_trials, finish_trial
 from tests.server.asking import created, with_trials

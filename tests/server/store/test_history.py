@@ -13,7 +13,7 @@ from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
-from server.campaign.trials import FinishedTrial, NewTrial
+from server.campaign.results import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import (

@@ -16,8 +16,7 @@ from autotune.schemas.choices import CampaignState
 from autotune.search import belief_without_start
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store
-from server.store.best import refresh_best
-from server.store.campaign_list import CampaignList
+from server.store.campaign_list import CampaignList, refresh_best
 from server.store.campaigns import campaign_row, get_campaign, pause_campaign
 from server.store.history import earlier_observations, keep_start
 from server.store.outcomes import OutcomePart

@@ -4,8 +4,15 @@ from autotune.schemas.choices import CampaignState, TrialState
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
-from server.store.runners import CampaignKind, LivingRunner, RunnerOffer
-from server.store.sharing import OpenCampaigns, any_in_allocation, open_campaigns, portions
+from server.store.runners import (
+    CampaignKind,
+    LivingRunner,
+    OpenCampaigns,
+    RunnerOffer,
+    any_in_allocation,
+    open_campaigns,
+    portions,
+)
 from server.store.trials import finish_trial
 from tests.server.asking import created, ended, with_trials
 

@@ -12,7 +12,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialMetrics
 from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput
-from server.campaign.trials import FinishedTrial, UnrunTrial
+from server.campaign.results import FinishedTrial, UnrunTrial
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
 from server.store.tables import TrialRow

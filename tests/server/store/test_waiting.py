@@ -10,8 +10,13 @@ from server.store import Store
 from server.store.campaigns import campaign_row, change_state, get_campaign
 from server.store.events import last_event_id
 from server.store.leases import claim
-from server.store.runners import RunnerOffer, forget_runner, note_runner
-from server.store.waiting import forget_waiting, note_waiting
+from server.store.runners import (
+    RunnerOffer,
+    forget_runner,
+    forget_waiting,
+    note_runner,
+    note_waiting,
+)
 from tests.server.asking import created
 
 ELSEWHERE = "another-host/1/1/1.00"

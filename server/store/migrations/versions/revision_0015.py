@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from server.store.columns import UtcDateTime
+from server.store.tables import UtcDateTime
 
 revision = "0015"
 down_revision = None

@@ -1,4 +1,6 @@
-"""Check a cluster before a campaign's first trial, without blocking other campaigns."""
+"""Whether a campaign's trials may start: by its cluster, its owner's limits and the queue for the
+service's own machine.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from evaluators.ray.connection import RayUnavailable
 from evaluators.ray.preflight import NodesLacking
 from evaluators.slurm.commands import SlurmUnavailable
 from search_spaces.errors import InvalidInput
+from server.store import Store
+from server.store.users import room_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +83,54 @@ class ClusterCheck:
         if self._answer is None and due:
             self._answer = self._threads.submit(self._obstacles)
         return self._status
+
+
+KNOWN_FOR_S = 1.0
+
+
+class OwnerLimits:
+    """Caches the answer per owner for a second; inserting a trial checks exactly
+    (`server.store.users.room_of`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, bool], tuple[float, str]] = {}
+
+    def reason_to_wait(self, owner: str | None, *, simulated: bool) -> str:
+        """Return why none of an owner's trials may start now; empty if one may."""
+        if owner is None:
+            return ""
+        until, reason = self._known.get((owner, simulated), (0.0, ""))
+        if time.monotonic() >= until:
+            with self._store.session() as session:
+                reason = room_of(session, owner, simulated=simulated).reason
+            self._known[owner, simulated] = time.monotonic() + KNOWN_FOR_S, reason
+        return reason
+
+
+class MachineQueue:
+    """Campaigns on the service's own machine: one at a time, first come, first served.
+
+    After its turn a campaign queues behind the others.
+    """
+
+    def __init__(self) -> None:
+        self._user: int | None = None
+        self._waiting: list[int] = []
+
+    def enter(self, campaign_id: int) -> bool:
+        """Return whether this campaign may use the machine now; otherwise enqueue it."""
+        if self._user == campaign_id:
+            return True
+        if campaign_id not in self._waiting:
+            self._waiting.append(campaign_id)
+        if self._user is None and self._waiting[0] == campaign_id:
+            self._user = self._waiting.pop(0)
+        return self._user == campaign_id
+
+    def leave(self, campaign_id: int) -> None:
+        """Release the machine, or leave the queue."""
+        if self._user == campaign_id:
+            self._user = None
+        if campaign_id in self._waiting:
+            self._waiting.remove(campaign_id)
