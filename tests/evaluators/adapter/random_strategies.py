@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from random import Random
 
 from evaluators.adapter.adapter import Adapter
@@ -11,7 +10,7 @@ from evaluators.adapter.rendering import StartPlan
 from search_spaces.dimensions import NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.rules import findings
+from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -25,17 +24,13 @@ def random_strategies(
     program = capabilities_of_adapter(adapter)
     random = Random(wanted)
     legal: dict[Strategy, None] = {}
-    for tried in count():
-        assert tried < 1000 * wanted, "hardly any strategy of the space is legal"
-        strategy = _random(adapter, transformer, random)
-        if len(legal) == wanted:
-            return list(legal)
-        if strategy is not None and not any(
-            finding.severity == "refuse"
-            for finding in findings(strategy, transformer, machine, program=program)
-        ):
-            legal[strategy] = None
-    raise AssertionError
+    for _ in range(100):
+        drawn = (_random(adapter, transformer, random) for _ in range(20 * wanted))
+        space = SearchSpace.listed(transformer, machine, list(filter(None, drawn)), program=program)
+        legal |= dict.fromkeys(space.lattice())
+        if len(legal) >= wanted:
+            return list(legal)[:wanted]
+    raise AssertionError("hardly any strategy of the space is legal")
 
 
 def _random(adapter: Adapter, transformer: Transformer, random: Random) -> Strategy | None:

@@ -33,8 +33,7 @@ from tests.evaluators.adapter.random_strategies import (
     random_strategies,
     two_accumulations,
 )
-from tests.evaluators.frameworks.export_readers import strategy_of_nemo
-from tests.evaluators.frameworks.readers import strategy_of
+from tests.evaluators.frameworks.readers import strategy_of, strategy_of_nemo
 
 FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")

@@ -49,8 +49,11 @@ SHORT = replace(GPT, num_layers=14)
 STUDY = [load_model(name) for name in ("gpt-175b", "gpt-1t")]
 OF_EXPERTS = [load_model(name) for name in ("qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b")]
 HYBRID = [load_model(name) for name in ("nemotron-h-8b", "nemotron-3-nano-30b-a3b")]
-WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys((*STUDY, *OF_EXPERTS, *HYBRID), 30)}
 CHECKOUT = os.environ.get("AUTOTUNE_MEGATRON_LM", "")
+WANTED = {GPT: 70, LLAMA: 70, SHORT: 60, **dict.fromkeys((*STUDY, *OF_EXPERTS, *HYBRID), 30)}
+of_checkout = pytest.mark.skipif(
+    not CHECKOUT, reason=f"AUTOTUNE_MEGATRON_LM names no checkout of Megatron-LM ({COMMIT[:8]})"
+)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +96,7 @@ def test_strategies_come_back_from_the_recorded_options(
     assert min(map(len, varied)) > 1  # the strategies are of every kind
 
 
-@pytest.mark.skipif(
-    not CHECKOUT, reason=f"AUTOTUNE_MEGATRON_LM names no checkout of Megatron-LM ({COMMIT[:8]})"
-)
+@of_checkout
 def test_strategies_come_back_from_its_own_validation(
     adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
 ) -> None:
@@ -121,9 +122,7 @@ def test_strategies_come_back_from_its_own_validation(
         assert known == facts | {"type": None}, option
 
 
-@pytest.mark.skipif(
-    not CHECKOUT, reason=f"AUTOTUNE_MEGATRON_LM names no checkout of Megatron-LM ({COMMIT[:8]})"
-)
+@of_checkout
 def test_two_batches_of_one_start_are_those_of_its_own_schedule(
     adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
 ) -> None:

@@ -76,91 +76,64 @@ def test_a_trainer_is_told_what_its_sample_shows(name: str) -> None:
     assert files == sample.get("files", {})
 
 
+TOGETHER: Mapping[str, Any] = {"context_parallel": 2, "zero_stage": 1}
+SHARDED: Mapping[str, Any] = {**TOGETHER, "zero_stage": 3}
+DISTRIBUTED: Mapping[str, Any] = {
+    "expert_parallel": 2,
+    "tensor_parallel": 1,
+    "sequence_parallel": False,
+    "zero_stage": 1,
+    "precision": "bf16",
+}
+DISTRIBUTED_AND_SHARDED: Mapping[str, Any] = {**DISTRIBUTED, "zero_stage": 3}
+WIDE: Mapping[str, Any] = {"head_dim": 128}
+
+
 @pytest.mark.parametrize(
-    ("name", "option"),
+    ("name", "model", "changed", "told"),
     [
-        ("megatron-bridge", "model.context_parallel_size=2"),
-        ("megatron-lm", "--context-parallel-size 2"),
-        ("nemo", "context_parallel_size: 2"),
-        ("nemo-automodel", "cp_size: 2"),
-        ("torchtitan-0.2", "context_parallel_degree = 2"),
-        ("torchtitan-2026-08", "--parallelism.context_parallel_degree 2"),
+        ("megatron-bridge", {}, TOGETHER, ["model.context_parallel_size=2"]),
+        ("megatron-lm", {}, TOGETHER, ["--context-parallel-size 2"]),
+        ("nemo", {}, TOGETHER, ["context_parallel_size: 2"]),
+        ("nemo-automodel", {}, SHARDED, ["cp_size: 2"]),
+        ("torchtitan-0.2", {}, SHARDED, ["context_parallel_degree = 2"]),
+        ("torchtitan-2026-08", {}, SHARDED, ["--parallelism.context_parallel_degree 2"]),
+        ("megatron-bridge", {"experts": {}}, DISTRIBUTED,
+         ["model.expert_model_parallel_size=2", "model.num_moe_experts=8"]),
+        ("megatron-lm", {"experts": {}}, DISTRIBUTED,
+         ["--expert-model-parallel-size 2", "--num-experts 8"]),
+        ("nemo-automodel", {"experts": {}}, DISTRIBUTED_AND_SHARDED, ["ep_size: 2"]),
+        ("torchtitan-0.2", {"experts": {}}, DISTRIBUTED_AND_SHARDED,
+         ["expert_parallel_degree = 2", "moe_force_load_balance = true"]),
+        ("torchtitan-2026-08", {"experts": {}}, DISTRIBUTED_AND_SHARDED,
+         ["--parallelism.expert_parallel_degree 2", "--debug.moe_force_load_balance"]),
+        ("megatron-lm", WIDE, {}, ["--kv-channels 128"]),
+        ("megatron-deepspeed", WIDE, {}, ["--kv-channels 128"]),
+        ("megatron-deepspeed-alcf", WIDE, {}, ["--kv-channels 128"]),
+        ("megatron-bridge", WIDE, {}, ["model.kv_channels=128"]),
+        ("nemo", WIDE, {}, ["kv_channels: 128"]),
     ],
-)
-def test_a_trainer_is_told_over_how_many_gpus_a_sequence_is_cut(name: str, option: str) -> None:
-    """On twice the GPUs, nothing else is said differently: the replicas are as many."""
+)  # fmt: skip
+def test_what_few_layouts_have_is_told_where_they_have_it(
+    name: str, model: Mapping[str, Any], changed: Mapping[str, Any], told: list[str]
+) -> None:
     adapter, sample = load_adapter(name), _sample(name)
-    sample["strategy"] |= {"zero_stage": max(1, sample["strategy"].get("zero_stage", 0))}
-    if name.startswith("torchtitan"):
-        sample["strategy"]["zero_stage"] = 3
-    twice = 2 * sample["strategy"]["num_nodes"]
-    start = start_of(adapter, _plan(sample, context_parallel=2, num_nodes=twice))
-    assert option in "\n".join([" ".join(start.words), *start.files.values()])
-    assert "context_parallel" in adapter.varied
+    neutral = {each: 1 for each in changed if each in ("context_parallel", "expert_parallel")}
+    if neutral:
+        changed = {**changed, "num_nodes": 2 * sample["strategy"]["num_nodes"]}
+    texts = []
+    for plan in (_plan(sample, model, **changed), _plan(sample, **{**changed, **neutral})):
+        start = start_of(adapter, plan)
+        texts.append("\n".join([" ".join(start.words), *start.files.values()]))
+    assert [option for option in told if option not in texts[0]] == []
+    assert [option for option in told if option in texts[1]] == []
+    assert neutral.keys() <= adapter.varied
 
 
 @pytest.mark.parametrize("name", ["litgpt", "nanotron"])
 def test_a_trainer_that_cannot_cut_sequences_is_not_asked_to(name: str) -> None:
     with pytest.raises(InvalidInput, match="has no word for context_parallel"):
         start_of(load_adapter(name), _plan(_sample(name), context_parallel=2))
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("megatron-bridge", ["model.expert_model_parallel_size=2", "model.num_moe_experts=8"]),
-        ("megatron-lm", ["--expert-model-parallel-size 2", "--num-experts 8"]),
-        ("nemo-automodel", ["ep_size: 2"]),
-        ("torchtitan-0.2", ["expert_parallel_degree = 2", "moe_force_load_balance = true"]),
-        (
-            "torchtitan-2026-08",
-            ["--parallelism.expert_parallel_degree 2", "--debug.moe_force_load_balance"],
-        ),
-    ],
-)
-def test_a_trainer_is_told_over_how_many_gpus_experts_are_distributed(
-    name: str, told: list[str]
-) -> None:
-    adapter, sample = load_adapter(name), _sample(name)
-    plain: dict[str, Any] = {
-        "tensor_parallel": 1,
-        "sequence_parallel": False,
-        "zero_stage": 1,
-        "precision": "bf16",
-    }
-    if "megatron" not in name:
-        plain["zero_stage"] = 3
-    expert = _plan(sample, {"experts": {}}, **plain, num_nodes=2, expert_parallel=2)
-    dense = _plan(sample, **plain, num_nodes=2)
-    texts = []
-    for plan in (expert, dense):
-        start = start_of(adapter, plan)
-        texts.append("\n".join([" ".join(start.words), *start.files.values()]))
-    assert [option for option in told if option not in texts[0]] == []
-    assert "expert_parallel" in adapter.varied
-    if name != "nemo-automodel":  # of which a size of 1 is the default
-        assert "expert" not in texts[1]
-
-
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("megatron-lm", "--kv-channels 128"),
-        ("megatron-deepspeed", "--kv-channels 128"),
-        ("megatron-deepspeed-alcf", "--kv-channels 128"),
-        ("megatron-bridge", "model.kv_channels=128"),
-        ("nemo", "'kv_channels': 128"),
-    ],
-)
-def test_a_trainer_is_told_of_heads_that_are_wider_than_usual(name: str, place: str) -> None:
-    adapter, sample = load_adapter(name), _sample(name)
-    for head_dim in (None, 128):
-        plan = _plan(sample)
-        start = start_of(
-            adapter, replace(plan, transformer=replace(plan.transformer, head_dim=head_dim))
-        )
-        files = [ConfigFile.read(file, text).table for file, text in start.files.items()]
-        assert (place in " ".join([*start.words, str(files)])) == (head_dim is not None)
 
 
 def test_an_adapter_that_names_no_width_of_heads_trains_none_but_the_usual() -> None:

@@ -133,22 +133,17 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("machine", machine_names())
-def test_the_script_is_valid_bash_and_asks_for_the_right_nodes(
-    strategy: str, machine: str, tmp_path: Path
-) -> None:
-    text = script(strategy, machine=load_machine(machine))
-    (tmp_path / "launch.sbatch").write_text(text)
-    subprocess.run(["bash", "-n", str(tmp_path / "launch.sbatch")], check=True, timeout=PATIENCE_S)
+def test_the_script_is_valid_bash_and_asks_for_the_right_nodes(machine: str) -> None:
+    text = script(machine=load_machine(machine))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=PATIENCE_S)
     gpus = str(load_machine(machine).gpus_per_node)
-    assert directive(text, "nodes") == str(STRATEGIES[strategy].num_nodes)
-    assert directive(text, "ntasks-per-node") == gpus
-    assert directive(text, "gpus-per-node") == gpus
+    assert directive(text, "nodes") == str(BASE.num_nodes)
+    assert directive(text, "ntasks-per-node") == directive(text, "gpus-per-node") == gpus
     assert directive(text, "time")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["ZeRO-2 with tensor parallelism", "interleaved"])
 def test_the_launch_trains_the_strategy_it_was_rendered_from(
     strategy: str, cluster: Cluster
 ) -> None:
@@ -289,7 +284,7 @@ OF_THE_SCHEDULE = {"train_iters", "save_interval", "seed", "data_cache_path", "d
 """Options that may differ between a trial and its launch: none changes an iteration's time."""
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["the defaults", "ZeRO-0 in fp32", "interleaved"])
 def test_what_is_launched_is_what_was_measured(cluster: Cluster, strategy: str) -> None:
     """A trial at the strategy's own batch and the launch hand the program the same settings."""
     asked = STRATEGIES[strategy]

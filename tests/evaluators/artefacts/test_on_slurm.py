@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import time
@@ -12,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.schemas.choices import TrialState
 from evaluators.artefacts import Launch, artefacts
 from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
-from evaluators.trial import TrialOutcome
+from evaluators.trial import request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -25,7 +23,6 @@ from tests.evaluators.adapter import samples
 from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.local.trials import strategy
 from tests.patience import PATIENCE_S
-from tests.requirement import require
 
 __all__ = ["make_slurm"]
 
@@ -119,20 +116,22 @@ def test_a_trainer_of_an_adapter_is_started_as_every_rank(
     assert json.loads(written.read_text())["accumulate"] == 3
 
 
-def test_the_bundled_trainer_trains_over_two_nodes(make_slurm: MakeCluster, tmp_path: Path) -> None:
-    have = [importlib.util.find_spec(name) for name in ("torch", "deepspeed")]
-    require(all(have), "torch and deepspeed")
+def test_the_bundled_trainer_is_started_as_every_rank(
+    make_slurm: MakeCluster, tmp_path: Path
+) -> None:
     cluster = make_slurm(nodes=2, gpus=1)
+    folder, python = tmp_path / "my runs", tmp_path / "python"
+    folder.mkdir()
+    python.write_text('#!/bin/bash\necho "$RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $*"\n')
+    python.chmod(0o755)
     strategy = replace(OVER_TWO_NODES, pipeline_parallel=1)
-    profile = ClusterProfile(
-        name="mine", environment=Environment(variables={"CUDA_VISIBLE_DEVICES": ""})
-    )
+    profile = ClusterProfile(name="mine", python=str(python))
     files = artefacts(launch(ONE_GPU, strategy, profile))
-    run(cluster, tmp_path, files["train.sbatch"])
-    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    assert folder.name.startswith("my-run-")
-    outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
-    assert outcome.status is TrialState.OK
-    assert len(outcome.peak_memory_gib) == 2
-    assert len(outcome.measurements[0].iteration_times_s) == 10
-    assert (folder / "trial.log").stat().st_size > 0
+    run(cluster, folder, files["train.sbatch"])
+    (own,) = (path for path in folder.glob("my-run-*") if path.is_dir())
+    asked = json.loads((own / "request.json").read_text()) | {"directory": str(own)}
+    assert request_from_dict(asked).strategy == strategy
+    told = sorted(line.split() for line in (own / "trial.log").read_text().splitlines())
+    assert [rank for rank, *_ in told] == ["0/2", "1/2"]
+    assert told[0][1:] == told[1][1:]
+    assert told[0][2:] == ["-m", "evaluators.trainer", "--request", "request.json"]

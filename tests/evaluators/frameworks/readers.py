@@ -1,6 +1,6 @@
-"""The way back: what a launch of Megatron-DeepSpeed would train.
+"""The way back: what a launch of Megatron-DeepSpeed, and a configuration of NeMo, would train.
 
-Its options are known here from its own source alone, not from what renders them.
+Options and keys are known here from their own sources alone, not from what renders them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
+import yaml
+
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
+from search_spaces.strategy import Precision, Strategy
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 _INTEGERS = """
@@ -148,4 +150,35 @@ def _of_gpus(gpus_per_node: int) -> Machine:
         memory_bandwidth_gb_per_s=1,
         intra_node_gb_per_s=1,
         inter_node_gb_per_s=1,
+    )
+
+
+_NEMO_PRECISIONS: dict[int | str, Precision] = {32: "fp32", 16: "fp16", "bf16": "bf16"}
+
+
+def strategy_of_nemo(text: str) -> Strategy:
+    """The strategy that NeMo would train with this configuration."""
+    config = yaml.safe_load(text)
+    trainer, model = config["trainer"], config["model"]
+    tensor, pipeline = model["tensor_model_parallel_size"], model["pipeline_model_parallel_size"]
+    context = model.get("context_parallel_size", 1)
+    replicas = trainer["num_nodes"] * trainer["devices"] // (tensor * pipeline * context)
+    fsdp = {None: None, "grad": 2, "full": 3}[model.get("fsdp_sharding_strategy")]
+    assert model.get("fsdp", False) == (fsdp is not None)
+    sharded = {"mcore_distributed_optim": 1, "fused_adam": 0}[model["optim"]["name"]]
+    assert not (fsdp and sharded)  # NeMo refuses both together
+    return Strategy(
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        micro_batch_size=model["micro_batch_size"],
+        gradient_accumulation_steps=model["global_batch_size"]
+        // (model["micro_batch_size"] * replicas),
+        zero_stage=fsdp or sharded,
+        num_nodes=trainer["num_nodes"],
+        activation_checkpointing=model.get("activations_checkpoint_granularity", "none"),
+        sequence_parallel=model["sequence_parallel"],
+        flash_attention=model["use_flash_attention"],
+        virtual_stages=model.get("virtual_pipeline_model_parallel_size", 1),
+        precision=_NEMO_PRECISIONS[trainer["precision"]],
+        context_parallel=context,
     )

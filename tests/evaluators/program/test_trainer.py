@@ -21,7 +21,7 @@ from evaluators.trial import TrialRequest
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from tests.cluster import Cluster
-from tests.evaluators.local.trials import FOREVER, WIDE, request, strategy
+from tests.evaluators.local.trials import FOREVER, request, strategy
 from tests.evaluators.program.jobs import SHARED, Job, ended
 from tests.patience import PATIENCE_S
 from tests.requirement import require
@@ -80,17 +80,6 @@ def test_two_nodes_of_two_ranks_train_and_measure(tmp_path: Path, nodes: Cluster
 
 
 @pytest.mark.xdist_group("slurm")
-def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path, nodes: Cluster) -> None:
-    assert nodes.gpus
-    job = Job.submit(
-        PROGRAM, PROFILE, trial(tmp_path, ONE_NODE, transformer=WIDE, memory_gib=0.001)
-    )
-    outcome = job.outcome()
-    assert outcome.status is TrialState.OOM, job.log
-    assert outcome.error
-
-
-@pytest.mark.xdist_group("slurm")
 def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, nodes: Cluster) -> None:
     job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, measured_iterations=FOREVER))
     training(job)
@@ -106,6 +95,13 @@ def test_scancel_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
     training(job)
     subprocess.run(["scancel", job.job_id], check=True)
     nodes.wait_idle()
+
+
+def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path) -> None:
+    (tmp_path / "trial.log").write_text("[rank3]: RuntimeError: CUDA out of memory.\n")
+    outcome = PROGRAM.outcome(trial(tmp_path), tmp_path, ended(1))
+    assert outcome.status is TrialState.OOM
+    assert "out of memory" in (outcome.error or "")
 
 
 def test_a_result_that_is_cut_is_a_crash_that_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from search_spaces.catalog import load_machine, load_model, load_space
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from tests.evaluators.local.trials import GPT, LLAMA, strategy
-from tests.evaluators.trainer.test_experts import MIXTURE
+from tests.evaluators.trainer.test_layouts import MIXTURE
 
 
 @pytest.mark.parametrize(

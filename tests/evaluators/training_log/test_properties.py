@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import given
@@ -99,15 +98,6 @@ def read(*blocks: bytes) -> TrainingLog:
     for block in blocks:
         reader.feed(block)
     return reader.finish()
-
-
-@given(log=logs, data=st.data())
-def test_any_split_into_blocks_gives_the_same(log: Path, data: st.DataObject) -> None:
-    text = content(log)
-    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=12).map(sorted))
-    edges = [0, *cuts, len(text)]
-    blocks = [text[a:b] for a, b in pairwise(edges)]
-    assert read(*blocks) == whole(log)
 
 
 @given(log=logs, data=st.data())

@@ -9,7 +9,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from tests.evaluators.frameworks.readers import megatron_parser, strategy_of, transformer_of
+from tests.evaluators.frameworks.readers import megatron_parser, transformer_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 
 FRONTIER = load_machine("frontier")
@@ -22,13 +22,6 @@ def flat(model: str, strategy: str) -> list[str]:
     return [word for argument in rendered for word in argument]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_arguments_parse_back_to_the_same_strategy(strategy: str) -> None:
-    asked = STRATEGIES[strategy]
-    words = flat("gpt-22b", strategy)
-    assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
-
-
 @pytest.mark.parametrize("model", ["gpt-22b", "llama-2-7b", "llama-3-70b"])
 def test_arguments_parse_back_to_the_same_model(model: str) -> None:
     transformer = load_model(model)
@@ -37,18 +30,15 @@ def test_arguments_parse_back_to_the_same_model(model: str) -> None:
     assert parsed == transformer
 
 
-def test_a_llama_has_its_norm_its_positions_and_no_biases() -> None:
-    args = megatron_parser().parse_args(flat("llama-2-7b", "the defaults"))
-    assert args.normalization == "rmsnorm"
-    assert args.use_rotary_position_embeddings
-    assert not args.add_bias_linear
-
-
-def test_a_gpt_keeps_layer_norm_and_biases() -> None:
-    args = megatron_parser().parse_args(flat("gpt-22b", "the defaults"))
-    assert args.normalization == "layernorm"
-    assert not args.use_rotary_position_embeddings
-    assert args.add_bias_linear
+@pytest.mark.parametrize(
+    ("model", "norm", "of_llama"),
+    [("llama-2-7b", "rmsnorm", True), ("gpt-22b", "layernorm", False)],
+)
+def test_norm_positions_and_biases(model: str, norm: str, *, of_llama: bool) -> None:
+    args = megatron_parser().parse_args(flat(model, "the defaults"))
+    assert args.normalization == norm
+    assert args.use_rotary_position_embeddings is of_llama
+    assert args.add_bias_linear is not of_llama
 
 
 @pytest.mark.parametrize(
