@@ -22,15 +22,15 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
+from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import THROUGHPUT, PublishedRow, TableError, read
 from tests.benchmarks.replay.grids import GridChoices, choices, read_grids
 from tests.benchmarks.replay.landscapes import landscapes, stacks, usable
-from tests.benchmarks.replay.methods import jobs, replays_of
+from tests.benchmarks.replay.methods import replays_of
 from tests.benchmarks.replay.ours import cold
 from tests.benchmarks.replay.picture import regret_svg
-from tests.benchmarks.replay.projection import Pair, pairs
+from tests.benchmarks.replay.projection import pairs
 from tests.benchmarks.replay.report import document, show
 
 
@@ -61,17 +61,13 @@ def _compare(
     every = stacks(kept, facts)
     grids = [landscape for stack in every for landscape in landscapes(stack)]
     with threadpool_limits(limits=1), bars() as progress:
-        advance = started(progress, "projection", len(every))
-        found: list[Pair] = []
-        for stack in every:
-            found += pairs(stack)
-            advance()
-        total = len(list(jobs(grids, seeds=chosen.seeds)))
+        found = [
+            pair
+            for stack in progress.track(every, description="projection")
+            for pair in pairs(stack)
+        ]
         replays = replays_of(
-            grids,
-            seeds=chosen.seeds,
-            processes=chosen.processes,
-            progress=started(progress, "replays", total),
+            grids, seeds=chosen.seeds, processes=chosen.processes, progress=progress
         )
         own_stops = [cold(grid).own_stop() for grid in grids]
     whole = document(replays, found, own_stops, choices_2026)

@@ -17,14 +17,13 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from tests.benchmarks.accuracy import memory_2026, models_2026
-from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console, started
+from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.tables import (
@@ -99,20 +98,14 @@ def _judged(
     timed_2026 = _rows(newer, THROUGHPUT)
     peaks, known = memory_2026.golden(golden), memory_2026.golden(reference)
     with threadpool_limits(limits=1), bars() as progress:
-        timing = started(progress, "speed", 1)
-        measured = speed()
-        timing()
-        judgement = judge(
-            timed, remembered, draws=draws, speed=measured, started=partial(started, progress)
-        )
+        judgement = judge(timed, remembered, draws=draws, speed=speed(), progress=progress)
         if not newer and not golden:
             return judgement
-        timing = started(progress, "models of 2026", 2)
-        memory_of_2026 = memory_2026.judge(peaks, known, timed_2026)
-        timing()
-        of_2026 = models_2026.judge(timed_2026, draws=draws) if newer else None
-        timing()
-    return replace(judgement, of_2026=of_2026, memory_of_2026=memory_of_2026)
+        return replace(
+            judgement,
+            memory_of_2026=memory_2026.judge(peaks, known, timed_2026),
+            of_2026=models_2026.judge(timed_2026, draws=draws) if newer else None,
+        )
 
 
 def _rows(paths: Sequence[Path], columns: Sequence[str]) -> list[PublishedRow]:

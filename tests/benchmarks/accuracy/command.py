@@ -1,16 +1,17 @@
-"""What commands that judge by tables have in common: their arguments, and their progress."""
+"""What commands that judge by tables have in common: arguments, progress, tables."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from tests.benchmarks.accuracy.tables import TableError
 
@@ -43,7 +44,19 @@ def bars() -> Progress:
     return Progress(*columns, TimeElapsedColumn(), console=console(sys.stderr))
 
 
-def started(progress: Progress, name: str, total: int) -> Callable[[], None]:
-    """A bar; what is returned moves it by one."""
-    task = progress.add_task(name, total=total)
-    return lambda: progress.advance(task)
+def table(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left: int = 1,
+    caption: str | None = None,
+) -> Table:
+    """A table whose first columns, so many, are words and all others figures."""
+    made = Table(title=title, caption=caption)
+    for place, head in enumerate(heads):
+        words = place < left
+        made.add_column(head, justify="left" if words else "right", overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made

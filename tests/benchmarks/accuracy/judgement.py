@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from rich.progress import Progress
 
 from tests.benchmarks.accuracy import memory, throughput
 from tests.benchmarks.accuracy.facts import Facts
@@ -33,9 +35,6 @@ HALF = 0.5
 AIMED_AT_AFTER_5 = 0.06
 """Error after 5 trials that is aimed at; no model gets below what repeats differ by."""
 
-Started = Callable[[str, int], Callable[[], None]]
-"""Told what begins and of how many calibrations; what it gives is called after each."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
@@ -58,7 +57,7 @@ def judge(
     *,
     draws: int,
     speed: Speed,
-    started: Started,
+    progress: Progress,
 ) -> Judgement:
     """Everything but the speed, which is measured before.
 
@@ -68,20 +67,19 @@ def judge(
     facts = Facts.of([*timed, *remembered])
     stacks, times_left_out = throughput.stacks(timed, facts)
     sized, memory_left_out = memory.stacks(remembered, facts)
-    accuracies = {}
-    for name, stack in stacks.items():
-        progress = started(name, throughput.calibrations(stack, draws=draws))
-        accuracies[name] = throughput.accuracy(stack, draws=draws, progress=progress)
-    fits = sum(memory.calibrations(stack, draws=draws) for stack in sized.values())
-    progress = started("memory", fits)
+    accuracies = {
+        name: throughput.accuracy(stack, draws=draws)
+        for name, stack in progress.track(list(stacks.items()), description="times")
+    }
     peaks = {
-        name: memory.peaks(stack, draws=draws, progress=progress) for name, stack in sized.items()
+        name: memory.peaks(stack, draws=draws)
+        for name, stack in progress.track(list(sized.items()), description="peaks")
     }
     return Judgement(
         stacks=accuracies,
         times_left_out=times_left_out,
         peaks={name: peak for name, peak in peaks.items() if peak is not None},
-        labels=memory.labels(list(sized.values()), progress=progress),
+        labels=memory.labels(progress.track(list(sized.values()), description="labels")),
         memory_left_out=memory_left_out,
         speed=speed,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from tests.benchmarks.accuracy.stacks import (
     stacks_of,
 )
 from tests.benchmarks.accuracy.tables import PublishedRow
-from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, Progress, mape, mean
+from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, mape, mean
 
 FAILED = "oom"
 FITTED = ("ok", "fits")
@@ -159,32 +159,16 @@ class _Memory:
         return mape(self.log_peak[rows], learned.mixture.predict(self.columns.take(rows))[0])
 
 
-def calibrations(stack: Stack, *, draws: int) -> int:
-    """How many `peaks` and `labels` fit, for progress."""
-    return (draws if _has_peaks(stack) else 0) + (FOLDS * SHUFFLES if has_labels(stack) else 0)
-
-
-def has_labels(stack: Stack) -> bool:
-    """Enough that failed, and as many folds of what fitted."""
-    failures = int(_Memory(stack).failed.sum())
-    return failures >= LEAST_FAILURES and len(stack) - failures >= FOLDS
-
-
-def _has_peaks(stack: Stack) -> bool:
-    return int(_Memory(stack).with_peak.sum()) >= TRIALS + LEAST_HELD_OUT
-
-
-def peaks(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> PeakAccuracy | None:
+def peaks(stack: Stack, *, draws: int) -> PeakAccuracy | None:
     """None where there are too few to learn from some and be tested on others."""
-    if not _has_peaks(stack):
-        return None
     memory = _Memory(stack)
     measured = np.flatnonzero(memory.with_peak)
+    if len(measured) < TRIALS + LEAST_HELD_OUT:
+        return None
     errors: list[float] = []
     for draw in range(draws):
         order = np.random.default_rng([SEED, draw, TRIALS]).permutation(measured)
         errors.append(memory.peak_error(memory.learned(order[:TRIALS]), order[TRIALS:]))
-        progress()
     general = memory.learned(measured[:0])
     return PeakAccuracy(
         rows=len(measured),
@@ -194,17 +178,23 @@ def peaks(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> Pea
     )
 
 
-def labels(stacks: Sequence[Stack], *, progress: Progress = lambda: None) -> LabelAccuracy | None:
+def labels(stacks: Iterable[Stack]) -> LabelAccuracy | None:
     """Each row by what the rows of the other folds of its stack taught; None without failures."""
-    chosen = [stack for stack in stacks if has_labels(stack)]
+    chosen: list[tuple[Stack, _Memory]] = []
+    learned: list[tuple[Labels, Array]] = []
+    for stack in stacks:
+        memory = _Memory(stack)
+        failures = int(memory.failed.sum())
+        if failures >= LEAST_FAILURES and len(stack) - failures >= FOLDS:
+            chosen.append((stack, memory))
+            learned += _cross_validated(memory)
     if not chosen:
         return None
-    learned = [part for stack in chosen for part in _cross_validated(_Memory(stack), progress)]
     fitted, probability = (np.concatenate(parts) for parts in zip(*learned, strict=True))
-    general = [_general(_Memory(stack)) for stack in chosen]
+    general = [_general(memory) for _, memory in chosen]
     return LabelAccuracy(
-        rows=sum(map(len, chosen)),
-        failures=sum(int(_Memory(stack).failed.sum()) for stack in chosen),
+        rows=sum(len(stack) for stack, _ in chosen),
+        failures=sum(int(memory.failed.sum()) for _, memory in chosen),
         fitted=fitted,
         probability=probability,
         auc=area_under_curve(fitted, probability),
@@ -212,11 +202,11 @@ def labels(stacks: Sequence[Stack], *, progress: Progress = lambda: None) -> Lab
             *(np.concatenate(parts) for parts in zip(*general, strict=True))
         ),
         threshold=best_threshold(fitted, probability),
-        contradictions=sum(contradictions(stack, _Memory(stack).failed) for stack in chosen),
+        contradictions=sum(contradictions(stack, memory.failed) for stack, memory in chosen),
     )
 
 
-def _cross_validated(memory: _Memory, progress: Progress) -> Iterator[tuple[Labels, Array]]:
+def _cross_validated(memory: _Memory) -> Iterator[tuple[Labels, Array]]:
     for shuffle in range(SHUFFLES):
         fold = np.random.default_rng([SEED, shuffle]).permutation(len(memory.failed)) % FOLDS
         for number in range(FOLDS):
@@ -225,7 +215,6 @@ def _cross_validated(memory: _Memory, progress: Progress) -> Iterator[tuple[Labe
                 ~memory.failed[held_out],
                 memory.fit_probability(memory.learned(rest), held_out),
             )
-            progress()
 
 
 def _general(memory: _Memory) -> tuple[Labels, Array]:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.accuracy.command import table
 from tests.benchmarks.accuracy.judgement import Judgement, document
 from tests.benchmarks.accuracy.stacks import LEAST_ROWS
 from tests.benchmarks.accuracy.throughput import LEAST_STRATEGIES, SIZES
@@ -41,7 +42,7 @@ def show(judgement: Judgement, console: Console) -> None:
     if judgement.of_2026 is not None:
         console.print(_models_2026(figures["models_2026"]))
         _left_out(console, "models of 2026", judgement.of_2026.left_out)
-    console.print(_peers())
+    console.print(table("What others publish", ("who", "figures"), PEERS, left=2))
 
 
 def percent(value: float | None) -> str:
@@ -58,29 +59,20 @@ def _of(count: int | None, rows: int | None) -> str:
 
 
 def _stacks(figures: dict[str, Any]) -> Table:
-    table = Table(title=f"Iteration time: stacks of at least {LEAST_ROWS} independent rows")
-    table.add_column("cluster / framework", overflow="fold", min_width=20)
+    judged = ("left-out\nmodel", "80 %\ncoverage", "Kendall's\ntau", "top-1\nregret")
     after = [f"after\n{size}" for size in SIZES]
-    judged = (
-        "left-out\nmodel",
-        "80 %\ncoverage",
-        "Kendall's\ntau",
-        "top-1\nregret",
-        "noise\nfloor",
+    made = table(
+        f"Iteration time: stacks of at least {LEAST_ROWS} independent rows",
+        ("cluster / framework", "rows", "zero-\nshot", *after, *judged, "noise\nfloor"),
+        [(name, *_cells(stack)) for name, stack in figures["clusters"].items()],
+        caption="Mean absolute error. Tau (mean) and regret (median) after 5 trials, over "
+        f"landscapes of at least {LEAST_STRATEGIES} strategies. Noise floor: rows that "
+        "agree in every column against their median; repeats agree where it is 6 % or less.",
     )
-    for head in ("rows", "zero-\nshot", *after, *judged):
-        table.add_column(head, justify="right")
-    for name, stack in figures["clusters"].items():
-        table.add_row(name, *_cells(stack))
-    table.add_section()
-    table.add_row("overall, stacks alike", *_cells(figures["overall"]), style="bold")
-    table.add_row("those whose repeats agree", *_cells(figures["consistent"]))
-    table.caption = (
-        "Mean absolute error. Tau (mean) and regret (median) after 5 trials, over landscapes of at "
-        f"least {LEAST_STRATEGIES} strategies. Noise floor: rows that agree in every column "
-        "against their median; repeats agree where it is 6 % or less."
-    )
-    return table
+    made.add_section()
+    made.add_row("overall, stacks alike", *_cells(figures["overall"]), style="bold")
+    made.add_row("those whose repeats agree", *_cells(figures["consistent"]))
+    return made
 
 
 def _cells(stack: dict[str, Any]) -> list[str]:
@@ -97,14 +89,17 @@ def _cells(stack: dict[str, Any]) -> list[str]:
 
 
 def _peaks(figures: dict[str, Any]) -> Table:
-    table = Table(title="Measured peaks of memory")
-    table.add_column("cluster / framework", overflow="fold")
-    for head in ("rows", "zero-shot", "after 5", "noise floor"):
-        table.add_column(head, justify="right")
-    for name, peak in figures["memory"]["clusters"].items():
-        errors = (percent(peak[figure]) for figure in ("zero_shot", "after_5", "noise_floor"))
-        table.add_row(name, f"{peak['rows']}", *errors)
-    return table
+    return table(
+        "Measured peaks of memory",
+        ("cluster / framework", "rows", "zero-shot", "after 5", "noise floor"),
+        [
+            (name, f"{peak['rows']}", *(percent(peak[each]) for each in PEAK_ERRORS))
+            for name, peak in figures["memory"]["clusters"].items()
+        ],
+    )
+
+
+PEAK_ERRORS = ("zero_shot", "after_5", "noise_floor")
 
 
 def _bars(figures: dict[str, Any]) -> Table:
@@ -113,10 +108,6 @@ def _bars(figures: dict[str, Any]) -> Table:
     after_5 = [stack["mape_after"]["5"] for stack in figures["clusters"].values()]
     known = [error for error in after_5 if error is not None]
     threshold = number(memory["threshold"], digits=3)
-    table = Table(title="Overall")
-    table.add_column("figure")
-    table.add_column("reached", justify="right")
-    table.add_column("aimed at", justify="right")
     rate = number(speed["strategies_per_second"], digits=0)
     rows = (
         ("error zero-shot", percent(overall["zero_shot_mape"]), "15 %"),
@@ -140,25 +131,25 @@ def _bars(figures: dict[str, Any]) -> Table:
         ("one strategy, microseconds", number(speed["microseconds_for_one"], digits=0), ""),
         ("calibration on 20, seconds", number(speed["calibration_seconds"], digits=2), "0.3"),
     )
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return table("Overall", ("figure", "reached", "aimed at"), rows)
 
 
 def _memory_of_2026(figures: dict[str, Any]) -> Table:
     """What is aimed at beside what is reached for the memory of models of 2025 and 2026."""
-    table = Table(title="Memory of models of 2025 and 2026")
-    for head in ("figure", "rows", "reached", "aimed at"):
-        table.add_column(head, justify="left" if head == "figure" else "right")
-    for row in (
-        ("golden peaks zero-shot", "peaks", "peak_mape_zero_shot", "13 %"),
-        ("the same, calibrated on the reference", "peaks", "peak_mape_calibrated", "8 %"),
-        ("ran, but predicted not to fit", "ran", "false_oom", "3 %"),
-    ):
-        table.add_row(row[0], f"{figures[row[1]]}", percent(figures[row[2]]), row[3])
     left_out = {**figures["peaks_left_out"], **figures["ran_left_out"]}
-    table.caption = "Left out: " + "; ".join(f"{n} {reason}" for reason, n in left_out.items())
-    return table
+    return table(
+        "Memory of models of 2025 and 2026",
+        ("figure", "rows", "reached", "aimed at"),
+        [
+            (name, f"{figures[rows]}", percent(figures[reached]), aimed_at)
+            for name, rows, reached, aimed_at in (
+                ("golden peaks zero-shot", "peaks", "peak_mape_zero_shot", "13 %"),
+                ("the same, calibrated on the reference", "peaks", "peak_mape_calibrated", "8 %"),
+                ("ran, but predicted not to fit", "ran", "false_oom", "3 %"),
+            )
+        ],
+        caption="Left out: " + "; ".join(f"{n} {reason}" for reason, n in left_out.items()),
+    )
 
 
 def _models_2026(figures: dict[str, Any]) -> Table:
@@ -172,22 +163,8 @@ def _models_2026(figures: dict[str, Any]) -> Table:
         ("error within a program", percent(figures["in_stack_mape"]), "5 %"),
         ("error with context parallelism", percent(figures["context_parallel_mape"]), "6 %"),
     )
-    table = Table(title="Models of 2025 and 2026: means over rows")
-    table.add_column("figure")
-    table.add_column("reached", justify="right")
-    table.add_column("aimed at", justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _peers() -> Table:
-    table = Table(title="What others publish")
-    table.add_column("who")
-    table.add_column("figures", overflow="fold")
-    for peer in PEERS:
-        table.add_row(*peer)
-    return table
+    title = "Models of 2025 and 2026: means over rows"
+    return table(title, ("figure", "reached", "aimed at"), rows)
 
 
 def _left_out(console: Console, what: str, reasons: Mapping[str, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,8 +46,6 @@ MOST_OF_OTHER_MODELS = 60
 """Rows of other models that a calibration for a new one has: fitting takes the cube of it."""
 
 SEED = 0
-Progress = Callable[[], None]
-"""Called after each calibration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +97,7 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
     return named(judged), left_out
 
 
-def calibrations(stack: Stack, *, draws: int) -> int:
-    """How many `accuracy` fits, for progress."""
-    models = len(set(_models(stack)))
-    return draws * len(_sizes(stack)) + (models if models > 1 else 0)
-
-
-def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> StackAccuracy:
+def accuracy(stack: Stack, *, draws: int) -> StackAccuracy:
     """All figures of one stack.
 
     Args:
@@ -125,13 +117,12 @@ def accuracy(stack: Stack, *, draws: int, progress: Progress = lambda: None) -> 
         if size == RANKED:
             ranks += trials.ranks(log_time, landscapes)
             of_a_batch_ranks += trials.ranks(log_time, of_a_batch)
-        progress()
     return StackAccuracy(
         rows=len(stack),
         models=len(set(_models(stack))),
         zero_shot_mape=mape(trials.log_time, trials.forecast(np.array([], dtype=np.int64))[0]),
         mape_after={size: mean(errors[size]) for size in SIZES},
-        leave_one_model_out_mape=_left_out_model(stack, trials, progress),
+        leave_one_model_out_mape=_left_out_model(stack, trials),
         coverage_80=mean(within),
         kendall_tau=mean([tau for tau, _ in ranks if np.isfinite(tau)]),
         top1_regret_after_5=_median_regret(ranks),
@@ -174,13 +165,9 @@ def mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _sizes(stack: Stack) -> list[int]:
-    return [size for size in SIZES if len(stack) >= size + LEAST_HELD_OUT]
-
-
 def _draws(stack: Stack, *, draws: int) -> Iterator[tuple[int, Rows, Rows]]:
     """Number of trials, those, and the rest; each number's draws are its own."""
-    for size in _sizes(stack):
+    for size in (size for size in SIZES if len(stack) >= size + LEAST_HELD_OUT):
         for draw in range(draws):
             order = np.random.default_rng([SEED, draw, size]).permutation(len(stack))
             yield size, order[:size], order[size:]
@@ -190,7 +177,7 @@ def _models(stack: Stack) -> list[str]:
     return [row["model"] for row in stack.rows]
 
 
-def _left_out_model(stack: Stack, trials: Trials, progress: Progress) -> float | None:
+def _left_out_model(stack: Stack, trials: Trials) -> float | None:
     """Each model predicted from the others' rows, at most 60 of them, drawn at random."""
     models = np.array(_models(stack))
     if len(set(models)) == 1:
@@ -201,7 +188,6 @@ def _left_out_model(stack: Stack, trials: Trials, progress: Progress) -> float |
         drawn = np.random.default_rng(SEED).permutation(others)[:MOST_OF_OTHER_MODELS]
         log_time = trials.forecast(drawn)[0]
         errors += list(np.abs(np.expm1(log_time - trials.log_time))[models == model])
-        progress()
     return mean(errors)
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+from rich.progress import Progress
 from threadpoolctl import threadpool_limits
 
 from tests.benchmarks.replay import ours, peers
@@ -79,22 +80,18 @@ def replays_of(
     *,
     seeds: int,
     processes: int,
-    progress: Callable[[], None] = lambda: None,
+    progress: Progress,
 ) -> Replays:
-    """Every method on every landscape. The same for any number of processes.
-
-    Args:
-        progress: called after each replay.
-    """
+    """Every method on every landscape. The same for any number of processes."""
     results: dict[str, dict[str, list[Replay]]] = defaultdict(lambda: defaultdict(list))
     todo = list(jobs(landscapes, seeds=seeds))
     # Forks of a process with threads, as the one that shows progress has, may hang.
     with ProcessPoolExecutor(
         processes, get_context("spawn"), initializer=_begin, initargs=(landscapes,)
     ) as pool:
-        for job, one in zip(todo, pool.map(_replayed, todo), strict=True):
+        done = progress.track(pool.map(_replayed, todo), total=len(todo), description="replays")
+        for job, one in zip(todo, done, strict=True):
             results[landscapes[job.landscape].name][job.method].append(one)
-            progress()
     return results
 
 

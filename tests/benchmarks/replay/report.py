@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tests.benchmarks.accuracy.command import table
 from tests.benchmarks.replay.grids import GridChoices
 from tests.benchmarks.replay.methods import METHODS, Replays
 from tests.benchmarks.replay.projection import Pair, figures
@@ -105,19 +106,15 @@ def _percent(value: float | None) -> str:
 
 
 def _overall(whole: dict[str, Any]) -> Table:
-    table = Table(title=f"Trials to within 1 % of the best: {len(whole['landscapes'])} landscapes")
-    table.add_column("search")
-    for head in ("median", "90th pct.", "worst", "failures", "solved"):
-        table.add_column(head, justify="right")
-    table.add_column("aimed at")
-    for name, of_method in whole["overall"].items():
-        table.add_row(name, *_cells(of_method), BARS.get(name, ""))
-    table.caption = (
-        "Every replay of every landscape counts alike. Failures: the mean until then. ours_warm "
-        "only where the stack has other rows; ours_wrong: one figure of the data sheet times or "
-        "divided by 5."
+    heads = ("search", "median", "90th pct.", "worst", "failures", "solved", "aimed at")
+    return table(
+        f"Trials to within 1 % of the best: {len(whole['landscapes'])} landscapes",
+        heads,
+        [(n, *_cells(of_method), BARS.get(n, "")) for n, of_method in whole["overall"].items()],
+        caption="Every replay of every landscape counts alike. Failures: the mean until then. "
+        "ours_warm only where the stack has other rows; ours_wrong: one figure of the data sheet "
+        "times or divided by 5.",
     )
-    return table
 
 
 def _cells(of_method: dict[str, float]) -> list[str]:
@@ -131,23 +128,27 @@ def _cells(of_method: dict[str, float]) -> list[str]:
 
 
 def _by_landscape(whole: dict[str, Any]) -> Table:
-    table = Table(title="Each landscape: medians")
-    table.add_column("landscape", overflow="fold", min_width=30)
-    for name in whole["overall"]:
-        table.add_column(name.replace("_", "\n"), justify="right")
+    names = list(whole["overall"])
+    rows = []
     for landscape, by_method in whole["landscapes"].items():
-        cells = [by_method.get(name) for name in whole["overall"]]
-        table.add_row(landscape, *("–" if c is None else f"{c['median']:.1f}" for c in cells))
-    return table
+        cells = [by_method.get(name) for name in names]
+        rows.append((landscape, *("–" if c is None else f"{c['median']:.1f}" for c in cells)))
+    heads = ("landscape", *(name.replace("_", "\n") for name in names))
+    return table("Each landscape: medians", heads, rows)
 
 
 def _projection(whole: dict[str, Any]) -> Table:
-    table = Table(title="Wide runs told from narrow ones that differ in replicas alone")
-    for head in ("times the replicas", "pairs", "median error", "90th pct.", "80 % coverage"):
-        table.add_column(head, justify="right")
-    table.add_column("aimed at")
-    for band, of_band in whole["projection"].items():
-        errors = (of_band[name] for name in ("median", "p90", "coverage"))
-        cells = ["–" if value is None else f"{value:.1%}" for value in errors]
-        table.add_row(band, f"{of_band['pairs']}", *cells, PROJECTION_BARS.get(band, ""))
-    return table
+    heads = ("times the replicas", "pairs", "median error", "90th pct.", "80 % coverage")
+    return table(
+        "Wide runs told from narrow ones that differ in replicas alone",
+        (*heads, "aimed at"),
+        [
+            (
+                band,
+                f"{of_band['pairs']}",
+                *(_percent(of_band[name]) for name in ("median", "p90", "coverage")),
+                PROJECTION_BARS.get(band, ""),
+            )
+            for band, of_band in whole["projection"].items()
+        ],
+    )
