@@ -94,20 +94,10 @@ def _strategies(
 
 
 def _explained(parts: StrategyParts, *, relative_cost: float, sentence: str) -> ExplainedStrategy:
-    return ExplainedStrategy(
-        role=parts.role,
-        strategy=strategy_shape(parts.strategy),
-        global_batch_size=parts.global_batch_size,
-        iteration_time_s=parts.iteration_time_s,
-        time_origin=parts.time_origin,
-        time_parts_s=dict(parts.time_parts_s),
-        relative_cost=relative_cost,
-        memory_gib=parts.memory_gib,
-        memory_origin=parts.memory_origin,
-        memory_parts_gib=dict(parts.memory_parts_gib),
-        fit_probability=parts.fit_probability,
-        sentence=f"{sentence}.",
-    )
+    fields = ExplainedStrategy.model_fields
+    same = {name: value for name, value in vars(parts).items() if name in fields}
+    told = {"strategy": strategy_shape(parts.strategy), "sentence": f"{sentence}."}
+    return ExplainedStrategy(**same | told, relative_cost=relative_cost)
 
 
 def _within(space: SearchSpace, strategy: Strategy) -> bool:

@@ -12,7 +12,8 @@ from autotune.baseline import baseline_of
 from autotune.calibration import Calibration
 from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
-from autotune.explanation import bubble_note, remedies_of, time_by_part
+from autotune.explanation.failures import remedies_of
+from autotune.explanation.parts import bubble_note, time_by_part
 from autotune.objectives import unknown_objective
 from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost

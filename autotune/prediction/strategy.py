@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.calibration import Calibration, calibration_for
-from autotune.explanation import bubble_note, memory_budget
+from autotune.explanation.memory_budget import memory_budget
+from autotune.explanation.parts import bubble_note
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
 from autotune.schemas.calibrations import CalibrationSummary

@@ -26,8 +26,8 @@ class Proposal:
     """A strategy to try, and the prediction for its trial.
 
     Attributes:
-        stand_in: the smaller run in its place, if any; time, memory, fit and node-hours are the
-            stand-in's.
+        running: its trial, once it is started: of the strategy, or of the smaller run in its place,
+            whose time, memory, fit and node-hours these are.
         objective: of the strategy, at `iteration_time_s`.
         iteration_time_s: with the ends of the 80 % interval of a measurement.
         memory_gib: median of the fullest rank's peak.
@@ -38,11 +38,9 @@ class Proposal:
         expected_saving: share of a training's time saved on average by measuring it, including its
             chance of fitting; None if it was chosen by another search, or to check projections.
             These three are None before any measurement.
-        num_layers: layers of the stand-in, if fewer than the model's.
     """
 
-    strategy: Strategy
-    stand_in: Strategy | None
+    running: SearchTrial
     objective: float
     iteration_time_s: float
     iteration_time_low_s: float
@@ -53,19 +51,19 @@ class Proposal:
     best_so_far: float | None
     probability_better: float | None
     expected_saving: float | None = None
-    num_layers: int | None = None
+
+    @property
+    def strategy(self) -> Strategy:
+        return self.running.full
 
     @property
     def run(self) -> Strategy:
-        return self.stand_in or self.strategy
+        return self.running.strategy
 
     @property
-    def running(self) -> SearchTrial:
-        """Its trial, once it is started."""
-        stands_for = self.strategy.num_nodes if self.stand_in else None
-        return SearchTrial(
-            strategy=self.run, state="running", stands_for=stands_for, num_layers=self.num_layers
-        )
+    def stand_in(self) -> Strategy | None:
+        """Return the smaller run in the strategy's place, if there is one."""
+        return None if self.running.stands_for is None else self.run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +110,7 @@ class TrialExpectation:
                 scipy.special.ndtr((log_rate - known.best) / max(float(left_open[0]) ** 0.5, 1e-9))
             )
         return Proposal(
-            strategy=strategy,
-            stand_in=instead,
+            running=run,
             objective=float(np.exp(log_rate)),
             iteration_time_s=seconds,
             iteration_time_low_s=seconds / factor,
@@ -124,7 +121,6 @@ class TrialExpectation:
             best_so_far=None if known.best is None else float(np.exp(known.best)),
             probability_better=better,
             expected_saving=expected_saving,
-            num_layers=run.num_layers,
         )
 
 

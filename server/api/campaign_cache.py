@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, TypeVar, get_args
 
-from autotune.explanation import explain
-from autotune.recommendation import as_of_now
+from autotune.explanation.summary import explain
+from autotune.recommendation.recommendation import as_of_now
 from autotune.recommendation.standing import standing
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign

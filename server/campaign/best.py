@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.recommendation import all_contenders, improvements
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial

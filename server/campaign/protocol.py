@@ -12,7 +12,7 @@ from autotune.calibration import COVERAGE, Calibration
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Columns
 from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
-from autotune.recommendation import improvements
+from autotune.recommendation.ranking import improvements
 from autotune.resolution import machine_of, strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial

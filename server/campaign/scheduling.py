@@ -14,7 +14,8 @@ from statistics import fmean
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
 from autotune.measurement import SECONDS_PER_HOUR
-from autotune.recommendation import nodes_at_hand, strategies_to_confirm
+from autotune.recommendation.projected import nodes_at_hand
+from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
@@ -243,7 +244,7 @@ def new_trials(
         NewTrial(
             strategy=strategy_shape(proposal.run),
             stands_for_nodes=proposal.running.stands_for,
-            num_layers=proposal.num_layers,
+            num_layers=proposal.running.num_layers,
             purpose=following.purpose,
             predicted_iteration_time_s=proposal.iteration_time_s,
             predicted_memory_gib=proposal.memory_gib,

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from autotune.cost_model import Parameters
-from autotune.recommendation import all_contenders, place, training_cost
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.ranking import place
+from autotune.recommendation.recommendation import training_cost
 from autotune.resolution import machine_of, strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState

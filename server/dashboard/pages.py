@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from autotune.recommendation import baseline_result
+from autotune.recommendation.baseline import baseline_result
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, SearchMethod, TrialState
 from autotune.schemas.explanations import Explanation

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.explanation import MEMORY_WORDS, TIME_WORDS, time_words
+from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
 from autotune.resolution import strategy_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import capitalised, dimension_name, value_words
-from autotune.explanation import DimensionImpact, impacts
+from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.wire import Wire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from autotune.explanation import LayoutMap, MapCell, layout_map
+from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
 from autotune.resolution import strategy_shape

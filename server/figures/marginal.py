@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from autotune.dimension_words import capitalised, dimension_name, value_words
-from autotune.explanation import Marginal, impacts
-from autotune.explanation import marginal as marginal_of
+from autotune.explanation.impact import impacts
+from autotune.explanation.marginal import Marginal
+from autotune.explanation.marginal import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.wire import Wire

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from autotune.dimension_words import value_words
-from autotune.explanation import (
+from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_WORDS,
+    Origin,
+    Role,
     StrategyParts,
-    compare,
     compared_of,
     parts_of,
 )
-from autotune.explanation.parts import Origin, Role
+from autotune.explanation.summary import compare
 from autotune.resolution import strategy_shape
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.shapes import StrategyShape

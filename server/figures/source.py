@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from autotune.calibration import Calibration
-from autotune.explanation import BelievedRates
-from autotune.recommendation import all_contenders, recommend
+from autotune.explanation.rates import BelievedRates
+from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import machine_of, transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign

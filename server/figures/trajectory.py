@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeVar
 
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.recommendation import improvements
+from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective
 from autotune.schemas.figures import FigureTable

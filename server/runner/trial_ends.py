@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import structlog
 from sqlalchemy.orm import Session
 
-from autotune.explanation import explain
-from autotune.recommendation import recommend
+from autotune.explanation.summary import explain
+from autotune.recommendation.recommendation import recommend
 from autotune.recommendation.standing import standing
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from autotune.measurement import SECONDS_PER_HOUR, metrics
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import (
     machine_of,
     machine_shape,

@@ -172,7 +172,7 @@ def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Ba
     """Return the baseline, compared with the best if there is one."""
     if answer is not None:
         return answer.recommendation.baseline
-    from autotune.recommendation import baseline_result
+    from autotune.recommendation.baseline import baseline_result
 
     return baseline_result(handle.campaign, handle.trials(purpose="baseline"))[0]
 

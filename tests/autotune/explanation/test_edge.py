@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotune.explanation import edges
+from autotune.explanation.edge import edges
 from autotune.explanation.steps import changed
 from search_spaces.dimensions import ACCUMULATION
 from search_spaces.lattice import Lattice

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from autotune.calibration import Calibration
-from autotune.explanation import explain_failures
+from autotune.explanation.failures import explain_failures
 from autotune.prediction.campaign import check_campaign
 from autotune.resolution import strategy_of
 from autotune.schemas.explanations import FailureCause

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import ArrayLike
 from scipy.stats import kendalltau
 
-from autotune.explanation import BelievedRates, DimensionImpact, impacts
+from autotune.explanation.impact import DimensionImpact, impacts
+from autotune.explanation.rates import BelievedRates
 from search_spaces.dimensions import ACCUMULATION
 from tests.autotune.explanation.scene import TABLE_V, known, true_log_rates, world
 from tests.benchmarks.worlds.world import QUESTIONS

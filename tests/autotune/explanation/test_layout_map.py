@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.explanation import BelievedRates, layout_map
+from autotune.explanation.layout_map import layout_map
+from autotune.explanation.rates import BelievedRates
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice

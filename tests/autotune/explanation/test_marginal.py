@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.cost_model.columns import Array
-from autotune.explanation import BelievedRates, marginal
+from autotune.explanation.marginal import marginal
+from autotune.explanation.rates import BelievedRates
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from tests.autotune.explanation.scene import TABLE_V, known, world

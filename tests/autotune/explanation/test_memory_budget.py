@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.calibration import general_knowledge
 from autotune.cost_model.columns import Columns
-from autotune.explanation import memory_budget
-from autotune.explanation.memory_budget import CHANGED
+from autotune.explanation.memory_budget import CHANGED, memory_budget
 from autotune.explanation.steps import Surroundings, changed
 from autotune.resolution import strategy_of
 from autotune.schemas.predictions import LIKELY_TO_FIT

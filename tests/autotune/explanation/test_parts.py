@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from autotune.calibration import Calibration, general_knowledge
-from autotune.explanation import (
+from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_PARTS,
     TIME_WORDS,
     ComparedStrategy,
     bubble_note,
-    compare,
     compared_of,
     parts_of,
 )
+from autotune.explanation.summary import compare
 from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.calibration import Calibration, observations_of
-from autotune.explanation import explain
-from autotune.explanation.summary import fields_with
-from autotune.recommendation import recommend
+from autotune.explanation.summary import explain, fields_with
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import space_of
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.spaces import SpaceSpec

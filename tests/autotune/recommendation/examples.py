@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, Objective, TrialState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.recommendation import baseline_result, strategies_to_confirm
+from autotune.recommendation.baseline import baseline_result
+from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_model

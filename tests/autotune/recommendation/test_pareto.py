@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.recommendation import recommend
 from autotune.recommendation.ranking import COSTS, Contender, pareto_fronts
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation

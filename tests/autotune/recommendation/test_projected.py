@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.calibration import Observation
-from autotune.recommendation import recommend, strategies_to_confirm
+from autotune.recommendation.recommendation import recommend, strategies_to_confirm
 from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState

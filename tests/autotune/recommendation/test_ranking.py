@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.recommendation import recommend, strategies_to_confirm
+from autotune.recommendation.recommendation import recommend, strategies_to_confirm
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from autotune.search.trial import ATTEMPTS, UNINFORMATIVE

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState

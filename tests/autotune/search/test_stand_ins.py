@@ -149,12 +149,12 @@ def test_the_pool_decides_whether_the_leader_is_measured_in_full() -> None:
     seen: list[SearchTrial] = []
     for _ in range(3):
         proposal = following(seen, pool=16)
-        assert (proposal.num_layers, proposal.run.num_nodes) == (24, 16)
+        assert (proposal.running.num_layers, proposal.run.num_nodes) == (24, 16)
         assert proposal.strategy.pipeline_parallel == 4 * proposal.run.pipeline_parallel
         seen.append(narrow(space, proposal.strategy))
-    assert following(seen, pool=16).num_layers == 24
+    assert following(seen, pool=16).running.num_layers == 24
     check = following(seen, pool=64)
-    assert (check.stand_in, check.num_layers, check.run.num_nodes) == (None, None, 64)
+    assert (check.stand_in, check.run.num_nodes) == (None, 64)
     assert check.strategy in {trial.full for trial in seen}
 
 

@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.scaling import ScalingStudy

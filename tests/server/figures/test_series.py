@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.recommendation import all_contenders
+from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import COSTS
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Accumulation

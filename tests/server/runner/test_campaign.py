@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from autotune.recommendation import all_contenders, recommend
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import BudgetExtension

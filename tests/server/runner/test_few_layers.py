@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.prediction.campaign import check_campaign
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState

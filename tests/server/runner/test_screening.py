@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from autotune.recommendation import recommend
+from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import ListedCampaign
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
