@@ -10,7 +10,7 @@ from search_spaces.automatic import divisors
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import automatic, automatic_accumulations, values_of
-from search_spaces.dimensions import DIMENSIONS, DIVIDING
+from search_spaces.dimensions import DIVIDING
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import default_precision
 from search_spaces.program import ProgramCapabilities
@@ -154,17 +154,6 @@ def test_a_batch_in_words() -> None:
     ]
     assert [str(batch) for batch in batches] == ["any", "640", "8 or more", "1 to 64", "8 to 64"]
     assert [batch.fixed for batch in batches] == [None, 640, None, None, None]
-
-
-def test_the_main_dimensions_come_first() -> None:
-    assert DIMENSIONS[:6] == (
-        "tensor_parallel",
-        "pipeline_parallel",
-        "micro_batch_size",
-        "gradient_accumulation_steps",
-        "zero_stage",
-        "num_nodes",
-    )
 
 
 def test_automatic_pipelines_are_uneven_where_the_program_can_and_little_is_lost() -> None:

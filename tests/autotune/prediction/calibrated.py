@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from autotune.calibration import Calibration, Observation
@@ -16,6 +18,7 @@ SLOWER = 2.0
 OBSERVED = 30
 
 
+@cache
 def slow(machine: str = "frontier", *, model: str = "gpt-22b", nodes: int = 2) -> Calibration:
     """Trials of strategies all over a space, each `SLOWER` than estimated, memory as estimated."""
     transformer, of_machine = load_model(model), load_machine(machine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -16,9 +15,6 @@ from autotune.schemas.shapes import MachineShape, StrategyShape
 from search_spaces.catalog import load_machine
 from search_spaces.errors import InvalidInput
 from tests.autotune.prediction.calibrated import SLOWER, named, slow
-
-slow_frontier = cache(slow)
-"""Fitted once for all tests of this module."""
 
 
 def query(machine: str | MachineShape = "frontier", **changes: Any) -> PredictionQuery:
@@ -59,7 +55,7 @@ def test_general_knowledge_has_intervals_and_says_that_it_rests_on_no_trial() ->
 
 
 def test_trials_of_the_machine_move_and_narrow_a_prediction() -> None:
-    calibration = slow_frontier()
+    calibration = slow()
     low, before, high = figures(predict(query()))
     answer = predict(query(), calibration, named(calibration))
     lower, after, higher = figures(answer)
@@ -72,7 +68,7 @@ def test_trials_of_the_machine_move_and_narrow_a_prediction() -> None:
 
 
 def test_an_illegal_strategy_gets_no_figures_of_a_calibration_either() -> None:
-    calibration = slow_frontier()
+    calibration = slow()
     answer = predict(query(tensor_parallel=5), calibration, named(calibration))
     assert not answer.legal
     assert answer.iteration_time_low_s is None
@@ -81,7 +77,7 @@ def test_an_illegal_strategy_gets_no_figures_of_a_calibration_either() -> None:
 
 
 def test_a_calibration_of_another_machine_is_refused_with_both_names() -> None:
-    calibration = slow_frontier()
+    calibration = slow()
     with pytest.raises(InvalidInput, match="of frontier, and this is about perlmutter") as refusal:
         predict(query("perlmutter"), calibration, named(calibration))
     assert (refusal.value.field, refusal.value.value) == ("calibration", "mine")
@@ -91,10 +87,10 @@ def test_a_calibration_of_another_machine_is_refused_with_both_names() -> None:
 def test_the_same_name_with_other_figures_is_another_machine() -> None:
     more = machine_shape(load_machine("frontier")).model_copy(update={"memory_gib": 96.0})
     with pytest.raises(InvalidInput, match=r"frontier with memory_gib 64\.0"):
-        predict(query(more), slow_frontier())
+        predict(query(more), slow())
 
 
 def test_what_a_calibration_does_not_depend_on_may_differ() -> None:
     fewer = machine_shape(load_machine("frontier")).model_copy(update={"max_nodes": 8})
-    calibration: Calibration = slow_frontier()
+    calibration: Calibration = slow()
     assert predict(query(fewer), calibration).fits

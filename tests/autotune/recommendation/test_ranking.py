@@ -148,13 +148,6 @@ def test_the_order_of_the_trials_does_not_matter(
     assert answer(trials) == expected
 
 
-def test_columns_are_read_by_name() -> None:
-    """The same row with its columns in another order is the same row."""
-    trials = [trial(1, A, seconds=3), trial(2, B, seconds=2)]
-    turned = [Trial(**dict(reversed(list(t.model_dump().items())))) for t in trials]
-    assert answer(turned) == answer(trials)
-
-
 def test_four_distinct_layouts_follow_the_best() -> None:
     layouts = [strategy(tp=tp, pp=pp) for tp in (1, 2, 4) for pp in (1, 2, 4)]
     trials = [trial(i, s, seconds=1 + i) for i, s in enumerate(layouts)]

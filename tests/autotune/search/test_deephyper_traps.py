@@ -24,7 +24,6 @@ from tests.autotune.search.scene import (
     layouts_of,
     ok,
     oom,
-    small_space,
     space_22b,
 )
 
@@ -81,16 +80,6 @@ def test_trap_stock_asks_the_same_point_again_while_nothing_is_told() -> None:
     assert search.ask(1) == search.ask(1)
 
 
-def test_no_failed_layout_is_asked_for_again() -> None:
-    """What `filter_failures="ignore"` would do for ever."""
-    subject = proposer()
-    seen = results(3)
-    for _ in range(6):
-        strategy = subject.propose(seen, count=1, free_nodes=4)[0].strategy
-        assert strategy.layout_key() not in {o.strategy.layout_key() for o in seen}
-        seen.append(crashed(strategy))
-
-
 @pytest.mark.parametrize("count", [0, 30])
 def test_numpys_global_state_is_neither_read_nor_written(count: int) -> None:
     seen = [ok(space_22b(), strategy) for strategy in strategies(count)]
@@ -110,17 +99,6 @@ def test_names_are_alphabetical_as_deephyper_returns_them() -> None:
     assert problem.hyperparameter_names == list(POINT_DIMENSIONS)
 
 
-def test_the_told_point_is_the_observed_one_whatever_the_order_of_names() -> None:
-    """TP, PP and MBS all differ, so a mix-up of columns would give a layout that is not here."""
-    space = small_space(tensor_parallel=[1, 2, 4], micro_batch_size=[8, 16, 32])
-    subject = Proposer(space, objective="tokens_per_s", seed=1)
-    seen: list[SearchTrial] = []
-    while len(seen) < 9:
-        seen.append(ok(space, subject.propose(seen, count=1, free_nodes=1)[0].strategy))
-    tried = {(o.strategy.tensor_parallel, o.strategy.micro_batch_size) for o in seen}
-    assert tried == {(t, b) for t in (1, 2, 4) for b in (8, 16, 32)}
-
-
 def test_a_whole_number_and_a_log_of_zero_are_results_like_others() -> None:
     """DeepHyper takes integers for failures in places, and loses an objective of exactly 0.0."""
     sentence = strategies(4, fitting=True)
@@ -136,14 +114,6 @@ def test_a_whole_number_and_a_log_of_zero_are_results_like_others() -> None:
     assert proposer().propose(seen, count=2, free_nodes=8) == proposer().propose(
         as_floats, count=2, free_nodes=8
     )
-
-
-def test_an_illegal_point_is_never_told() -> None:
-    """DeepHyper raises for a point outside its space; ours drops what the space does not hold."""
-    illegal = strategies(1)[0].with_accumulation(3)
-    stranger = Strategy(**illegal.as_dict() | {"tensor_parallel": 7})
-    seen = [*results(4), crashed(stranger)]
-    assert proposer().propose(seen, count=1, free_nodes=8)
 
 
 def test_proposing_writes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,7 @@ from search_spaces.choices import DimensionChoice
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from tests.benchmarks.accuracy import memory, throughput
-from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.stacks import Stack
+from tests.benchmarks.accuracy.facts import SHAPE
 from tests.benchmarks.accuracy.tables import MEMORY, OPTIONAL, THROUGHPUT, PublishedRow, read
 
 Cells = dict[str, object]
@@ -71,19 +69,6 @@ def remembered(folder: Path, *rows: Mapping[str, object]) -> list[PublishedRow]:
     return read(written(folder / "memory.csv", changed, MEMORY), MEMORY)
 
 
-def stack_of_times(folder: Path, *rows: Mapping[str, object]) -> Stack:
-    """The one stack of such a table of times."""
-    read = timed(folder, *rows)
-    [stack] = throughput.stacks(read, Facts.of(read))[0].values()
-    return stack
-
-
-def stack_of_memory(folder: Path, *rows: Mapping[str, object]) -> Stack:
-    read = remembered(folder, *rows)
-    [stack] = memory.stacks(read, Facts.of(read))[0].values()
-    return stack
-
-
 MACHINE = load_machine("dgx-a100")
 TRUTH = perturbed(Parameters.default(MACHINE), seed=3)
 LIMIT_GIB = 16.0
@@ -94,28 +79,6 @@ CHOICES: dict[str, DimensionChoice] = {
 NOISE = 0.01
 NODES = 2
 BATCH = 128
-OF_MODEL = (
-    "num_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_query_groups",
-    "ffn_hidden_size",
-    "seq_length",
-    "vocab_size",
-    "gated_mlp",
-)
-OF_STRATEGY = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "virtual_stages",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "zero_stage",
-    "activation_checkpointing",
-    "sequence_parallel",
-    "flash_attention",
-    "precision",
-)
 
 
 def strategies(model: Transformer, *, count: int) -> Lattice:
@@ -149,9 +112,7 @@ def _peak(gib: float) -> Cells:
 def cells(model: Transformer, lattice: Lattice, number: int) -> Cells:
     """One strategy of a lattice as a row of either table."""
     strategy = lattice.strategy(number)
-    text = {name: getattr(model, name) for name in OF_MODEL} | {
-        name: getattr(strategy, name) for name in OF_STRATEGY
-    }
+    shape = {name: getattr(model, name) for name in (*SHAPE, "num_layers", "hidden_size")}
     return {
         "cluster": "made-a100",
         "framework": "Megatron-LM",
@@ -163,5 +124,8 @@ def cells(model: Transformer, lattice: Lattice, number: int) -> Cells:
         "dispatcher": "alltoall",
         "data_parallel": int(lattice.data_parallel[number]),
         "global_batch_size": int(lattice.global_batch_size[number]),
-        **{name: int(value) if isinstance(value, bool) else value for name, value in text.items()},
+        **{
+            name: int(value) if isinstance(value, bool) else value
+            for name, value in (shape | strategy.as_dict()).items()
+        },
     }
