@@ -35,9 +35,16 @@ import numpy as np
 import psutil
 
 from server.settings import Settings
-from tests.benchmarks.load.connection import VIEWS, Connection, ended, waited
+from tests.benchmarks.load.connection import (
+    SETTLED_MIN,
+    VIEWS,
+    Connection,
+    Memory,
+    SteadyLoad,
+    ended,
+    waited,
+)
 from tests.benchmarks.load.scene import Scene, serving
-from tests.benchmarks.load.steady import SETTLED_MIN, Memory, SteadyLoad
 
 PEER = "/healthz"
 REPEATS = 100

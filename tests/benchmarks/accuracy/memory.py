@@ -18,12 +18,13 @@ from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from tests.benchmarks.accuracy.configurations import zero_of_peaks
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
-from tests.benchmarks.accuracy.noise import contradictions, noise_floor
 from tests.benchmarks.accuracy.stacks import (
     NOT_DESCRIBED,
     Stack,
+    contradictions,
     kept,
     named,
+    noise_floor,
     offloaded,
     shaped,
     stacks_of,

@@ -30,8 +30,7 @@ from tests.benchmarks.accuracy.measurements import (
 )
 from tests.benchmarks.accuracy.memory import area_under_curve, best_threshold
 from tests.benchmarks.accuracy.memory_2026 import GOLDEN
-from tests.benchmarks.accuracy.noise import contradictions
-from tests.benchmarks.accuracy.stacks import LEAST_ROWS, independent, stacks_of
+from tests.benchmarks.accuracy.stacks import LEAST_ROWS, contradictions, independent, stacks_of
 from tests.benchmarks.accuracy.tables import MEMORY, OPTIONAL, THROUGHPUT
 from tests.benchmarks.accuracy.throughput import mape, rank
 

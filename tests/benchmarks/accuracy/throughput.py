@@ -17,7 +17,6 @@ from autotune.cost_model.columns import Array, Columns, Rows
 from tests.benchmarks.accuracy.configurations import no_zero, samples
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
-from tests.benchmarks.accuracy.noise import noise_floor
 from tests.benchmarks.accuracy.stacks import (
     LEAST_ROWS,
     NOT_DESCRIBED,
@@ -26,6 +25,7 @@ from tests.benchmarks.accuracy.stacks import (
     independent,
     kept,
     named,
+    noise_floor,
     offloaded,
     shaped,
     stacks_of,

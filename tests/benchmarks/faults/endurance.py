@@ -13,12 +13,15 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial
 from evaluators.slurm.batch_script import LEASE_S
 from server.runner.runner import DISK_FULL
-from tests.benchmarks.faults.audit import AT_REST, FinishedTrials, audit, orphans
-from tests.benchmarks.faults.failed_trials import (
+from tests.benchmarks.faults.audit import (
+    AT_REST,
     FailedTrial,
+    FinishedTrials,
     InflictedFault,
     LifeSpans,
+    audit,
     has_failed,
+    orphans,
 )
 from tests.benchmarks.faults.kinds import DISK, FaultKind, kinds_for
 from tests.benchmarks.faults.programs import ENDED_WELL

@@ -17,9 +17,8 @@ from autotune.search.choice import choose
 from autotune.search.stopping import Outlook, reason_to_be_content
 from autotune.search.surrogate import CalibratedRegressor
 from search_spaces.machine import Machine
-from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape, Measurements
-from tests.benchmarks.replay.trials import WITHIN, OwnStop, Revealed, revealed
+from tests.benchmarks.replay.trials import WITHIN, Grid, OwnStop, Revealed, revealed
 
 KNOWN_BEFOREHAND = 20
 """Rows of other models that a warm search knows."""

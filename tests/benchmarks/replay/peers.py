@@ -9,9 +9,8 @@ import numpy as np
 from autotune.calibration.dominance import needs_as_much
 from autotune.search.choice import Told, choose_stock
 from autotune.search.uncalibrated import OUT_OF_MEMORY
-from tests.benchmarks.replay.grid import Grid
 from tests.benchmarks.replay.landscapes import Landscape
-from tests.benchmarks.replay.trials import Chooser, Revealed
+from tests.benchmarks.replay.trials import Chooser, Grid, Revealed
 
 
 def at_random(landscape: Landscape, *, seed: int) -> Chooser:
