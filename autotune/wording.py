@@ -25,6 +25,10 @@ def figure(value: float | None) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
+def nodes_of(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
 def listed(words: Sequence[str], *, last: str = "and") -> str:
     """Return words as an enumeration: `1, 2 and 4`; empty for none."""
     head = ", ".join(words[:-1])

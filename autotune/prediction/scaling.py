@@ -16,7 +16,7 @@ from autotune.dimension_words import value_words
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from autotune.prediction.campaign_cost import trial_node_hours
-from autotune.prediction.space import nodes_of, report_of
+from autotune.prediction.space import report_of
 from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.choices import ScalingKind, TrialState
@@ -30,7 +30,7 @@ from autotune.schemas.scaling import (
     UnscaledStrategy,
 )
 from autotune.schemas.spaces import SpaceSpec, StudiedStrategy, StudyPlan, StudySpec
-from autotune.wording import listed
+from autotune.wording import listed, nodes_of
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine

@@ -14,6 +14,7 @@ from autotune.schemas.predictions import BrokenRule, SpaceReport
 from autotune.schemas.requests import SpaceQuery
 from autotune.schemas.spaces import SpaceSpec
 from autotune.search.layouts import Layouts
+from autotune.wording import nodes_of
 from search_spaces.dimensions import OF_EXPERTS, setting_text
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -189,10 +190,6 @@ def fits_nowhere(
         return InvalidInput("nodes", space.nodes, reason, valid="a smaller model or a wider space")
     reason = f"{needs}; the smallest sufficient number of nodes is {enough}"
     return InvalidInput("nodes", space.nodes, reason, valid=f"{enough} or more")
-
-
-def nodes_of(count: int) -> str:
-    return f"{count} node{'s' if count != 1 else ''}"
 
 
 def least_nodes(

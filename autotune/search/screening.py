@@ -15,6 +15,7 @@ from autotune.search.stand_ins import (
     FewerLayers,
     FewerReplicas,
 )
+from autotune.wording import nodes_of
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
@@ -58,7 +59,7 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
     full = int(layouts.lattice["num_nodes"].max())
     if isinstance(request.screen_nodes, int):
         _refuse_useless(request, space, layouts, full=full)
-        reason = f"Trials run on {_nodes(request.screen_nodes)} and stand for {full}, as asked."
+        reason = f"Trials run on {nodes_of(request.screen_nodes)} and stand for {full}, as asked."
         return FewNodes(nodes=request.screen_nodes, reason=reason)
     if not request.protocol.confirmations or full < FEWEST_TO_SAVE:
         why = f"fewer than {FEWEST_TO_SAVE} nodes have little to save"
@@ -79,7 +80,7 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
         return FewNodes(
             nodes=None,
             reason=(
-                f"All trials run in full: on {_nodes(most)} or fewer, {LEAST_REPLICAS} replicas "
+                f"All trials run in full: on {nodes_of(most)} or fewer, {LEAST_REPLICAS} replicas "
                 "fit of too few of the promising layouts."
             ),
         )
@@ -87,9 +88,9 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
     return FewNodes(
         nodes=nodes,
         reason=(
-            f"Trials run on {_nodes(nodes)} and stand for {full}: {LEAST_REPLICAS} replicas or "
+            f"Trials run on {nodes_of(nodes)} and stand for {full}: {LEAST_REPLICAS} replicas or "
             f"more of {covered[nodes]:.0%} of the promising layouts fit there, and a trial tells "
-            f"{told_share(nodes, full):.0%} of what one on {_nodes(full)} does."
+            f"{told_share(nodes, full):.0%} of what one on {nodes_of(full)} does."
         ),
     )
 
@@ -123,7 +124,7 @@ def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> 
             reason = "no layout of the space has a pipeline that could be shorter"
         raise _unusable_layers(layers, reason, valid=_valid_layers(space, pool))
     if nodes.min() > pool:
-        reason = f"they need {_nodes(int(nodes.min()))} or more, and all trials share {pool}"
+        reason = f"they need {nodes_of(int(nodes.min()))} or more, and all trials share {pool}"
         raise _unusable_layers(layers, reason, valid=_valid_layers(space, pool))
     layouts = Layouts.of(space, objective=request.objective).lattice
     possible = FewerLayers(num_layers=layers, full_layers=full).possible(space, layouts)
@@ -135,7 +136,7 @@ def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> 
     too_large = layouts["num_nodes"] > pool
     if too_large[possible].any():
         which = "None of these" if too_large[possible].all() else "Not all of these"
-        reason += f" {which} can be measured in full on the {_nodes(pool)} that trials share."
+        reason += f" {which} can be measured in full on the {nodes_of(pool)} that trials share."
     return FewNodes(nodes=None, layers=layers, reason=reason)
 
 
@@ -180,7 +181,7 @@ def _refuse_useless(
     if not FewerReplicas(nodes).possible(space, layouts.lattice).any():
         reason = f"no layout of the space has {LEAST_REPLICAS} replicas on so few nodes"
         if nodes >= full:
-            reason = f"strategies have {_nodes(full)} at most"
+            reason = f"strategies have {nodes_of(full)} at most"
         valid = _valid_widths(space, layouts, full)
         raise InvalidInputs([InvalidInput("screen_nodes", nodes, reason, valid=valid)])
 
@@ -222,7 +223,3 @@ def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
         predicted = estimate(space.transformer, space.machine, narrow)
         possible[rows] = predicted.fits
     return possible
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
