@@ -181,7 +181,7 @@ def test_objectives_are_told_as_rates() -> None:
     )
     for objective, factor in objectives:
         layouts = Layouts.of(space, objective=objective)
-        rows = [whole.row_of(strategy) for strategy in layouts.lattice]
+        rows = np.array([whole.row_of(each) for each in layouts.lattice], dtype=np.int64)
         expected = whole.log_rate[rows] + np.log(factor / layouts.lattice["num_nodes"])
         np.testing.assert_allclose(layouts.log_rate, expected)
     by_joule = Layouts.of(space, objective="tokens_per_joule")
