@@ -111,7 +111,7 @@ class RayNodes:
 _NODES = Shared(lambda: RayNodes(3))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ray_nodes() -> RayNodes:
     """Three nodes; mark tests of it `pytest.mark.xdist_group("ray")`."""
     return _NODES.get()

@@ -145,10 +145,6 @@ class Cluster:
         saved = self.folder / "state" / "job_state"
         self._wait(lambda: saved.exists() and saved.stat().st_mtime > since)
 
-    def restart_controller(self) -> None:
-        self.stop_controller()
-        self.start_controller()
-
     @contextlib.contextmanager
     def hanging_controller(self) -> Iterator[None]:
         """It is stopped meanwhile, and so accepts a call and never answers it."""

@@ -48,13 +48,6 @@ SETTINGS: Mapping[str, str] = {
     "SlurmctldDebug": "info",
     "SlurmdDebug": "info",
 }
-# A vanished node is missed after about 7 s, otherwise after 16 s; on a busy machine a node that is
-# only slow may then be missed as well.
-QUICK_NODE_LOSS: Mapping[str, str] = {
-    "SlurmdTimeout": "2",
-    "MessageTimeout": "2",
-    "TCPTimeout": "1",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,10 +13,8 @@ import pytest
 
 from tests.cluster.__main__ import main
 from tests.cluster.cluster import Cluster, foreign_variables
-from tests.cluster.configuration import QUICK_NODE_LOSS
-from tests.cluster.fixtures import MakeCluster, make_slurm, require_slurm, slurm
+from tests.cluster.fixtures import make_slurm, require_slurm, slurm
 from tests.patience import PATIENCE_S, until
-from tests.requirement import require
 
 __all__ = ["make_slurm", "slurm"]
 
@@ -107,61 +104,6 @@ def test_everything_ends_with_a_killed_owner() -> None:
     until(lambda: not folder.exists() and not traces(folder))
 
 
-def test_a_step_on_every_node_sees_every_gpu(slurm: Cluster) -> None:
-    require(slurm.gpus, "right to make device nodes (root)")
-    output = slurm.command(
-        "srun", "-N8", "--gres=gpu:8", "bash", "-c", "echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES"
-    )
-    assert sorted(output.splitlines()) == [f"{node} 0,1,2,3,4,5,6,7" for node in slurm.nodes]
-
-
-def test_a_restarted_controller_keeps_its_jobs(slurm: Cluster) -> None:
-    running = run(slurm, "sleep 600", "-N8", "--exclusive")
-    pending = submit(slurm, "sleep 600", "-N8", "--exclusive")
-    slurm.restart_controller()
-    assert slurm.jobs() == {running: "RUNNING", pending: "PENDING"}
-
-
-def test_a_killed_controller_forgets_what_it_had_not_written(slurm: Cluster) -> None:
-    began = time.time()
-    submit(slurm, "sleep 600", "--hold")
-    slurm.wait_saved(since=began)
-    forgotten = submit(slurm, "sleep 600", "--hold")
-    slurm.kill_controller()
-    assert not slurm.is_up("slurmctld")
-    slurm.start_controller()
-    assert forgotten not in slurm.jobs()
-    again = {submit(slurm, "sleep 600", "--hold") for _ in range(2)}
-    assert forgotten in again, "its id is given again"
-
-
-def test_a_node_goes_down_and_comes_back(slurm: Cluster) -> None:
-    job = run(slurm, "sleep 600", "-w", "n03")
-    slurm.down("n03")
-    until(lambda: state(slurm, job) == "NODE_FAIL")
-    assert slurm.states()["n03"] == "down"
-    slurm.resume("n03")
-    until(lambda: slurm.states()["n03"] == "idle")
-    slurm.drain("n04")
-    assert slurm.states()["n04"] == "drained"
-
-
-def test_a_lost_node(make_slurm: MakeCluster) -> None:
-    cluster = make_slurm(nodes=3, gpus=0, options=QUICK_NODE_LOSS)
-    job = run(cluster, "sleep 600", "-w", "n02")
-    until(lambda: bool(cluster.processes("n02")))
-    cluster.kill_node("n02")
-    assert cluster.processes("n02"), "its tasks live on"
-    until(lambda: state(cluster, job) == "NODE_FAIL")
-    assert cluster.states()["n02"] == "down*"
-    cluster.reset()
-    assert not cluster.processes("n02")
-    assert cluster.states()["n02"] == "idle"
-    run(cluster, "sleep 600", "-w", "n03")
-    cluster.kill_node("n03", tasks=True)
-    assert not cluster.processes("n03")
-
-
 def test_a_reset_leaves_nothing(slurm: Cluster) -> None:
     stubborn = "trap '' TERM; while sleep 1; do :; done"
     job = run(slurm, stubborn, "-N8", "--exclusive")
@@ -175,39 +117,6 @@ def test_a_reset_leaves_nothing(slurm: Cluster) -> None:
     assert state(slurm, job) == "CANCELLED"
     assert slurm.states() == dict.fromkeys(slurm.nodes, "idle")
     assert not [pid for node in slurm.nodes for pid in slurm.processes(node)]
-
-
-def test_partitions_preempt_and_have_limits(slurm: Cluster) -> None:
-    scavenger = run(slurm, "sleep 600", "-N8", "--exclusive", "--partition=scavenge")
-    urgent = submit(slurm, "sleep 600", "-N8", "--exclusive", "--partition=urgent")
-    until(lambda: state(slurm, urgent) == "RUNNING")
-    assert state(slurm, scavenger) == "PREEMPTED"
-    submit(slurm, "sleep 600", "--partition=short", "--time=10")
-    until(lambda: "PartitionTimeLimit" in slurm.command("squeue", "-o%r"))
-
-
-def test_two_clusters_side_by_side(slurm: Cluster, make_slurm: MakeCluster) -> None:
-    other = make_slurm(nodes=2, gpus=1, options={"EnforcePartLimits": "ALL"})
-    job = run(other, "sleep 600")
-    assert os.environ["SLURM_CONF"] == other.environment["SLURM_CONF"]
-    assert list(other.jobs()) == [job]
-    assert not slurm.jobs()
-    with pytest.raises(RuntimeError, match="time limit is invalid"):
-        submit(other, "true", "--partition=short", "--time=10")
-
-
-def test_without_accounting_there_is_no_sacct(slurm: Cluster) -> None:
-    with pytest.raises(RuntimeError, match="accounting storage is disabled"):
-        slurm.command("sacct")
-
-
-def test_accounting_remembers(make_slurm: MakeCluster) -> None:
-    cluster = make_slurm(nodes=2, gpus=2, accounting=True)
-    submit(cluster, "exit 3", "-N2", "--gres=gpu:2", "--job-name=token")
-    sacct = ("sacct", "-X", "-n", "-P", "--name=token", "-ostate,exitcode,nnodes")
-    until(lambda: cluster.command(*sacct) == "FAILED|3:0|2\n")
-    cluster.kill_controller()
-    assert cluster.command(*sacct) == "FAILED|3:0|2\n"
 
 
 def test_a_user_brings_one_up_and_takes_it_down(tmp_path: Path) -> None:

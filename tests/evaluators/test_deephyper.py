@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from deephyper.hpo import CBO
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from evaluators.adapter.reading import read_adapter
+from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator
 from evaluators.local.backend import LocalProgramBackend
@@ -82,8 +82,12 @@ class Forgetful(Counting):
         return super().poll(requests)
 
 
-def run(evaluator: BackendEvaluator, *strategies: dict[str, Any]) -> list[HPOJob]:
+def run(
+    directory: Path, *strategies: dict[str, Any], backend: Backend | None = None, **options: Any
+) -> list[HPOJob]:
     """The finished jobs, in the order of their strategies."""
+    given: dict[str, Any] = {"space": SPACE, "directory": directory} | options
+    evaluator = BackendEvaluator(backend or SimulatedBackend(), **given)
     evaluator.submit(list(strategies))
     jobs = {job.id: job for job in evaluator.gather("ALL")}
     evaluator.close()
@@ -105,16 +109,9 @@ def test_energy_that_nothing_tells_of_is_refused_before_any_trial(tmp_path: Path
         SPACE.transformer, machine, nodes=2, choices=FITTING, batch=GlobalBatch.of(320)
     )
     with pytest.raises(InvalidInput, match="it has no host_watt") as refused:
-        BackendEvaluator(
-            SimulatedBackend(), space=space, directory=tmp_path, objective="tokens_per_joule"
-        )
+        run(tmp_path, FITTING, space=space, objective="tokens_per_joule")
     assert refused.value.field == "objective"
-    [job] = run(
-        BackendEvaluator(
-            SimulatedBackend(), space=SPACE, directory=tmp_path, objective="tokens_per_joule"
-        ),
-        FITTING,
-    )
+    [job] = run(tmp_path, FITTING, objective="tokens_per_joule")
     assert job.objective > 0
 
 
@@ -140,7 +137,7 @@ def test_lines_that_arrive_together_are_no_times(tmp_path: Path) -> None:
     profile = ClusterProfile(name="local", program="adapter", adapter=adapter)
     space = SearchSpace.build(MODEL, MACHINE, nodes=1, choices={"gradient_accumulation_steps": 2})
     backend = LocalProgramBackend(profile)
-    [job] = run(BackendEvaluator(backend, space=space, directory=tmp_path), strategy().as_dict())
+    [job] = run(tmp_path, strategy().as_dict(), backend=backend, space=space)
     backend.close()
     assert job.objective == "F_crashed"
     assert "the lines of several iterations arrive together" in job.metadata["error"]
@@ -172,33 +169,21 @@ def test_a_search_of_deephyper_finds_a_good_layout(tmp_path: Path) -> None:
 
 
 def test_the_objective_is_the_rate_at_the_strategys_own_gas(tmp_path: Path) -> None:
-    (job,) = run(BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path), FITTING)
-    assert isinstance(job.objective, float)
-    assert job.objective > 0
-    assert job.metadata["gradient_accumulation_steps"] == 160
-    assert job.metadata["global_batch_size"] == 320
-    seconds = job.metadata["iteration_time_s"]
-    assert job.objective == pytest.approx(320 * 2048 / seconds)
-    assert job.metadata["status"] == "ok"
-    assert Path(job.metadata["log_path"]).is_file()
-
-
-def test_the_rate_for_each_gpu_is_an_objective_too(tmp_path: Path) -> None:
-    total, each = (
-        run(
-            BackendEvaluator(
-                SimulatedBackend(), space=SPACE, directory=tmp_path, objective=objective
-            ),
-            FITTING,
-        )[0].objective
-        for objective in ("tokens_per_s", "tokens_per_s_per_gpu")
-    )
-    assert each == pytest.approx(total / 16)
+    (job,) = run(tmp_path, FITTING)
+    metadata = job.metadata
+    assert metadata["gradient_accumulation_steps"] == 160
+    assert metadata["global_batch_size"] == 320
+    assert job.objective == pytest.approx(320 * 2048 / metadata["iteration_time_s"])
+    assert metadata["status"] == "ok"
+    assert Path(metadata["log_path"]).is_file()
+    assert metadata["hfu"] > metadata["mfu"] > 0
+    assert metadata["node_hours"] == pytest.approx(metadata["duration_s"] * 2 / 3600)
+    (each,) = run(tmp_path, FITTING, objective="tokens_per_s_per_gpu")
+    assert each.objective == pytest.approx(job.objective / 16)
 
 
 def test_failures_are_named_and_keep_their_cause(tmp_path: Path) -> None:
-    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path)
-    too_large, illegal = run(evaluator, TOO_LARGE, ILLEGAL)
+    too_large, illegal = run(tmp_path, TOO_LARGE, ILLEGAL)
     assert too_large.objective == "F_oom"
     assert "64 GiB" in too_large.metadata["error"]
     assert illegal.objective == "F_refused"
@@ -207,67 +192,42 @@ def test_failures_are_named_and_keep_their_cause(tmp_path: Path) -> None:
 
 
 def test_a_trial_beyond_its_time_limit_times_out(tmp_path: Path) -> None:
-    evaluator = BackendEvaluator(
-        SimulatedBackend(), space=SPACE, directory=tmp_path, time_limit_s=50
-    )
-    (job,) = run(evaluator, FITTING)
+    (job,) = run(tmp_path, FITTING, time_limit_s=50)
     assert job.objective == "F_timeout"
     assert job.metadata["duration_s"] == 50
 
 
 def test_one_strategy_is_measured_once_however_often_it_is_asked(tmp_path: Path) -> None:
-    first = run(
-        BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path, num_workers=2),
-        FITTING,
-        FITTING,
-    )
-    later = run(BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path), FITTING)
-    assert len({job.objective for job in [*first, *later]}) == 1
+    first, again = run(tmp_path, FITTING, FITTING, num_workers=2)
+    (later,) = run(tmp_path, FITTING)
+    assert first.objective == again.objective == later.objective
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_another_protocol_or_seed_is_another_trial(tmp_path: Path) -> None:
     for seed, iterations in [(0, 3), (1, 3), (0, 4)]:
-        evaluator = BackendEvaluator(
-            SimulatedBackend(),
-            space=SPACE,
-            directory=tmp_path,
-            measured_iterations=iterations,
-            seed=seed,
-        )
-        run(evaluator, FITTING)
+        run(tmp_path, FITTING, measured_iterations=iterations, seed=seed)
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_running_trials_share_one_status_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_more_run_than_there_are_workers_and_all_share_a_status_call(
+    tmp_path: Path, workers: int
+) -> None:
     backend = Counting(time_scale=0.002)
-    evaluator = BackendEvaluator(
-        backend, space=SPACE, directory=tmp_path, num_workers=3, poll_interval_s=0.05
-    )
     strategies = [
         FITTING | {"micro_batch_size": m, "gradient_accumulation_steps": 160 // m}
         for m in (1, 2, 4)
     ]
     started = time.monotonic()
-    run(evaluator, *strategies)
-    most = (time.monotonic() - started) / 0.05 + 1
-    assert max(backend.polled) == 3
-    assert len(backend.polled) <= most
-
-
-def test_no_more_run_at_a_time_than_there_are_workers(tmp_path: Path) -> None:
-    backend = Counting(time_scale=0.001)
-    evaluator = BackendEvaluator(
-        backend, space=SPACE, directory=tmp_path, num_workers=1, poll_interval_s=0.02
-    )
-    run(evaluator, FITTING, FITTING | {"zero_stage": 0})
-    assert set(backend.polled) == {1}
+    run(tmp_path, *strategies, backend=backend, num_workers=workers, poll_interval_s=0.05)
+    assert max(backend.polled) == workers
+    assert len(backend.polled) <= (time.monotonic() - started) / 0.05 + 1
 
 
 def test_a_trial_that_vanishes_is_started_again_and_then_given_up(tmp_path: Path) -> None:
     backend = Forgetful()
-    evaluator = BackendEvaluator(backend, space=SPACE, directory=tmp_path, poll_interval_s=0.01)
-    (job,) = run(evaluator, FITTING)
+    (job,) = run(tmp_path, FITTING, backend=backend, poll_interval_s=0.01)
     assert job.objective == "F_lost"
     assert f"vanished {ATTEMPTS} times" in job.metadata["error"]
     assert len(backend.submitted) == ATTEMPTS
@@ -290,14 +250,6 @@ def test_a_search_out_of_time_cancels_what_runs(tmp_path: Path) -> None:
     assert set(results["objective"]) == {"F_cancelled"}
     for token in backend.submitted:
         assert '"cancelled"' in (tmp_path / token / "result.json").read_text()
-
-
-def test_metadata_hold_utilisation_and_cost(tmp_path: Path) -> None:
-    evaluator = BackendEvaluator(SimulatedBackend(), space=SPACE, directory=tmp_path)
-    (job,) = run(evaluator, FITTING)
-    assert job.metadata["hfu"] > job.metadata["mfu"] > 0
-    assert math.isfinite(job.metadata["node_hours"])
-    assert job.metadata["node_hours"] == pytest.approx(job.metadata["duration_s"] * 2 / 3600)
 
 
 def test_the_example_runs(tmp_path: Path) -> None:

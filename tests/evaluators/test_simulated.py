@@ -109,14 +109,10 @@ def test_a_confirmation_does_not_repeat_the_same_noise(tmp_path: Path) -> None:
 
 def believed_and_true(seed: int, tmp_path: Path) -> tuple[list[float], list[float], list[float]]:
     """Iteration times: as the search believes, on the simulated machine, and as simulated."""
-    strategies = [
-        replace(STRATEGY, tensor_parallel=t, pipeline_parallel=p)
-        for t, p in [(1, 8), (2, 8), (4, 4), (8, 2), (1, 16), (2, 4)]
-    ]
-    requests = [request_at(tmp_path, seed=seed, strategy=s) for s in strategies]
-    outcomes = [simulate(request, started_at=NOW).outcome for request in requests]
+    strategies = LAYOUTS[:6]
+    outcomes = [outcome_at(tmp_path, strategy, seed) for strategy in strategies]
     simulated = [outcome.measurements[1].iteration_time_s for outcome in outcomes]
-    transformer, machine = requests[0].transformer, requests[0].machine
+    transformer, machine = load_model("gpt-22b"), load_machine("frontier")
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     belief = Parameters.default(machine)
     times = [

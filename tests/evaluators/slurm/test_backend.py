@@ -94,7 +94,7 @@ def test_many_trials_run_once_each_with_few_status_calls(
     backends: Backends, tmp_path: Path
 ) -> None:
     backend = backends.make(COUNTED, profile=SITES_PACE)
-    trials = [request(tmp_path, f"trial-{n}") for n in range(40)]
+    trials = [request(tmp_path, f"trial-{n}") for n in range(16)]
     started = time.monotonic()
     outcomes = run(backend, *trials)
     took_s = time.monotonic() - started
@@ -106,7 +106,7 @@ def test_many_trials_run_once_each_with_few_status_calls(
 
 
 def test_many_trials_are_found_again_by_another_object(backends: Backends, tmp_path: Path) -> None:
-    trials = [request(tmp_path, f"trial-{n}") for n in range(60)]
+    trials = [request(tmp_path, f"trial-{n}") for n in range(24)]
     first = backends.make("sleep 1000", profile=SITES_PACE)
     for each in trials:
         first.submit(each)

@@ -13,6 +13,7 @@ from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
+from evaluators.cluster.shell import sbatch_options
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import (
     BODY_SCRIPT,
@@ -30,22 +31,14 @@ NASTY = "a b'c\"d$HOME`id`;e%j#f&(g)*\\h"
 
 
 def test_the_head_asks_for_what_the_trial_needs(tmp_path: Path) -> None:
-    profile = replace(
-        PROFILE,
-        slurm=Scheduling(account="proj 1", partition="batch", qos="debug", directives=("--mem=0",)),
-    )
+    """After what the profile asks for; what comes last holds."""
     attempt = Attempt(request=request(tmp_path, nodes=4, time_limit_s=1200.0), number=2)
-    lines = job_script(attempt, profile, exclude=["n03", "n05"]).splitlines()
+    lines = job_script(attempt, PROFILE, exclude=["n03", "n05"]).splitlines()
     assert lines[0] == "#!/bin/bash"
-    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
-        '"--account=proj 1"',
-        "--partition=batch",
-        "--qos=debug",
-        "--nodes=4",
-        "--ntasks-per-node=2",
-        "--gpus-per-node=2",
-        "--exclusive",
-        "--mem=0",
+    directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")]
+    own = directives.index(f"--job-name={attempt.name}")
+    assert directives[:own] == [*sbatch_options(PROFILE, nodes=4, gpus_per_node=2)]
+    assert directives[own:] == [
         f"--job-name={attempt.name}",
         f"--comment={attempt.name}",
         "--time=21",
@@ -74,6 +67,12 @@ def test_a_profile_of_anything_is_bash(tmp_path: Path) -> None:
         subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
+def beside(commands: Path) -> dict[str, str]:
+    """The variables of a step that finds these commands first."""
+    path = f"{commands}:{os.environ['PATH']}"
+    return {"PATH": path, "AUTOTUNE_JOB": "1", "AUTOTUNE_NODES": "n01"}
+
+
 def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path: Path) -> None:
     """Its node's clock goes a day back at each look; the runner's never comes in."""
     commands, folder, looks = tmp_path / "bin", tmp_path / "held", tmp_path / "looks"
@@ -90,15 +89,13 @@ def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path:
     script = holding_script(
         PROFILE, name="held", folder=folder, nodes=1, gpus_per_node=1, exclude=()
     )
-    path = f"{commands}:{os.environ['PATH']}"
-    variables = {"PATH": path, "AUTOTUNE_JOB": "1", "AUTOTUNE_NODES": "n01"}
 
     def look_again(job: subprocess.Popen[bytes]) -> None:
         seen = looks.stat().st_size
         until(lambda: looks.stat().st_size > seen + 2 or job.poll() is not None)
         assert job.poll() is None
 
-    with subprocess.Popen(["bash", "-c", script], env=variables) as job:
+    with subprocess.Popen(["bash", "-c", script], env=beside(commands)) as job:
         for renewal in ("0 a\n", "600 b\n", ""):  # what it began with; and what cannot be read
             write_whole(lease, renewal)
             look_again(job)
@@ -109,22 +106,14 @@ def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path:
 
 def test_a_trial_is_no_longer_for_a_clock_that_is_set_meanwhile(tmp_path: Path) -> None:
     """Its node's clock goes a day on at each look."""
-    attempt, commands, looks = (
-        Attempt(request=request(tmp_path), number=1),
-        tmp_path / "bin",
-        "looks",
-    )
+    attempt = Attempt(request=request(tmp_path), number=1)
+    commands, looks = tmp_path / "bin", "looks"
     for folder in (commands, attempt.folder, attempt.ended_folder):
         folder.mkdir(parents=True)
     date = f"echo >>{looks}; echo $((1800000000 + 86400 * $(wc -l <{looks}))).250"
     write_whole(commands / "date", f"#!/bin/bash\n{date}\n", executable=True)
     write_whole(attempt.folder / BODY_SCRIPT, "date")
-    variables = {
-        "PATH": f"{commands}:{os.environ['PATH']}",
-        "AUTOTUNE_JOB": "1",
-        "AUTOTUNE_NODES": "n01",
-    }
-    subprocess.run(["bash", "-c", run_script(attempt)], env=variables, check=True)
+    subprocess.run(["bash", "-c", run_script(attempt)], env=beside(commands), check=True)
     end = read_attempt_files(attempt.folder).end
     assert end
     assert (end.exit_code, end.began_at) == (0, 1800086400.25)

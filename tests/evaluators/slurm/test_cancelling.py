@@ -118,21 +118,6 @@ def queue(slurm: Cluster) -> list[str]:
     return slurm.command("squeue", "--noheader", "--format=%j").split()
 
 
-def test_a_held_job_waits_until_it_is_released(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    trial = request(tmp_path)
-    backend = backends.make(
-        profile=replace(PROFILE, slurm=replace(PROFILE.slurm, directives=("--hold",)))
-    )
-    backend.submit(trial)
-    held = until(lambda: (s := standing(backend, trial)).reason.startswith("held") and s)
-    assert held.phase == "waiting"
-    slurm.command("scontrol", "release", held.job_id)
-    (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.OK
-
-
 def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> None:
     profile = replace(PROFILE, slurm=replace(PROFILE.slurm, partition="nowhere"))
     trials = [request(tmp_path, f"trial-{n}") for n in range(3)]

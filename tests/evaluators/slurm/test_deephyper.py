@@ -73,12 +73,6 @@ def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_pa
     until(lambda: not slurm.jobs())
 
 
-def test_a_search_out_of_time_leaves_no_jobs(slurm: Cluster, tmp_path: Path) -> None:
-    made = evaluator(tmp_path / "trials", "sleep 1000")
-    assert set(search(made, tmp_path, timeout=2)) == {"F_cancelled"}
-    until(lambda: not slurm.jobs())
-
-
 def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "machine.toml").write_text(MACHINE)
     checkout = make_checkout(tmp_path / "Megatron-DeepSpeed")

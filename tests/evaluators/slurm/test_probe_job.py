@@ -49,14 +49,6 @@ def test_every_task_tells_what_trials_would_find(slurm: Cluster, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("slurm")
-def test_an_interpreter_without_torch(tmp_path: Path) -> None:
-    report = look(tmp_path, [], python=SYSTEM_PYTHON)
-    assert {rank.torch for rank in report.ranks} == {""}
-    assert "No module named 'torch'" in report.ranks[0].torch_error
-    assert not report.ranks[0].trainer
-
-
-@pytest.mark.usefixtures("slurm")
 def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
     report = look(tmp_path, [], environment={"virtual_environment": "/nowhere/venv"})
     assert report.node
@@ -81,6 +73,9 @@ def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, err
     megatron = {"path": str(package.parent)}
     report = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
     assert [rank.megatron_error for rank in report.ranks] == [error, error]
+    assert {rank.torch for rank in report.ranks} == {""}
+    assert "No module named 'torch'" in report.ranks[0].torch_error
+    assert not report.ranks[0].trainer
 
 
 MAKEFILE = """

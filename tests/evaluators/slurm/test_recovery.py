@@ -17,10 +17,13 @@ import pytest
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import Attempt, attempts_of
-from evaluators.cluster.profile import Retries
-from evaluators.slurm.attempt_files import read_attempt_files, write_intent
+from evaluators.slurm.attempt_files import (
+    nodes_to_exclude,
+    note_failed_nodes,
+    read_attempt_files,
+    write_intent,
+)
 from tests.cluster.cluster import Cluster
-from tests.cluster.configuration import QUICK_NODE_LOSS
 from tests.cluster.fixtures import MakeCluster
 from tests.evaluators.slurm.trials import (
     COUNTED,
@@ -223,59 +226,32 @@ def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
     assert outcome.duration_s > abandoned(trial)["duration_s"] > 0
 
 
-def test_a_node_that_failed_twice_is_left_out(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    backend = backends.make(SLOW_FIRST)
-    for token in ("first", "second"):
-        trial = request(tmp_path, token)
-        backend.submit(trial)
-        wait_begun(backend, trial)
-        slurm.down("n01")
-        finish(backend, trial)
-        slurm.resume("n01")
-        until(lambda: slurm.states()["n01"] == "idle")
-    third = request(tmp_path, "third")
-    (outcome,) = run(backends.make(), third)
+def test_a_node_that_failed_twice_is_left_out(backends: Backends, tmp_path: Path) -> None:
+    for name in ("first.1", "second.1"):
+        note_failed_nodes(tmp_path, name=name, nodes=["n01"])
+    (outcome,) = run(backends.make(), request(tmp_path))
     assert outcome.host == "n02"
-    assert "--exclude=n01" in (third.directory / "attempt-1" / "job.sh").read_text()
 
 
-def test_a_step_that_slurm_refuses_is_asked_for_again(backends: Backends, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        (REFUSED_FIRST, "lost", "Slurm did not start its step: Invalid job id"),
+        (NODE_FAILS_FIRST, "node_fail", "a node failed under it"),
+    ],
+)
+def test_what_srun_blames_on_slurm_is_tried_again(
+    backends: Backends, tmp_path: Path, text: str, status: str, reason: str
+) -> None:
     trial = request(tmp_path)
-    (outcome,) = run(backends.make(REFUSED_FIRST), trial)
+    (outcome,) = run(backends.make(text), trial)
     assert outcome.status is TrialState.OK
     first, second = attempts_of(trial)
-    assert "srun: error: Unable to confirm allocation" in first.log.read_text()
-    assert abandoned(trial)["status"] == "lost"
-    assert abandoned(trial)["reason"].startswith("Slurm did not start its step: Invalid job id")
+    assert abandoned(trial)["status"] == status
+    assert abandoned(trial)["reason"].startswith(reason)
     assert "srun: error" not in second.log.read_text()
     assert not list(first.ended_folder.iterdir()), "nobody waits for the end of either"
-
-
-def test_a_node_that_fails_under_an_srun_that_ends_well_is_seen(
-    backends: Backends, tmp_path: Path
-) -> None:
-    trial = request(tmp_path)
-    (outcome,) = run(backends.make(NODE_FAILS_FIRST), trial)
-    assert outcome.status is TrialState.OK
-    first, _ = attempts_of(trial)
-    assert abandoned(trial)["status"] == "node_fail"
-    assert (tmp_path / "failed-nodes").read_text() == f"n05 {first.name}\n"
-
-
-def test_attempts_are_bounded(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
-    profile = replace(PROFILE, retries=Retries(attempts=2, node_failures=9))
-    backend = backends.make("sleep 1000", profile=profile)
-    trial = request(tmp_path)
-    backend.submit(trial)
-    for number, node in ((1, "n01"), (2, "n02")):
-        wait_begun(backend, trial, number)
-        slurm.down(node)
-    (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.NODE_FAIL
-    assert outcome.error == "a node failed under it, in each of 2 attempts"
-    until(lambda: not slurm.jobs())
+    assert nodes_to_exclude(tmp_path, failures=1) == (("n05",) if status == "node_fail" else ())
 
 
 def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_path: Path) -> None:
@@ -297,23 +273,6 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
     assert abandoned(trial)["status"] == "preempted"
-
-
-def test_a_node_that_vanishes_is_no_fault_of_the_trial(
-    make_slurm: MakeCluster, tmp_path: Path
-) -> None:
-    """Its daemon and its tasks are gone, and Slurm notices that after a while."""
-    cluster = make_slurm(nodes=2, options=QUICK_NODE_LOSS)
-    with Backends(cluster) as backends:
-        backend = backends.make(SLOW_FIRST)
-        trial = request(tmp_path)
-        backend.submit(trial)
-        wait_begun(backend, trial)
-        node = standing(backend, trial).host or "n01"
-        cluster.kill_node(node, tasks=True)
-        (outcome,) = finish(backend, trial)
-        assert outcome.status is TrialState.OK
-        assert outcome.host != node
 
 
 def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(

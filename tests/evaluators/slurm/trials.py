@@ -20,6 +20,7 @@ from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRe
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
+from tests.evaluators.local.trials import machine as local_machine
 from tests.evaluators.local.trials import strategy
 from tests.patience import PATIENCE_S, until
 
@@ -121,18 +122,7 @@ class Backends:
 
 
 def machine(gpus: int = 2) -> Machine:
-    return Machine(
-        name="virtual",
-        description="virtual nodes",
-        gpu="none",
-        gpus_per_node=gpus,
-        max_nodes=8,
-        memory_gib=1.0,
-        peak_tflops=None,
-        memory_bandwidth_gb_per_s=10.0,
-        intra_node_gb_per_s=1.0,
-        inter_node_gb_per_s=1.0,
-    )
+    return replace(local_machine(gpus), name="virtual", gpu="none", max_nodes=8)
 
 
 def request(trials: Path, token: str = "trial-a", **changes: Any) -> TrialRequest:

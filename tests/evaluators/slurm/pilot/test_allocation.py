@@ -50,15 +50,6 @@ def test_the_next_trial_starts_as_soon_as_nodes_are_free(tmp_path: Path) -> None
     assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
 
 
-def test_a_trial_that_fails_frees_its_nodes_too(tmp_path: Path) -> None:
-    first, second = requests(tmp_path, 8, 8)
-    with pilot("[[ $PWD == */t1/* ]] && echo 0.25 >result || { echo broken; exit 3; }") as backend:
-        broken, good = run(backend, first, second)
-    assert (broken.status, broken.error) == (TrialState.CRASHED, "exit code 3: ['broken']")
-    assert good.status is TrialState.OK
-    assert gaps([stay(first), stay(second)])[0] < 3
-
-
 def test_what_no_allocation_can_hold_is_refused(slurm: Cluster, tmp_path: Path) -> None:
     wide, long = *requests(tmp_path, 9), *requests(tmp_path, 1, prefix="long", time_limit_s=1800.0)
     with pilot() as backend:

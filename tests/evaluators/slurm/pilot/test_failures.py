@@ -133,22 +133,6 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
     assert "n01" not in ran_on(trial, 2)
 
 
-def test_trials_go_on_after_somebody_cancelled_the_allocation(
-    slurm: Cluster, tmp_path: Path
-) -> None:
-    running, waiting = requests(tmp_path, 8, 8)
-    text = f"if [[ $PWD == */t0/* ]]; then {FIRST_HANGS}; else {SECOND}; fi"
-    with pilot(text) as backend:
-        backend.submit(running)
-        until(lambda: started(running))
-        backend.submit(waiting)
-        (job,) = slurm.jobs()
-        slurm.command("scancel", job)
-        one, two = finish(backend, running, waiting)
-    assert (one.status, two.status) == (TrialState.OK, TrialState.OK)
-    assert one.job_id == two.job_id != job
-
-
 def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
     slurm: Cluster, tmp_path: Path
 ) -> None:

@@ -138,15 +138,3 @@ def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) 
     stays = [stay(trial) for trial in requests(trials, 4, 2, 4)]
     assert min(gaps(stays)) > 0
     assert not (trials / "allocations").exists()
-
-
-def test_a_result_is_told_for_ever_and_never_run_again(tmp_path: Path) -> None:
-    (trial,) = requests(tmp_path, 1)
-    with pilot() as backend:
-        (first,) = run(backend, trial)
-    with pilot() as backend:
-        backend.submit(trial)
-        assert backend.poll([trial]) == {trial.token: first}
-        assert backend.poll(requests(tmp_path, 1, prefix="never")) == {}
-        assert backend.tracker.slurm.calls["sbatch"] == 0
-    assert not list((tmp_path / "ended").iterdir())

@@ -163,7 +163,6 @@ def test_a_cancelled_trial_is_not_tried_again(log_end: str) -> None:
 CLAIM = Claim(job_id="7", at=1000.0, nodes="n01,n02")
 LOST_NODE = NodeLoss(status=TrialState.NODE_FAIL, reason="a node failed under it")
 SECOND_NODE_FAILED = "srun: error: Node failure on n02\n"
-NO_STEP = "srun: error: Unable to create step for job 7: Memory required by task is not available\n"
 
 
 def decided(
@@ -175,14 +174,12 @@ def decided(
     cancelled: bool = False,
     claimed: bool = True,
 ) -> Ended:
-    files = AttemptFiles(
-        intended_at=999.0,
-        claimed=claimed,
-        claim=CLAIM if claimed else None,
-        end=script_end(exit_code, took_s),
-    )
+    end = None
+    if exit_code is not None:
+        end = ScriptEnd(exit_code=exit_code, began_at=1000.0, ended_at=1000.0 + took_s)
+    claim = CLAIM if claimed else None
     return decide_step(
-        files,
+        AttemptFiles(intended_at=999.0, claimed=claimed, claim=claim, end=end),
         job_id="7",
         nodes=("n01", "n02"),
         loss=loss,
@@ -193,27 +190,18 @@ def decided(
     )
 
 
-def script_end(exit_code: int | None, took_s: float) -> ScriptEnd | None:
-    if exit_code is None:
-        return None
-    return ScriptEnd(exit_code=exit_code, began_at=1000.0, ended_at=1000.0 + took_s)
-
-
 def test_a_trial_that_ended_by_itself_is_for_its_program_to_judge() -> None:
     for code in (0, 1, 143):
         decision = decided(code)
         assert isinstance(decision, EndAttempt)
-        assert (decision.end.status, decision.end.exit_code, decision.end.duration_s) == (
-            None,
-            code,
-            5.0,
-        )
-        assert (decision.end.host, decision.end.job_id) == ("n01,n02", "7")
+        end = decision.end
+        assert (end.status, end.exit_code, end.duration_s) == (None, code, 5.0)
+        assert (end.host, end.job_id) == ("n01,n02", "7")
 
 
 def test_what_ended_well_is_not_doubted() -> None:
     assert isinstance(decided(0, loss=LOST_NODE), EndAttempt)
-    assert isinstance(decided(0, loss=LOST_NODE, log_end=NO_STEP), EndAttempt)
+    assert isinstance(decided(0, loss=LOST_NODE, log_end=BUSY), EndAttempt)
 
 
 @pytest.mark.parametrize("code", [1, 137, None])
@@ -259,7 +247,7 @@ def test_a_cancelled_trial_is_never_started_again(claimed: bool, loss: NodeLoss)
 
 
 def test_a_step_that_slurm_did_not_make_is_tried_again() -> None:
-    decision = decided(1, log_end=NO_STEP)
+    decision = decided(1, log_end=BUSY)
     assert isinstance(decision, RefusedStep)
     assert "Memory required by task is not available" in decision.end.reason
-    assert isinstance(decided(1, loss=LOST_NODE, log_end=NO_STEP), AbandonAttempt)
+    assert isinstance(decided(1, loss=LOST_NODE, log_end=BUSY), AbandonAttempt)
