@@ -43,7 +43,9 @@ from typing import ClassVar, Generic, Self, TypeVar
 from autotune.files import is_file_system_failure, write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.program import AttemptEnd, Program
+from evaluators.cluster.shell import environment_lines
+from evaluators.program import AttemptEnd, Launcher, Program
+from evaluators.program.support import program_of
 from evaluators.trial import (
     LOG,
     TrialOutcome,
@@ -144,6 +146,10 @@ class Attempt:
     def log(self) -> Path:
         return self.folder / LOG
 
+    @property
+    def following(self) -> Attempt:
+        return replace(self, number=self.number + 1)
+
 
 def attempts_of(request: TrialRequest) -> list[Attempt]:
     """Return the attempts that have a folder, first to last."""
@@ -153,6 +159,26 @@ def attempts_of(request: TrialRequest) -> list[Attempt]:
         if (number := folder.name.removeprefix("attempt-")).isdigit()
     )
     return [Attempt(request=request, number=number) for number in numbers]
+
+
+BODY_SCRIPT = "body.sh"
+
+
+def body_script(
+    request: TrialRequest,
+    folder: Path,
+    profile: ClusterProfile,
+    program: Program,
+    launcher: Launcher,
+    *lines: str,
+) -> str:
+    """Return the bash that sets up the environment, runs these lines and trains, in `folder`.
+
+    Raises:
+        InvalidInput: the program cannot run the request's strategy.
+    """
+    commands = program.commands(request, folder, launcher)
+    return "\n".join([*environment_lines(profile), *lines, commands, ""])
 
 
 ABANDONED = "abandoned.json"
@@ -338,14 +364,13 @@ class AttemptedTrial(ActiveTrial):
 
     @classmethod
     def of(cls, request: TrialRequest, context: TrialContext) -> Self:
-        """Return the trial at the newest attempt in its folder."""
-        attempts = attempts_of(request)
-        return cls(
-            request=request,
-            context=context,
-            attempt=attempts[-1] if attempts else Attempt(request=request, number=1),
-            cancelled=(request.directory / CANCELLED).exists(),
-        )
+        """Return the trial at the newest attempt in its folder, or after one that is abandoned."""
+        *_, attempt = [Attempt(request=request, number=1), *attempts_of(request)]
+        # On NFS a listing sees what a look for one file may not see yet.
+        if attempt.folder.exists() and ABANDONED in os.listdir(attempt.folder):
+            attempt = attempt.following
+        cancelled = (request.directory / CANCELLED).exists()
+        return cls(request=request, context=context, attempt=attempt, cancelled=cancelled)
 
     @property
     def failures(self) -> int:
@@ -393,7 +418,7 @@ class AttemptedTrial(ActiveTrial):
     def begin_next_attempt(self, reason: str) -> None:
         """Abandon the current attempt and queue another one."""
         self.become(AttemptState.ABANDONED)
-        self.attempt = Attempt(request=self.request, number=self.attempt.number + 1)
+        self.attempt = self.attempt.following
         self.state = AttemptState.NEW
         self.answer = TrialProgress(phase="waiting", reason=reason)
 
@@ -437,7 +462,7 @@ class TrialBackend(ABC, Generic[T]):
 
     @abstractmethod
     def _begin(self, request: TrialRequest) -> T:
-        """Start the trial for the first time."""
+        """Start the trial, or go on with one that has attempts."""
 
     def _resume(self, request: TrialRequest) -> T | None:  # noqa: ARG002
         """Return a trial that was submitted before this object existed, or None."""
@@ -470,6 +495,33 @@ class TrialBackend(ABC, Generic[T]):
         return answer
 
 
-def result_readers(name: str) -> ThreadPoolExecutor:
-    """Return the threads that read the results of a backend's trials."""
-    return ThreadPoolExecutor(READERS, thread_name_prefix=f"{name}-results")
+A = TypeVar("A", bound=AttemptedTrial)
+
+
+class AttemptBackend(TrialBackend[A]):
+    """Runs trials that a later object finds again by their folders.
+
+    Args:
+        program: the trainer. Default: the profile's.
+    """
+
+    name: str
+
+    def __init__(self, profile: ClusterProfile, program: Program | None) -> None:
+        super().__init__()
+        self._profile = profile
+        self._program = program or program_of(profile)
+        self._readers = self._new_readers()
+
+    def close(self) -> None:
+        """Drop all trials, which keep running, after the results that are being read."""
+        with self._lock:
+            self._readers.shutdown(wait=True, cancel_futures=True)
+            self._readers = self._new_readers()
+            self._trials.clear()
+
+    def _resume(self, request: TrialRequest) -> A | None:
+        return self._begin(request) if attempts_of(request) else None
+
+    def _new_readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(READERS, thread_name_prefix=f"{self.name}-results")

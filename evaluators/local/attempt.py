@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import shlex
 import signal
 import socket
 import subprocess
@@ -20,12 +19,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from inspect import getsource
 from pathlib import Path
+from shlex import quote
 
 from autotune.files import FAILING, write_whole
 from autotune.schemas.choices import TrialState
 from evaluators import time_limit
+from evaluators.attempt import BODY_SCRIPT, body_script
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
-from evaluators.cluster.shell import container_words, environment_lines
+from evaluators.cluster.shell import container_words
 from evaluators.processes import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program, local_ranks
 from evaluators.program.outcome import AttemptFailure, failed
@@ -42,7 +43,7 @@ from evaluators.trial import (
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 ATTEMPT = "attempt.json"
-SCRIPT, LOCAL_RANKS = "body.sh", "local_ranks.py"
+LOCAL_RANKS = "local_ranks.py"
 LOOK_S = 0.05
 END_LIMIT_S = 3.0
 """That processes have to end by themselves once they are asked to."""
@@ -75,7 +76,7 @@ class LocalAttempt:
         group = ProcessGroup()
         try:
             script = group.start(
-                ["bash", SCRIPT],
+                ["bash", BODY_SCRIPT],
                 variables=self._variables,
                 folder=self._folder,
                 output=self._folder / LOG,
@@ -103,13 +104,8 @@ class LocalAttempt:
         files = {
             **self._program.files(request, folder),
             LOCAL_RANKS: getsource(local_ranks),
-            SCRIPT: "\n".join(
-                [
-                    *environment_lines(self._profile),
-                    f"cd {shlex.quote(str(folder))}",
-                    self._program.commands(request, folder, launcher),
-                    "",
-                ]
+            BODY_SCRIPT: body_script(
+                request, folder, self._profile, self._program, launcher, f"cd {quote(str(folder))}"
             ),
         }
         for name, text in files.items():

@@ -21,29 +21,27 @@ from autotune.cost_model.parameters import is_cpu
 from autotune.files import is_file_system_failure, write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import (
+    BODY_SCRIPT,
     Attempt,
+    AttemptBackend,
     AttemptedTrial,
     AttemptState,
-    TrialBackend,
     TrialContext,
-    abandoned_status,
-    attempts_of,
+    body_script,
     never_prepared,
-    result_readers,
 )
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.cluster.shell import container_words, environment_lines
+from evaluators.cluster.shell import container_words
 from evaluators.program import AttemptEnd, Launcher, Program
 from evaluators.program.interpreter import ANY
 from evaluators.program.megatron_deepspeed import DATASETS
-from evaluators.program.support import program_of
 from evaluators.ray.connection import SILENT_S, RayConnection, RayRefused, RayUnavailable
 from evaluators.ray.driver import SENT
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 
-SCRIPT, AS_RANKS = "body.sh", "as_ranks.sh"
+AS_RANKS = "as_ranks.sh"
 
 
 def service_of(trials: Path) -> str:
@@ -80,21 +78,17 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
     folder = trials / request.token / attempt.folder.name
     launcher = Launcher(srun=("bash", str(folder / AS_RANKS)), container=container_words(profile))
     files = program.files(request, folder)
-    script = [
-        *environment_lines(profile),
-        "export MASTER_ADDR",
-        program.commands(request, folder, launcher),
-        "",
-    ]
-    text = "\n".join(script)
+    script = body_script(request, folder, profile, program, launcher, "export MASTER_ADDR")
     return {
         "folder": str(folder),
         "bundle": bundle_of(request.machine, profile),
         "nodes": request.strategy.num_nodes,
         "ranks": request.machine.gpus_per_node,
         "time_limit_s": request.protocol.time_limit_s,
-        "files": {name: content.encode() for name, content in {**files, SCRIPT: text}.items()},
-        "shared": _datasets(trials / DATASETS, text),
+        "files": {
+            name: content.encode() for name, content in {**files, BODY_SCRIPT: script}.items()
+        },
+        "shared": _datasets(trials / DATASETS, script),
     }
 
 
@@ -142,8 +136,6 @@ class RayTrial(AttemptedTrial):
     def of(cls, request: TrialRequest, context: TrialContext) -> Self:
         trial = super().of(request, context)
         trial.keeper = keeper_name(request.directory.parent)
-        if abandoned_status(trial.attempt.folder) is not None:
-            trial.attempt = Attempt(request=request, number=trial.attempt.number + 1)
         trial._read_keeper()
         return trial
 
@@ -246,7 +238,7 @@ SLOWEST_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class RayBackend(TrialBackend[RayTrial]):
+class RayBackend(AttemptBackend[RayTrial]):
     """Runs trials on the Ray cluster of a profile. A later object finds them again.
 
     An actor of the cluster (`evaluators.ray.keeper`) keeps each trial, independent of this process.
@@ -259,13 +251,7 @@ class RayBackend(TrialBackend[RayTrial]):
     name = "ray"
 
     def __init__(self, profile: ClusterProfile, *, program: Program | None = None) -> None:
-        super().__init__()
-        profile = replace(profile, python=profile.python or ANY)
-        self._context = TrialContext(
-            profile=profile,
-            program=program or program_of(profile),
-            readers=result_readers(self.name),
-        )
+        super().__init__(replace(profile, python=profile.python or ANY), program)
         self._connection = RayConnection(
             profile.ray.address, limit_s=profile.polling.command_limit_s
         )
@@ -286,23 +272,21 @@ class RayBackend(TrialBackend[RayTrial]):
             self._connection.interrupt()
             self._thread.join()
             self._thread = None
-        self._context.readers.shutdown(wait=True, cancel_futures=True)
-        self._context = replace(self._context, readers=result_readers(self.name))
-        self._trials.clear()
+        super().close()
         self._forgotten.clear()
         self._closing.clear()
 
     def _begin(self, request: TrialRequest) -> RayTrial:
         """Hand the trial to the thread, which the first trial starts."""
-        trial = RayTrial.of(request, self._context)
+        trial = RayTrial.of(
+            request,
+            TrialContext(profile=self._profile, program=self._program, readers=self._readers),
+        )
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="ray-trials", daemon=True)
             self._thread.start()
         self._wake.set()
         return trial
-
-    def _resume(self, request: TrialRequest) -> RayTrial | None:
-        return self._begin(request) if attempts_of(request) else None
 
     def _advance(self, trial: RayTrial) -> TrialOutcome | TrialProgress:
         answer, silence = trial.current(), self._connection.silence
@@ -368,9 +352,7 @@ class RayBackend(TrialBackend[RayTrial]):
             trial.settle(TrialState.CANCELLED, "cancelled before it ran")
             return False
         try:
-            works[trial.attempt.name] = work_of(
-                trial.attempt, self._context.profile, self._context.program
-            )
+            works[trial.attempt.name] = work_of(trial.attempt, self._profile, self._program)
             trial.note(taken=False)
         except (InvalidInput, OSError, ValueError) as error:
             if is_file_system_failure(error):

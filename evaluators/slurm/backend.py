@@ -10,33 +10,23 @@ from functools import cache
 from pathlib import Path
 from typing import assert_never
 
-from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import (
     Attempt,
+    AttemptBackend,
     AttemptedTrial,
     AttemptState,
     NeverSubmitted,
-    TrialBackend,
     TrialContext,
-    attempts_of,
-    result_readers,
 )
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
-from evaluators.program.support import program_of
 from evaluators.slurm.attempt_files import (
     nodes_to_exclude,
     note_failed_nodes,
     read_attempt_files,
 )
-from evaluators.slurm.batch_script import (
-    BODY_SCRIPT,
-    JOB_SCRIPT,
-    body_script,
-    job_script,
-    launcher_of,
-)
+from evaluators.slurm.batch_script import job_script, write_scripts
 from evaluators.slurm.job_attempt import JobAttempt
 from evaluators.slurm.job_decision import (
     AbandonAttempt,
@@ -67,49 +57,31 @@ class TrialJob(AttemptedTrial):
 
     Attributes:
         job: of the attempt.
-        known: the tracker's version at the last answer, which is reused until it changes.
     """
 
     context: JobContext
     job: JobAttempt = field(init=False)
-    known: int | None = None
 
     def __post_init__(self) -> None:
         self.job = self._job()
 
-    @classmethod
-    def resume(cls, request: TrialRequest, context: JobContext) -> TrialJob | None:
-        """Resume a trial that was begun before; None if nothing was ever submitted."""
-        trial = cls.of(request, context)
-        files = read_attempt_files(trial.attempt.folder)
-        if files.abandoned:
-            trial.begin_next_attempt("to be started again")
-        elif files.intended_at is not None or files.claimed:
-            trial.become(AttemptState.SUBMITTING)
-            trial.job.follow(files)
-        elif trial.attempt.number > 1:
-            trial.submit()
-        else:
-            return None
-        return trial
-
-    def submit(self) -> None:
-        """Submit the attempt's job."""
+    def begin(self) -> None:
+        """Submit the attempt's job, or resume one that was submitted before."""
+        files = read_attempt_files(self.attempt.folder)
         self.become(AttemptState.SUBMITTING)
-        self.job.submit()
+        if files.intended_at is not None or files.claimed:
+            self.job.follow(files)
+        else:
+            self.job.submit()
 
     def cancel(self) -> None:
         super().cancel()
-        self.known = None
         self.job.cancel()
 
     def advance(self, *, end_noticed: bool) -> TrialOutcome | TrialProgress:
         """Return its progress or outcome; `end_noticed`: whether the attempt's end was noticed."""
-        version = self.context.tracker.version
-        if self.reading is None and (self.known != version or end_noticed):
+        if self.reading is None:
             self._act_on(self.job.advance(end_noticed=end_noticed))
-            # While Slurm shows a job, only the tracker changes its state.
-            self.known = version if self.job.alive else None
             if self.reading:
                 wait([self.reading], timeout=GLANCE_S)
         answer = self.current()
@@ -124,8 +96,8 @@ class TrialJob(AttemptedTrial):
 
     def begin_next_attempt(self, reason: str) -> None:
         super().begin_next_attempt(reason)
-        self.job, self.known = self._job(), None
-        self.submit()
+        self.job = self._job()
+        self.begin()
 
     def _with_trouble(self, progress: TrialProgress) -> TrialProgress:
         """Return the trial's progress; while Slurm is unreachable, say so and since when."""
@@ -179,21 +151,12 @@ class TrialJob(AttemptedTrial):
         def prepare() -> None:
             failures = profile.retries.node_failures
             exclude = nodes_to_exclude(attempt.ended_folder.parent, failures=failures)
-            launcher = launcher_of(profile, attempt.request)
-            files = {
-                **program.files(attempt.request, attempt.folder),
-                BODY_SCRIPT: body_script(attempt, profile, program, launcher),
-                JOB_SCRIPT: job_script(attempt, profile, exclude=exclude),
-            }
-            attempt.ended_folder.mkdir(parents=True, exist_ok=True)
-            attempt.folder.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():  # a job of an earlier try may be reading them
-                write_whole(attempt.folder / name, text)
+            write_scripts(attempt, profile, program, job_script(attempt, profile, exclude=exclude))
 
         return prepare
 
 
-class SlurmBackend(TrialBackend[TrialJob]):
+class SlurmBackend(AttemptBackend[TrialJob]):
     """Runs trials as jobs, each submitted once. A later object finds them again.
 
     Args:
@@ -210,15 +173,9 @@ class SlurmBackend(TrialBackend[TrialJob]):
         tracker: JobTracker | None = None,
         program: Program | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(profile, program)
         self.tracker = tracker or JobTracker.of(profile)
         self._owns_tracker = tracker is None
-        self._context = JobContext(
-            profile=profile,
-            program=program or program_of(profile),
-            tracker=self.tracker,
-            readers=result_readers(self.name),
-        )
         self._ended_in = cache(_names_in)
 
     def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
@@ -233,18 +190,18 @@ class SlurmBackend(TrialBackend[TrialJob]):
         """Detach: jobs keep running and can be found again by their folders and names."""
         if self._owns_tracker:
             self.tracker.close()
-        with self._lock:
-            self._context.readers.shutdown(wait=True, cancel_futures=True)
-            self._context = replace(self._context, readers=result_readers(self.name))
-            self._trials.clear()
+        super().close()
 
     def _begin(self, request: TrialRequest) -> TrialJob:
-        trial = TrialJob.of(request, self._context)
-        trial.submit()
+        context = JobContext(
+            profile=self._profile,
+            program=self._program,
+            readers=self._readers,
+            tracker=self.tracker,
+        )
+        trial = TrialJob.of(request, context)
+        trial.begin()
         return trial
-
-    def _resume(self, request: TrialRequest) -> TrialJob | None:
-        return TrialJob.resume(request, self._context) if attempts_of(request) else None
 
     def _advance(self, trial: TrialJob) -> TrialOutcome | TrialProgress:
         attempt = trial.attempt

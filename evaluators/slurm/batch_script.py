@@ -11,22 +11,21 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.files import write_whole
 from evaluators import time_limit
-from evaluators.attempt import ABANDONED, CANCELLED, ENDED, Attempt
+from evaluators.attempt import ABANDONED, BODY_SCRIPT, CANCELLED, ENDED, Attempt, body_script
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
     directive_line,
-    environment_lines,
     sbatch_options,
     srun_words,
 )
 from evaluators.program import Launcher, Program
 from evaluators.slurm.attempt_files import CLAIM
-from evaluators.trial import LOG, RESULT, TrialRequest
+from evaluators.trial import LOG, RESULT
 
 JOB_SCRIPT = "job.sh"
-BODY_SCRIPT = "body.sh"
 LEASE = "lease"
 """File beside an allocation's script: for how many seconds it is needed, counted from when the job
 first reads this renewal, and the renewal's name. Clocks are not compared, since any may be set."""
@@ -181,31 +180,39 @@ def holding_script(
     return "\n".join([f"{head}#SBATCH --no-kill\n", where + _CLAIM_FOLDER, _SLEEP + _WRITE_END])
 
 
-def body_script(
-    attempt: Attempt, profile: ClusterProfile, program: Program, launcher: Launcher
-) -> str:
-    """Return the bash that sets up the environment and trains, in the attempt's folder.
+def write_scripts(
+    attempt: Attempt,
+    profile: ClusterProfile,
+    program: Program,
+    job: str,
+    *,
+    srun: Sequence[str] = (),
+    **others: str,
+) -> None:
+    """Write what an attempt runs: its program's files, `body.sh`, and `job.sh`, which is `job`.
+
+    Args:
+        srun: options besides those of one task per GPU of the strategy's nodes.
+        others: further files, by name.
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
+        OSError: the folder cannot be written.
     """
-    return "\n".join(
-        [
-            *environment_lines(profile),
-            _MASTER,
-            program.commands(attempt.request, attempt.folder, launcher),
-            "",
-        ]
-    )
-
-
-def launcher_of(
-    profile: ClusterProfile, request: TrialRequest, *, options: Sequence[str] = ()
-) -> Launcher:
-    """Return the launcher of one task per GPU of the strategy's nodes; `options`: for srun."""
+    request, folder = attempt.request, attempt.folder
     nodes, gpus = request.strategy.num_nodes, request.machine.gpus_per_node
     words = srun_words(profile, gpus_per_node=gpus)
-    return Launcher(
-        srun=("srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", *words, *options),
+    launcher = Launcher(
+        srun=("srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", *words, *srun),
         container=container_words(profile),
     )
+    files = {
+        **program.files(request, folder),
+        BODY_SCRIPT: body_script(request, folder, profile, program, launcher, _MASTER),
+        JOB_SCRIPT: job,
+        **others,
+    }
+    for place in (attempt.ended_folder, folder):
+        place.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():  # a job of an earlier try may be reading them
+        write_whole(folder / name, text)

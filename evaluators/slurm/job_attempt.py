@@ -71,11 +71,7 @@ class JobAttempt:
         self._forgotten = 0
         self._begun_by: float | None = None
         self._read_for: tuple[object, bool] | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Return whether Slurm showed a job that has not ended; then only Slurm reports changes."""
-        return self._read_for is not None and bool(self._read_for[0])
+        self._last: tuple[int, Stay | NeverSubmitted | Ended] | None = None
 
     def submit(self) -> None:
         """Queue its submission, after those that already wait."""
@@ -98,7 +94,7 @@ class JobAttempt:
 
     def cancel(self) -> None:
         """Cancel its jobs, including any that still appear."""
-        self.cancelled = True
+        self.cancelled, self._last = True, None
         self._tracker.cancel(self.name)
 
     def advance(self, *, end_noticed: bool = False) -> Stay | NeverSubmitted | Ended:
@@ -107,23 +103,30 @@ class JobAttempt:
         Args:
             end_noticed: whether its script has reported its end elsewhere.
         """
-        decision: Stay | NeverSubmitted | Ended
+        version = self._tracker.version
+        if self._last and self._last[0] == version and not end_noticed:
+            return self._last[1]
+        decision = self._next_decision(end_noticed=end_noticed)
+        self.state = transition(self.state, decision.state)
+        # While Slurm shows a job that has not ended, only the tracker reports changes.
+        alive = self._read_for is not None and self._read_for[0]
+        self._last = (version, decision) if alive else None
+        return decision
+
+    def _next_decision(self, *, end_noticed: bool) -> Stay | NeverSubmitted | Ended:
         submitted = self._tracker.submit_status(self.name)
         if submitted.state is SubmitState.TRIED:
             self.status = self._tracker.status(self.name)
-            decision = self._decide(self.status, submitted.at, end_noticed=end_noticed)
-        elif submitted.state is SubmitState.REFUSED:
+            return self._decide(self.status, submitted.at, end_noticed=end_noticed)
+        if submitted.state is SubmitState.REFUSED:
             error = f"sbatch refused it: {submitted.error}"
-            decision = NeverSubmitted(status=TrialState.REFUSED, error=error)
-        elif submitted.state is SubmitState.FAILED:
-            decision = never_prepared(submitted.error)
-        elif self.cancelled and self._tracker.withdraw(self.name):
-            decision = NeverSubmitted(status=TrialState.CANCELLED, error="cancelled")
-        else:
-            reason = self._tracker.trouble or self._tracker.full or "being submitted to Slurm"
-            decision = Stay(state=AttemptState.SUBMITTING, reason=reason)
-        self.state = transition(self.state, decision.state)
-        return decision
+            return NeverSubmitted(status=TrialState.REFUSED, error=error)
+        if submitted.state is SubmitState.FAILED:
+            return never_prepared(submitted.error)
+        if self.cancelled and self._tracker.withdraw(self.name):
+            return NeverSubmitted(status=TrialState.CANCELLED, error="cancelled")
+        reason = self._tracker.trouble or self._tracker.full or "being submitted to Slurm"
+        return Stay(state=AttemptState.SUBMITTING, reason=reason)
 
     def _decide(
         self, status: JobStatus, submitted_at: float, *, end_noticed: bool

@@ -20,7 +20,7 @@ from evaluators.attempt import WAITING, AttemptState, NeverSubmitted
 from evaluators.cluster.profile import Polling
 from evaluators.program import AttemptEnd
 from evaluators.slurm.attempt_files import AttemptFiles
-from evaluators.slurm.jobs import SlurmJob, why_pending
+from evaluators.slurm.commands import SlurmJob, why_pending
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from evaluators.slurm.commands import SlurmJob
 from evaluators.slurm.job_decision import JobStatus
-from evaluators.slurm.jobs import SlurmJob
 
 _AHEAD_S = time.time() - time.monotonic()
 

@@ -24,6 +24,7 @@ from evaluators.slurm.commands import (
     AccountingDisabled,
     Slurm,
     SlurmError,
+    SlurmJob,
     SlurmRefused,
     SlurmUnavailable,
 )
@@ -36,7 +37,6 @@ from evaluators.slurm.job_records import (
     steady_time,
     steady_time_of,
 )
-from evaluators.slurm.jobs import SlurmJob
 
 log = logging.getLogger(__name__)
 

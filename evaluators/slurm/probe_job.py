@@ -23,8 +23,7 @@ from evaluators.cluster.shell import container_words, environment_lines, srun_wo
 from evaluators.program import Launcher
 from evaluators.program.interpreter import import_path, python
 from evaluators.slurm.batch_script import FOLDER_UNSEEN, job_head
-from evaluators.slurm.commands import Slurm, SlurmError, SlurmUnavailable
-from evaluators.slurm.jobs import SlurmJob, why_pending
+from evaluators.slurm.commands import Slurm, SlurmError, SlurmJob, SlurmUnavailable, why_pending
 
 MINUTES = 10
 """The job's time limit: the first import of torch from a shared file system takes some."""

@@ -16,16 +16,13 @@ from pathlib import Path
 from autotune.files import is_file_system_failure
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import (
+    AttemptBackend,
     AttemptState,
-    TrialBackend,
-    attempts_of,
     never_prepared,
-    result_readers,
     write_abandoned,
 )
 from evaluators.cluster.profile import ClusterProfile, Pilot
 from evaluators.program import Program
-from evaluators.program.support import program_of
 from evaluators.slurm.attempt_files import nodes_to_exclude, read_attempt_files
 from evaluators.slurm.commands import Slurm
 from evaluators.slurm.job_tracker import JobTracker
@@ -35,10 +32,11 @@ from evaluators.slurm.pilot.allocation import (
     RunningAllocation,
     UserAllocation,
 )
-from evaluators.slurm.pilot.pilot_trial import PilotContext, PilotTrial
 from evaluators.slurm.pilot.scheduler import PATIENCE_S, GroupShares, schedule_trials
-from evaluators.slurm.pilot.step import (
+from evaluators.slurm.pilot.trial import (
     OrphanedSteps,
+    PilotContext,
+    PilotTrial,
     StepCleanup,
     StepPlace,
     StepProcess,
@@ -160,9 +158,7 @@ class Dispatcher:
         files, place = read_attempt_files(folder), read_step_place(folder)
         process = self._orphans.adopt(trial.attempt)
         here = place is None or place.host == this_host()
-        if files.abandoned:
-            trial.begin_next_attempt("to be started again")
-        elif process and place:
+        if process and place:
             trial.run(StepProcess(trial.attempt, process), place)
         elif files.end or (files.claimed and here):
             trial.place = place
@@ -413,7 +409,7 @@ def why_refused(request: TrialRequest, pilot: Pilot) -> str:
     return ""
 
 
-class PilotBackend(TrialBackend[PilotTrial]):
+class PilotBackend(AttemptBackend[PilotTrial]):
     """Runs trials side by side in the allocation that this process was started in, or holds itself.
 
     All trials share one parent folder. A later object finds the allocation and its running trials
@@ -436,14 +432,11 @@ class PilotBackend(TrialBackend[PilotTrial]):
         program: Program | None = None,
         nodes: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(profile, program)
         self.tracker = tracker or JobTracker.of(profile)
         self.cleanup = StepCleanup(Slurm.of(profile))
         self._owns_tracker = tracker is None
-        self._profile = profile
-        self._program = program or program_of(profile)
         self._nodes = nodes
-        self._readers = result_readers(self.name)
         self._dispatcher: Dispatcher | None = None
 
     def leave(self) -> None:
@@ -461,9 +454,8 @@ class PilotBackend(TrialBackend[PilotTrial]):
         self.cleanup.close()
         if self._owns_tracker:
             self.tracker.close()
-        self._readers.shutdown(wait=True, cancel_futures=True)
         self._dispatcher = None
-        self._trials.clear()
+        super().close()
 
     def _begin(self, request: TrialRequest) -> PilotTrial:
         """Hand the trial to the dispatcher, which recovers it from its folder."""
@@ -482,9 +474,6 @@ class PilotBackend(TrialBackend[PilotTrial]):
         trial = PilotTrial.of(request, self._dispatcher.context)
         self._dispatcher.add(trial)
         return trial
-
-    def _resume(self, request: TrialRequest) -> PilotTrial | None:
-        return self._begin(request) if attempts_of(request) else None
 
     def _forget(self, trial: PilotTrial) -> None:
         if self._dispatcher:

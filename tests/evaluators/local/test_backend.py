@@ -41,7 +41,7 @@ time.sleep(3600)
 
 
 def endless(directory: Path, *, ranks: int = 2, time_limit_s: float = PATIENCE_S) -> TrialRequest:
-    asked = {"measured_iterations": FOREVER, "time_limit_s": time_limit_s}
+    asked: dict[str, Any] = {"measured_iterations": FOREVER, "time_limit_s": time_limit_s}
     return request(directory, strategy(), ranks=ranks, **asked)
 
 

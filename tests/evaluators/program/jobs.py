@@ -11,13 +11,7 @@ from evaluators.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile, Scheduling
 from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt_files import ScriptEnd, read_attempt_files
-from evaluators.slurm.batch_script import (
-    BODY_SCRIPT,
-    JOB_SCRIPT,
-    body_script,
-    job_script,
-    launcher_of,
-)
+from evaluators.slurm.batch_script import JOB_SCRIPT, job_script, write_scripts
 from evaluators.trial import TrialOutcome, TrialRequest
 from tests.patience import until
 
@@ -35,16 +29,7 @@ class Job:
     @classmethod
     def submit(cls, program: Program, profile: ClusterProfile, request: TrialRequest) -> Job:
         attempt = Attempt(request=request, number=1)
-        attempt.folder.mkdir(parents=True)
-        attempt.ended_folder.mkdir(exist_ok=True)
-        launcher = launcher_of(profile, request)
-        files = {
-            **program.files(request, attempt.folder),
-            JOB_SCRIPT: job_script(attempt, profile),
-            BODY_SCRIPT: body_script(attempt, profile, program, launcher),
-        }
-        for name, text in files.items():
-            (attempt.folder / name).write_text(text)
+        write_scripts(attempt, profile, program, job_script(attempt, profile))
         done = subprocess.run(
             ["sbatch", "--parsable", str(attempt.folder / JOB_SCRIPT)],
             capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ __all__ = ["ray_nodes"]
 
 pytestmark = pytest.mark.xdist_group("ray")
 
-LAYOUT = {"gradient_accumulation_steps": 8, "precision": "fp32"}
+LAYOUT: dict[str, Any] = {"gradient_accumulation_steps": 8, "precision": "fp32"}
 SPACE = SearchSpace.build(load_model("tiny"), machine(), nodes=1, choices=LAYOUT)
 
 

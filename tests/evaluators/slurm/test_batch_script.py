@@ -11,18 +11,17 @@ import pytest
 
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
-from evaluators.attempt import ENDED, Attempt
+from evaluators.attempt import BODY_SCRIPT, ENDED, Attempt
 from evaluators.cluster.profile import Environment, Scheduling, Tasks
 from evaluators.cluster.shell import sbatch_options
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import (
-    BODY_SCRIPT,
+    JOB_SCRIPT,
     LEASE,
-    body_script,
     holding_script,
     job_script,
-    launcher_of,
     run_script,
+    write_scripts,
 )
 from tests.evaluators.slurm.trials import PROFILE, Backends, Lines, request, run
 from tests.patience import PATIENCE_S, until
@@ -62,9 +61,9 @@ def test_a_profile_of_anything_is_bash(tmp_path: Path) -> None:
         tasks=Tasks(srun=(f"--comment={NASTY}",)),
     )
     attempt = Attempt(request=request(tmp_path / NASTY), number=1)
-    launcher = launcher_of(profile, attempt.request)
-    for text in (run_script(attempt), body_script(attempt, profile, Lines(), launcher)):
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    write_scripts(attempt, profile, Lines(), run_script(attempt))
+    for script in (JOB_SCRIPT, BODY_SCRIPT):
+        subprocess.run(["bash", "-n", attempt.folder / script], check=True)
 
 
 def beside(commands: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from evaluators.attempt import AttemptState, transition
 from evaluators.cluster.profile import Polling
 from evaluators.slurm.attempt_files import AttemptFiles, Claim, ScriptEnd
+from evaluators.slurm.commands import SlurmJob
 from evaluators.slurm.job_decision import (
     FOLDER_NOT_SHARED,
     AbandonAttempt,
@@ -20,7 +21,6 @@ from evaluators.slurm.job_decision import (
     Stay,
     decide,
 )
-from evaluators.slurm.jobs import SlurmJob
 
 NOW = 10_000.0
 LIMIT_S = 100.0

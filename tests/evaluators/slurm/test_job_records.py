@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from evaluators.slurm.commands import SlurmJob
 from evaluators.slurm.job_records import (
     CANCEL_AGAIN_S,
     CLOCKS_DIFFER_S,
@@ -13,7 +14,6 @@ from evaluators.slurm.job_records import (
     SubmitStatus,
 )
 from evaluators.slurm.job_tracker import LONGEST_PAUSE_S, SHORTEST_S, PollSchedule
-from evaluators.slurm.jobs import SlurmJob
 
 NOW = 10_000.0
 NAME = "trial-a.1"

@@ -13,7 +13,7 @@ from evaluators.cluster.profile import Pilot
 from evaluators.slurm.job_decision import NO_LOSS
 from evaluators.slurm.pilot.allocation import RunningAllocation
 from evaluators.slurm.pilot.backend import why_refused, why_unfit
-from evaluators.slurm.pilot.step import LATE_S, StepProcess
+from evaluators.slurm.pilot.trial import LATE_S, StepProcess
 from evaluators.time_limit import KILL_AFTER_S, longest_s
 from tests.evaluators.slurm.pilot.scene import requests
 
