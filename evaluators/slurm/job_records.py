@@ -1,4 +1,4 @@
-"""Names of our jobs, the state that Slurm reported for each, and pending cancellations.
+"""What is known of each of our jobs by name: its submission, Slurm's reports, whether it must end.
 
 Nothing here is thread-safe. Observations are compared by a clock that nobody sets.
 """
@@ -6,7 +6,7 @@ Nothing here is thread-safe. Observations are compared by a clock that nobody se
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -62,14 +62,26 @@ class SubmitStatus:
         return self.state is SubmitState.TRIED and self.at < asked_at
 
 
+@dataclass(frozen=True, kw_only=True)
+class LookUp:
+    """A query about a name beyond the queue: of jobs since then (epoch), and of these nodes."""
+
+    since: float
+    nodes: str
+
+
 @dataclass(kw_only=True)
 class _Record:
     """State of one job name.
 
     Attributes:
         since: time of the first submission (epoch); older jobs of the name are not ours.
-        looked_up_at: last accounting query since `absent_since` (`steady_time`).
         ids: ids of jobs that are ours whatever the clocks say.
+        looked_up_at: last accounting query since `absent_since` (`steady_time`).
+        look_up: the query that is due.
+        cancelled_at: when its jobs were to end, for as long as one may still appear
+            (`steady_time`).
+        followed: whether it is kept for more than its cancellation.
     """
 
     submitted: SubmitStatus
@@ -77,12 +89,20 @@ class _Record:
     ids: set[str] = field(default_factory=set)
     absent_since: float | None = None
     looked_up_at: float | None = None
+    look_up: LookUp | None = None
     ended_jobs: list[SlurmJob] = field(default_factory=list)
     failed_nodes: frozenset[str] | None = None
+    cancelled_at: float | None = None
+    followed: bool = True
+
+    def owns(self, job: SlurmJob) -> bool:
+        """Return whether it is none of an earlier use of the name."""
+        at = job.submitted_at
+        return job.id in self.ids or at is None or at >= self.since - CLOCKS_DIFFER_S
 
 
 class JobRecords:
-    """The newest status call by job name, and what accounting added.
+    """The newest status call by job name, what accounting added, and pending cancellations.
 
     Attributes:
         asked_at: start of the newest answered status call (`steady_time`); None: no call was
@@ -95,45 +115,31 @@ class JobRecords:
         self._accounting_limit_s = accounting_limit_s
         self._records: dict[str, _Record] = {}
         self._jobs: Mapping[str, tuple[SlurmJob, ...]] = {}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._records
+        self._signalled: dict[str, float] = {}
 
     def add(self, name: str, submitted: SubmitStatus, *, since: float) -> None:
         """Track this name; a tracked name is noted as submitted once more."""
-        earlier = self._records.get(name, _Record(submitted=submitted, since=since))
-        self._records[name] = _Record(submitted=submitted, since=earlier.since, ids=earlier.ids)
+        record = _Record(submitted=submitted, since=since)
+        if earlier := self._records.get(name):
+            record.since, record.ids = earlier.since, earlier.ids
+            record.cancelled_at = earlier.cancelled_at
+        self._records[name] = record
 
     def recognise(self, name: str, job_id: str) -> None:
         """Count this job as ours, whatever the clocks say."""
-        if name in self._records:
-            self._records[name].ids.add(job_id)
-
-    def since(self, name: str) -> float:
-        """Return the time of the first submission (epoch); 0 if unknown."""
-        return self._records[name].since if name in self._records else 0.0
+        if record := self._records.get(name):
+            record.ids.add(job_id)
 
     def ours(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
         """Return the jobs that have a tracked name and are not older than it."""
-        return [
-            job
-            for job in jobs
-            if (record := self._records.get(job.name))
-            and (job.id in record.ids or is_since(job, record.since))
-        ]
-
-    def unsettled(self, *, now: float) -> set[str]:
-        """Return the names whose submission is in progress or so recent that the job may not show
-        yet."""
-        return {
-            name
-            for name, record in self._records.items()
-            if record.submitted.state is SubmitState.UNDER_WAY
-            or now - record.submitted.at < self._settle_s
-        }
+        return [job for job in jobs if (r := self._records.get(job.name)) and r.owns(job)]
 
     def remove(self, name: str) -> None:
-        self._records.pop(name, None)
+        """Forget the name, apart from its cancellation."""
+        if record := self._records.get(name):
+            record.followed, record.look_up = False, None
+            if record.cancelled_at is None:
+                del self._records[name]
 
     def submit_status(self, name: str) -> SubmitStatus:
         return self._records[name].submitted
@@ -176,10 +182,33 @@ class JobRecords:
             elif record.absent_since is None and record.submitted.is_before(asked_at):
                 record.absent_since = asked_at
 
-    def looked_up_since(self, name: str, at: float) -> bool:
-        """Return whether accounting was queried for this name since then (`steady_time`)."""
+    def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
+        """Return by name the nodes of jobs that ended by a node failure, until the failed node is
+        known."""
+        return {
+            job.name: job.nodes
+            for job in self.ours(jobs)
+            if job.state == "NODE_FAIL" and self._records[job.name].failed_nodes is None
+        }
+
+    def note_failed_nodes(self, name: str, nodes: frozenset[str]) -> None:
+        if record := self._records.get(name):
+            record.failed_nodes = nodes
+
+    # What the queue does not tell.
+
+    def ask_about(self, name: str, look_up: LookUp, *, unless_since: float) -> bool:
+        """Let accounting be queried, unless it was since then (`steady_time`); return whether that
+        is new."""
         record = self._records.get(name)
-        return bool(record and record.looked_up_at and record.looked_up_at > at)
+        if record is None or record.look_up or (record.looked_up_at or 0.0) > unless_since:
+            return False
+        record.look_up = look_up
+        return True
+
+    def look_ups(self) -> dict[str, LookUp]:
+        """Return the queries that are due, by name."""
+        return {name: each.look_up for name, each in self._records.items() if each.look_up}
 
     def take_in_accounting(
         self, names: Iterable[str], jobs: Iterable[SlurmJob], *, now: float
@@ -191,82 +220,49 @@ class JobRecords:
         """
         known = by_name(self.ours(jobs))
         for name in self._records.keys() & set(names):
-            ended = [job for job in known.get(name, ()) if job.finished]
-            self._records[name].ended_jobs = ended
-            self._records[name].looked_up_at = now
+            record = self._records[name]
+            record.ended_jobs = [job for job in known.get(name, ()) if job.finished]
+            record.looked_up_at, record.look_up = now, None
 
-    def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
-        """Return by name the nodes of jobs that ended by a node failure, until the failed node is
-        known."""
-        return {
-            job.name: job.nodes
-            for job in self.ours(jobs)
-            if job.state == "NODE_FAIL" and self._records[job.name].failed_nodes is None
-        }
+    # Jobs that must end.
 
-    def note_failed_nodes(self, name: str, nodes: frozenset[str]) -> None:
-        if name in self._records:
-            self._records[name].failed_nodes = nodes
+    @property
+    def cancels(self) -> bool:
+        """Return whether any job is to end."""
+        return any(record.cancelled_at is not None for record in self._records.values())
 
+    def cancel(self, name: str, *, at: float) -> bool:
+        """Let every job of the name end; return whether that is new. Of a name that is not tracked,
+        every job is ours."""
+        if name not in self._records:
+            tried = SubmitStatus(state=SubmitState.TRIED, at=at)
+            self._records[name] = _Record(submitted=tried, since=0.0, followed=False)
+        record = self._records[name]
+        if record.cancelled_at is not None:
+            return False
+        record.cancelled_at = at
+        return True
 
-@dataclass(frozen=True, kw_only=True)
-class _Cancelled:
-    """When a name was cancelled (`steady_time`), and from which submission time on its jobs are
-    ours (epoch)."""
-
-    at: float
-    since: float
-
-
-@dataclass(kw_only=True)
-class Cancellations:
-    """Names whose jobs must end, kept as long as a job of the name may still appear.
-
-    `settle_s`: see `Polling`.
-    """
-
-    settle_s: float
-    _names: dict[str, _Cancelled] = field(default_factory=dict)
-    _signalled: dict[str, float] = field(default_factory=dict)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def add(self, name: str, *, at: float, since: float) -> None:
-        self._names[name] = _Cancelled(at=at, since=since)
-
-    def due(
-        self,
-        jobs: Sequence[SlurmJob],
-        *,
-        ours: Iterable[SlurmJob],
-        unsettled: Collection[str],
-        now: float,
-    ) -> list[str]:
-        """Return the ids to cancel now, and drop names that cannot have a job any more.
+    def to_cancel(self, jobs: Iterable[SlurmJob], *, now: float) -> list[str]:
+        """Return the ids to cancel now, and drop cancellations whose names cannot have a job any
+        more.
 
         Args:
             jobs: of the newest status call. An older id may belong to another job by now.
-            ours: the jobs among them that are known to be ours, whatever the clocks say.
-            unsettled: names whose submission is in progress or very recent.
         """
-        known = {job.id for job in ours}
         living = [
             job
-            for job in jobs
-            if (cancelled := self._names.get(job.name))
-            and (job.id in known or is_since(job, cancelled.since))
-            and not job.completing
+            for job in self.ours(jobs)
+            if self._records[job.name].cancelled_at is not None and not job.completing
         ]
-        kept = {job.name for job in living} | set(unsettled)
-        self._names = {
-            name: cancelled
-            for name, cancelled in self._names.items()
-            if name in kept or now - cancelled.at <= self.settle_s
-        }
+        named = {job.name for job in living}
+        for name, record in list(self._records.items()):
+            if record.cancelled_at is None or name in named or self._unsettled(record, now=now):
+                continue
+            if now - record.cancelled_at > self._settle_s:
+                record.cancelled_at = None
+                if not record.followed:
+                    del self._records[name]
         return [job.id for job in living if now - self._signalled.get(job.id, 0.0) > CANCEL_AGAIN_S]
 
     def note_signalled(self, job_ids: Iterable[str], *, now: float) -> None:
@@ -276,10 +272,10 @@ class Cancellations:
         }
         self._signalled = recent | dict.fromkeys(job_ids, now)
 
-
-def is_since(job: SlurmJob, since: float) -> bool:
-    """Return whether the job was submitted at that time or later."""
-    return job.submitted_at is None or job.submitted_at >= since - CLOCKS_DIFFER_S
+    def _unsettled(self, record: _Record, *, now: float) -> bool:
+        """Return whether its submission is in progress, or so recent that its job may not show."""
+        submitted = record.submitted
+        return submitted.state is SubmitState.UNDER_WAY or now - submitted.at < self._settle_s
 
 
 def by_name(jobs: Iterable[SlurmJob]) -> dict[str, tuple[SlurmJob, ...]]:

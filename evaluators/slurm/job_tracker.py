@@ -30,8 +30,8 @@ from evaluators.slurm.commands import (
 )
 from evaluators.slurm.job_decision import JobStatus
 from evaluators.slurm.job_records import (
-    Cancellations,
     JobRecords,
+    LookUp,
     SubmitState,
     SubmitStatus,
     steady_time,
@@ -59,14 +59,6 @@ class Submission:
     prepare: Callable[[], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LookUp:
-    """A query about a name beyond the queue; see `JobTracker.look_up`."""
-
-    since: float
-    nodes: str
-
-
 class JobTracker:
     """Follows the jobs of one Slurm; one per process. Thread-safe.
 
@@ -86,11 +78,9 @@ class JobTracker:
         self._queue: deque[Submission] = deque()
         self._full_pause_s = polling.full_queue_pause_s
         self._full, self._submit_due = "", 0.0
-        self._cancellations = Cancellations(settle_s=polling.settle_s)
-        self._to_look_up: dict[str, _LookUp] = {}
         self._wanted = self._hurry = False
         self._accounting = True
-        self._trouble, self._silent_since, self._silent_from = "", 0.0, 0.0
+        self._trouble, self._silent_since = "", 0.0
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -135,9 +125,7 @@ class JobTracker:
     def cancel(self, name: str) -> None:
         """Cancel every job of this name, now and for as long as one may still appear."""
         with self._wake:
-            if name not in self._cancellations:
-                since = self._records.since(name)
-                self._cancellations.add(name, at=steady_time(), since=since)
+            if self._records.cancel(name, at=steady_time()):
                 self._wanted = self._hurry = True
                 self._wake_up()
 
@@ -157,16 +145,15 @@ class JobTracker:
             nodes: of the job, as Slurm writes them; empty if it had none.
         """
         with self._wake:
-            due = steady_time() - self._schedule.interval_s
-            if name not in self._to_look_up and not self._records.looked_up_since(name, due):
-                self._to_look_up[name] = _LookUp(since=since, nodes=nodes)
+            recent = steady_time() - self._schedule.interval_s
+            wanted = LookUp(since=since, nodes=nodes)
+            if self._records.ask_about(name, wanted, unless_since=recent):
                 self._wake_up()
 
     def forget(self, name: str) -> None:
         """Stop tracking this name; pending cancellations continue."""
         with self._wake:
             self._records.remove(name)
-            self._to_look_up.pop(name, None)
 
     def submit_status(self, name: str) -> SubmitStatus:
         """Return the state of a tracked name's submission."""
@@ -189,14 +176,15 @@ class JobTracker:
         with self._wake:
             if not self._trouble:
                 return ""
-            since = time.strftime("%H:%M", time.localtime(self._silent_since))
+            began_at = time.time() - (steady_time() - self._silent_since)
+            since = time.strftime("%H:%M", time.localtime(began_at))
             return f"Slurm does not answer since {since} ({self._trouble})"
 
     @property
     def long_trouble(self) -> str:
         """Return `trouble` if it has lasted for more than one failed status call."""
         with self._wake:
-            silent_s = steady_time() - self._silent_from
+            silent_s = steady_time() - self._silent_since
             return self.trouble if silent_s > LONG_SILENCE * self._schedule.interval_s else ""
 
     @property
@@ -232,7 +220,7 @@ class JobTracker:
                     self._wake.wait(min(wait_s, threading.TIMEOUT_MAX))
                     continue
             self._do(work)
-        if self._cancellations and not self._trouble:
+        if self._records.cancels and not self._trouble:
             self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -253,9 +241,9 @@ class JobTracker:
         if self._trouble:
             return status_due, self._ask_status
         due = [(float("inf"), self._ask_status)]
-        if self._to_look_up:  # before the status, which may be wanted all the time
+        if self._records.look_ups():  # before the status, which may be wanted all the time
             due.append((self._schedule.accounting_due(), self._ask_accounting))
-        if self._wanted or self._cancellations:
+        if self._wanted or self._records.cancels:
             due.append((status_due, self._ask_status))
         if self._queue:
             due.append((self._submit_due, self._submit_next))
@@ -298,14 +286,8 @@ class JobTracker:
             return {}
 
     def _cancel_due(self, jobs: Sequence[SlurmJob]) -> None:
-        now = steady_time()
         with self._wake:
-            job_ids = self._cancellations.due(
-                jobs,
-                ours=self._records.ours(jobs),
-                unsettled=self._records.unsettled(now=now),
-                now=now,
-            )
+            job_ids = self._records.to_cancel(jobs, now=steady_time())
         if not job_ids:
             return
         try:
@@ -314,7 +296,7 @@ class JobTracker:
             self._fell_silent(str(error))
             return
         with self._wake:
-            self._cancellations.note_signalled(job_ids, now=steady_time())
+            self._records.note_signalled(job_ids, now=steady_time())
             self._wanted = self._hurry = True
 
     def _submit_next(self) -> None:
@@ -345,8 +327,10 @@ class JobTracker:
 
     def _ask_accounting(self) -> None:
         with self._wake:
-            names = dict(self._to_look_up)
+            names = self._records.look_ups()
             self._schedule.asked(now=time.monotonic())
+        if not names:  # they were forgotten meanwhile
+            return
         jobs: list[SlurmJob] = []
         down = self._down_among({name: each.nodes for name, each in names.items() if each.nodes})
         with self._wake:
@@ -366,7 +350,6 @@ class JobTracker:
         except SlurmRefused as error:
             log.warning("accounting gives no answer: %s", error)
         with self._wake:
-            self._to_look_up = {k: v for k, v in self._to_look_up.items() if k not in names}
             self._records.take_in_accounting(names, jobs, now=steady_time())
 
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
@@ -379,7 +362,7 @@ class JobTracker:
             if not asking:
                 self._schedule.asked(now=time.monotonic())
             if not self._trouble:
-                self._silent_since, self._silent_from = time.time(), steady_time()
+                self._silent_since = steady_time()
             self._trouble = message
             self._schedule.unanswered(now=time.monotonic())
 

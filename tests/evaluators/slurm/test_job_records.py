@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from evaluators.slurm.commands import SlurmJob
 from evaluators.slurm.job_records import (
     CANCEL_AGAIN_S,
     CLOCKS_DIFFER_S,
-    Cancellations,
     JobRecords,
+    LookUp,
     SubmitState,
     SubmitStatus,
 )
@@ -18,6 +20,7 @@ from evaluators.slurm.job_tracker import LONGEST_PAUSE_S, SHORTEST_S, PollSchedu
 NOW = 10_000.0
 NAME = "trial-a.1"
 SETTLE_S = 3.0
+LOOK_UP = LookUp(since=NOW, nodes="")
 
 
 def job(state: str = "RUNNING", job_id: str = "7", **others: Any) -> SlurmJob:
@@ -90,8 +93,7 @@ def test_sending_it_again_keeps_what_was_known_of_its_first_jobs() -> None:
     records = watching()
     records.add(NAME, SubmitStatus(state=SubmitState.QUEUED, at=NOW + 60), since=NOW + 60)
     records.take_in([job("PENDING")], asked_at=NOW + 61)
-    assert states(records) == ["PENDING"]
-    assert records.since(NAME) == NOW
+    assert states(records) == ["PENDING"], "it is older than the second submission"
 
 
 def test_accounting_is_believed_about_the_dead_alone() -> None:
@@ -112,54 +114,62 @@ def test_only_a_job_of_ours_is_asked_about_when_a_node_failed() -> None:
     assert records.failed_nodes(NAME) == {"n01"}
 
 
-def named(
-    job_id: str, name: str = "a", state: str = "RUNNING", submitted_at: float = NOW
-) -> SlurmJob:
-    return SlurmJob(id=job_id, name=name, state=state, submitted_at=submitted_at)
+def test_every_living_job_of_a_cancelled_name_is_ended_and_no_other() -> None:
+    records = watching()
+    jobs = [job(), job("PENDING", "2"), job(job_id="3", name="b"), job("COMPLETED", "4")]
+    assert records.to_cancel(jobs, now=NOW) == []
+    assert records.cancel(NAME, at=NOW)
+    assert not records.cancel(NAME, at=NOW + 1), "once"
+    assert records.to_cancel([*jobs, job("COMPLETING", "5")], now=NOW + 1) == ["7", "2"]
 
 
-def due(
-    cancelled: Cancellations, *jobs: SlurmJob, now: float = NOW + 1, **known: set[str]
-) -> list[str]:
-    """`ours`: ids; `unsettled`: names."""
-    ours = [each for each in jobs if each.id in known.get("ours", ())]
-    return cancelled.due(jobs, ours=ours, unsettled=known.get("unsettled", ()), now=now)
-
-
-def cancelling(name: str = "a") -> Cancellations:
-    cancellations = Cancellations(settle_s=SETTLE_S)
-    cancellations.add(name, at=NOW, since=NOW)
-    return cancellations
-
-
-def test_every_living_job_of_the_name_is_ended_and_no_other() -> None:
-    jobs = [named("1"), named("2", state="PENDING"), named("3", "b"), named("4", state="COMPLETED")]
-    assert due(cancelling(), *jobs, named("5", state="COMPLETING")) == ["1", "2"]
-
-
-def test_an_older_job_of_the_same_name_is_left_alone_unless_it_is_known_as_ours() -> None:
-    older = named("1", submitted_at=NOW - CLOCKS_DIFFER_S - 1)
-    assert due(cancelling(), older) == []
-    assert due(cancelling(), older, ours={"1"}) == ["1"]
+def test_an_older_job_of_a_cancelled_name_is_left_alone_unless_it_is_known_as_ours() -> None:
+    records = watching(job_id=None)
+    records.cancel(NAME, at=NOW)
+    older = job(submitted_at=NOW - CLOCKS_DIFFER_S - 1)
+    assert records.to_cancel([older], now=NOW + 1) == []
+    records.recognise(NAME, "7")
+    assert records.to_cancel([older], now=NOW + 1) == ["7"]
 
 
 def test_a_job_is_told_again_only_after_a_while() -> None:
-    names = cancelling()
-    names.note_signalled(["1"], now=NOW)
-    assert due(names, named("1"), now=NOW + CANCEL_AGAIN_S - 1) == []
-    assert due(names, named("1"), now=NOW + CANCEL_AGAIN_S + 1) == ["1"]
+    records = watching()
+    records.cancel(NAME, at=NOW)
+    records.note_signalled(["7"], now=NOW)
+    assert records.to_cancel([job()], now=NOW + CANCEL_AGAIN_S - 1) == []
+    assert records.to_cancel([job()], now=NOW + CANCEL_AGAIN_S + 1) == ["7"]
 
 
-def test_a_name_is_dropped_once_none_of_its_jobs_can_turn_up() -> None:
-    names = cancelling()
-    due(names, now=NOW + SETTLE_S - 1)
-    assert "a" in names
-    due(names, named("1"), now=NOW + 100)
-    due(names, unsettled={"a"}, now=NOW + 200)
-    assert "a" in names
-    due(names, now=NOW + 300)
-    assert "a" not in names
-    assert len(names) == 0
+@pytest.mark.parametrize("tracked", [True, False])
+def test_a_cancellation_ends_once_none_of_its_jobs_can_turn_up(tracked: bool) -> None:
+    records = watching()
+    name = NAME if tracked else "of an earlier process"
+    records.cancel(name, at=NOW)
+    records.remove(name)
+    records.to_cancel([], now=NOW + SETTLE_S - 1)
+    assert records.cancels
+    assert records.to_cancel([job(name=name)], now=NOW + 100) == ["7"]
+    assert records.cancels
+    records.to_cancel([], now=NOW + 300)
+    assert not records.cancels
+
+
+def test_a_cancelled_name_whose_job_is_being_submitted_stays_so() -> None:
+    records = watching(SubmitState.UNDER_WAY)
+    records.cancel(NAME, at=NOW)
+    records.to_cancel([], now=NOW + 200)
+    assert records.cancels
+
+
+def test_accounting_is_asked_again_only_after_a_while() -> None:
+    records = watching()
+    assert records.ask_about(NAME, LOOK_UP, unless_since=NOW)
+    assert not records.ask_about(NAME, LOOK_UP, unless_since=NOW), "it is due"
+    assert records.look_ups() == {NAME: LOOK_UP}
+    records.take_in_accounting([NAME], [], now=NOW + 5)
+    assert records.look_ups() == {}
+    assert not records.ask_about(NAME, LOOK_UP, unless_since=NOW)
+    assert records.ask_about(NAME, LOOK_UP, unless_since=NOW + 5)
 
 
 def call(schedule: PollSchedule, *, at: float, took: float, answered: bool = True) -> float:
