@@ -190,52 +190,28 @@ def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float
     write_whole(folder / ABANDONED, json.dumps(content))
 
 
-def abandoned_duration_s(folder: Path) -> float:
-    """Return the seconds for which an abandoned attempt held its nodes."""
+@dataclass(frozen=True)
+class Abandoned:
+    """An abandoned attempt: its final status, and the seconds for which it held its nodes."""
+
+    status: str = "unknown"
+    duration_s: float = 0.0
+
+
+def read_abandoned(folder: Path) -> Abandoned | None:
+    """Return what is recorded of an abandoned attempt; None if it was not abandoned."""
     try:
         content = json.loads((folder / ABANDONED).read_text(encoding="utf-8"))
-        return float(content["duration_s"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0.0
-
-
-def abandoned_status(folder: Path) -> str | None:
-    """Return the final status of an abandoned attempt, `unknown` if it is unreadable.
-
-    None if the attempt was not abandoned.
-    """
-    try:
-        return str(json.loads((folder / ABANDONED).read_text(encoding="utf-8"))["status"])
+        return Abandoned(str(content["status"]), float(content["duration_s"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        return "unknown"
+        return Abandoned()
 
 
 PATIENCE_S = 120.0
 PAUSE_S = 1.0
 log = logging.getLogger(__name__)
-
-
-def mark_cancelled(request: TrialRequest) -> None:
-    """Record that the trial must end, whatever happens next."""
-    try:
-        request.directory.mkdir(parents=True, exist_ok=True)
-        (request.directory / CANCELLED).touch()
-    except OSError:
-        log.warning("a cancelled trial could not be marked as such", exc_info=True)
-
-
-def abandon(attempt: Attempt, ended: AttemptEnd, *, status: str) -> None:
-    """Record that another attempt follows, and remove the notice of this one's end."""
-    log.warning("%s: %s; it is started again", attempt.name, ended.reason)
-    try:
-        write_abandoned(
-            attempt.folder, status=status, reason=ended.reason, duration_s=ended.duration_s
-        )
-        attempt.end_notice.unlink(missing_ok=True)
-    except OSError:
-        log.warning("an attempt could not be marked as abandoned", exc_info=True)
 
 
 def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
@@ -247,9 +223,9 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
     """
     outcome = _read_patiently(attempt, read)
     earlier_s = sum(
-        abandoned_duration_s(earlier.folder)
+        abandoned.duration_s
         for earlier in attempts_of(attempt.request)
-        if earlier.number < attempt.number
+        if earlier.number < attempt.number and (abandoned := read_abandoned(earlier.folder))
     )
     outcome = replace(outcome, duration_s=outcome.duration_s + earlier_s)
     try:
@@ -382,7 +358,11 @@ class AttemptedTrial(ActiveTrial):
 
     def cancel(self) -> None:
         """Mark the folder first, so that the trial ends whatever happens next."""
-        mark_cancelled(self.request)
+        try:
+            self.request.directory.mkdir(parents=True, exist_ok=True)
+            (self.request.directory / CANCELLED).touch()
+        except OSError:
+            log.warning("a cancelled trial could not be marked as such", exc_info=True)
         super().cancel()
 
     def current(self) -> TrialOutcome | TrialProgress:
@@ -411,8 +391,14 @@ class AttemptedTrial(ActiveTrial):
             self.abandon(end, status=str(end.status))
 
     def abandon(self, end: AttemptEnd, *, status: str) -> None:
-        """Begin another attempt, and record why."""
-        abandon(self.attempt, end, status=status)
+        """Begin another attempt, record why, and remove the notice of this one's end."""
+        attempt, reason = self.attempt, end.reason
+        log.warning("%s: %s; it is started again", attempt.name, reason)
+        try:
+            write_abandoned(attempt.folder, status=status, reason=reason, duration_s=end.duration_s)
+            attempt.end_notice.unlink(missing_ok=True)
+        except OSError:
+            log.warning("an attempt could not be marked as abandoned", exc_info=True)
         self.begin_next_attempt(f"to be started again: {end.reason}")
 
     def begin_next_attempt(self, reason: str) -> None:
@@ -436,7 +422,7 @@ T = TypeVar("T", bound=ActiveTrial)
 
 
 class TrialBackend(ABC, Generic[T]):
-    """Submits, polls and cancels trials by token (`evaluators.backend.Backend`). Thread-safe."""
+    """Submits, polls and cancels trials by token (`evaluators.trial.Backend`). Thread-safe."""
 
     simulated = False
 

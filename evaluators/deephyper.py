@@ -19,8 +19,7 @@ from deephyper.evaluator import Evaluator, HPOJob, Job, JobStatus
 from autotune.measurement import impossible_time, metrics, probe_accumulations
 from autotune.objectives import unknown_objective
 from autotune.schemas.choices import Objective, TrialState
-from evaluators.backend import Backend
-from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
+from evaluators.trial import Backend, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.rules import findings
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy, strategy_with

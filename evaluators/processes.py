@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 import evaluators
 
@@ -80,6 +81,52 @@ def processor_time_s(pid: int, *, main_thread_only: bool = False) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+class PipedProcess:
+    """`python -m MODULE SOCKET PARENT`, which this process speaks to over `pipe`.
+
+    The kernel ends it with the thread that makes this object (`owner`).
+
+    Args:
+        variables: added to its environment.
+        output: of it, and its errors.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        variables: Mapping[str, str],
+        folder: str | None = None,
+        output: int | IO[bytes] = subprocess.DEVNULL,
+    ) -> None:
+        self.pipe, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno()), str(os.getpid())],
+                env={**environment(), **variables},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
+
+    def wait(self) -> None:
+        self._process.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def owner() -> Connection[Any, Any]:
+    """Return the pipe of a `PipedProcess` at its other end; from now on this process ends with its
+    owner."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with(parent)
+    return Connection(descriptor)
 
 
 class ProcessGroup:

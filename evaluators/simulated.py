@@ -64,7 +64,7 @@ _TAIL_LINES = 40
 
 
 class SimulatedBackend:
-    """The simulator as a backend (`evaluators.backend.Backend`). Each trial's state is in its
+    """The simulator as a backend (`evaluators.trial.Backend`). Each trial's state is in its
     directory and is read again only when the trial is due to end.
 
     Args:

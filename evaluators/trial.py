@@ -1,4 +1,4 @@
-"""Trials: request, protocol, progress, outcome, and the files of a trial's folder."""
+"""Trials: request, protocol, progress, outcome, what runs them, and the files of their folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import cache
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -285,6 +285,38 @@ class TrialOutcome:
 @cache
 def _adapter() -> TypeAdapter[TrialOutcome]:
     return TypeAdapter(TrialOutcome)
+
+
+class Backend(Protocol):
+    """Runs trials. No method blocks for longer than starting a process or one status call.
+
+    Attributes:
+        name: as campaigns name it (`simulated`, `local`, …).
+        simulated: whether its results are simulated instead of measured.
+    """
+
+    name: str
+    simulated: bool
+
+    def submit(self, request: TrialRequest) -> None:
+        """Start the trial, unless its token is running or has a result.
+
+        Raises:
+            OSError: the disk is full; the caller submits the trial again later.
+        """
+
+    def poll(self, requests: Sequence[TrialRequest]) -> Mapping[str, TrialOutcome | TrialProgress]:
+        """Return, by token, the outcome of each ended trial and the progress of each other one.
+
+        A trial that neither runs nor left a result in its directory is missing from the answer; the
+        caller submits it again.
+        """
+
+    def cancel(self, token: str) -> None:
+        """End the trial and all its processes; its outcome becomes `cancelled`."""
+
+    def close(self) -> None:
+        """Detach: end what needs this process, and leave what a scheduler runs."""
 
 
 RESULT = "result.json"

@@ -14,7 +14,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from evaluators.attempt import ActiveTrial, TrialBackend, without_run
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.disk_room import unwritable
 from evaluators.local.attempt import write_attempt
+from evaluators.processes import PipedProcess
 from evaluators.trainer.libraries import device_of_trials, environment
 from evaluators.trainer.supervisor import HANG_LIMIT_S
 from evaluators.trial import (
@@ -182,13 +182,11 @@ class _WarmClient:
     """The process of `evaluators.local.warm`, and the connection to it."""
 
     def __init__(self) -> None:
-        self._pipe, self._theirs = Pipe()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         # Compiled operators are loaded from it: its name is not to be guessed by other users.
         self._extensions = tempfile.TemporaryDirectory(prefix="autotune-")
         self.last_words = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        self.alive = True
+        self._process: PipedProcess | None = None
         started = threading.Event()
         # The kernel ends the warm process when the thread that started it ends, so that thread
         # must be there for as long as this process is: it can be none of the caller's.
@@ -197,45 +195,37 @@ class _WarmClient:
         )
         self._keeper.start()
         started.wait()
+        self.alive = self._process is not None
 
     def _keep(self, started: threading.Event) -> None:
         variables = environment(device_of_trials(), extensions=Path(self._extensions.name))
-        descriptor = self._theirs.fileno()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", WARM, str(descriptor), str(os.getpid())],
-                env={**processes.environment(), **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=self._errors,
-                stderr=self._errors,
-                pass_fds=[descriptor],
-                process_group=0,
-            )
+            self._process = PipedProcess(WARM, variables=variables, output=self._errors)
         finally:
-            self._theirs.close()
             started.set()
         self._process.wait()
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message. `received` detects a process that is gone."""
         with contextlib.suppress(OSError):
-            self._pipe.send(message)
+            if self._process:
+                self._process.pipe.send(message)
 
     def received(self) -> list[tuple[str, int]]:
         """Return token and exit code of the trials that have ended since the last call, and update
         `alive`."""
         messages = []
         try:
-            while self._pipe.poll():
-                messages.append(self._pipe.recv())
+            while self._process and self._process.pipe.poll():
+                messages.append(self._process.pipe.recv())
         except (EOFError, OSError):
             self.alive = False
         return messages
 
     def close(self) -> None:
         """End it; the kernel ends everything that it started."""
-        self._pipe.close()
         if self._process:
+            self._process.pipe.close()
             self._process.kill()
         self._keeper.join(CLOSE_LIMIT_S)
         self._extensions.cleanup()

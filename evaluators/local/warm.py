@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -91,12 +90,11 @@ class WarmProcess:
 
 def main() -> None:
     """Run the warm process for the command line's arguments."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    processes.die_with(parent)
+    owner = processes.owner()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches it too
     if device_of_trials() == "cpu":
         load()
-    WarmProcess(Connection(descriptor)).serve()
+    WarmProcess(owner).serve()
 
 
 if __name__ == "__main__":

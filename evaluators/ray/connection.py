@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from tempfile import gettempdir
 from typing import Any
 
-from evaluators import processes
+from evaluators.processes import PipedProcess
 
 DRIVER = "evaluators.ray.driver"
 KNOCK_LIMIT_S = 5.0
@@ -73,8 +69,7 @@ class RayConnection:
         self.address = address
         self._limit_s = limit_s
         self._asked: float | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection[Any, Any] | None = None
+        self._process: PipedProcess | None = None
         self._lock = threading.Lock()
 
     def ask(self, what: str, **fields: Any) -> Any:
@@ -126,36 +121,22 @@ class RayConnection:
 
     def _exchange(self, question: Mapping[str, Any]) -> Any:
         limit_s = 1.5 * self._limit_s  # the process itself reports a timeout earlier
-        if self._pipe is None:
+        if self._process is None:
             limit_s += START_LIMIT_S
             _knock(self.address)
-            self._pipe = self._start()
-        self._pipe.send(question)
-        if not self._pipe.poll(limit_s):
+            variables = {"RAY_USAGE_STATS_ENABLED": "0"}
+            self._process = PipedProcess(DRIVER, variables=variables, folder=gettempdir())
+        self._process.pipe.send(question)
+        if not self._process.pipe.poll(limit_s):
             raise TimeoutError("timed out")
-        return self._pipe.recv()
-
-    def _start(self) -> Connection[Any, Any]:
-        ours, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", DRIVER, str(theirs.fileno()), str(os.getpid())],
-                env=processes.environment() | {"RAY_USAGE_STATS_ENABLED": "0"},
-                cwd=tempfile.gettempdir(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-        return ours
+        return self._process.pipe.recv()
 
     def _end(self) -> None:
-        if self._process and self._pipe:
-            self._pipe.close()
+        if self._process:
+            self._process.pipe.close()
             self._process.kill()
             self._process.wait()
-        self._process, self._pipe = None, None
+            self._process = None
 
 
 def _knock(address: str) -> None:

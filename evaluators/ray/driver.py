@@ -12,9 +12,7 @@ import importlib
 import importlib.util
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
 from typing import Any
 
 from evaluators import processes
@@ -141,9 +139,7 @@ def answer(question: Mapping[str, Any]) -> Any:
 
 def main() -> None:
     """Answer questions until the connection is closed."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
-    processes.die_with(parent)
-    owner: Connection[Any, Any] = Connection(descriptor)
+    owner = processes.owner()
     with contextlib.suppress(EOFError, OSError):
         while True:
             owner.send(answer(owner.recv()))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Unpack
 
-from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.deephyper import ClusterEvaluator, SearchOptions
 from evaluators.program import Program
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.pilot.backend import PilotBackend
+from evaluators.trial import Backend
 from search_spaces.space import SearchSpace
 
 

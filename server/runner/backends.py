@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from autotune.schemas.requests import CampaignCreate
-from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local.backend import LocalBackend, LocalProgramBackend
 from evaluators.ray.backend import RayBackend
@@ -16,6 +15,7 @@ from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.backend import PilotBackend
+from evaluators.trial import Backend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
 from server.runner.admission import ClusterCheck

@@ -20,8 +20,7 @@ from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from evaluators.backend import Backend
-from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from server.attempt_folders import attempt_folder, attempt_folders
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload

@@ -15,12 +15,11 @@ from deephyper.hpo import CBO
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from evaluators.adapter.reading import read_adapter
-from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
 from evaluators.deephyper import ATTEMPTS, BackendEvaluator
 from evaluators.local.backend import LocalProgramBackend
 from evaluators.simulated import SimulatedBackend
-from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
+from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput

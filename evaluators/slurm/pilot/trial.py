@@ -29,8 +29,8 @@ from evaluators.attempt import (
     AttemptedTrial,
     AttemptState,
     TrialContext,
-    abandoned_status,
     attempts_of,
+    read_abandoned,
 )
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
@@ -364,8 +364,8 @@ class PilotTrial(AttemptedTrial):
     @classmethod
     def of(cls, request: TrialRequest, context: TrialContext) -> Self:
         trial = super().of(request, context)
-        statuses = [abandoned_status(attempt.folder) for attempt in attempts_of(request)]
-        trial.no_steps = statuses.count(NO_STEP)
+        ends = [read_abandoned(attempt.folder) for attempt in attempts_of(request)]
+        trial.no_steps = sum(end is not None and end.status == NO_STEP for end in ends)
         return trial
 
     @property

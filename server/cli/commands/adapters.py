@@ -18,10 +18,9 @@ from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
-    from evaluators.backend import Backend
     from evaluators.program.adapter_check import CheckFinding
     from evaluators.program.pattern_match import PatternMatch
-    from evaluators.trial import TrialOutcome, TrialRequest
+    from evaluators.trial import Backend, TrialOutcome, TrialRequest
 
 HELP = """Describe any trainer with a small file: list, show, write and check adapters.
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.backend import Backend
 from evaluators.cluster import ClusterProfile
 from evaluators.local.backend import LocalBackend, LocalProgramBackend
-from evaluators.trial import RUNNING, TrialOutcome
+from evaluators.trial import RUNNING, Backend, TrialOutcome
 from tests.evaluators.adapter.samples import my_script
 from tests.evaluators.local.trials import request, strategy
 from tests.full_disk import full_disk

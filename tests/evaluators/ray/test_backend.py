@@ -12,11 +12,20 @@ import psutil
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt import Attempt, abandoned_status, attempts_of
+from evaluators.attempt import attempts_of
 from evaluators.cluster.profile import Polling, RayCluster
 from evaluators.ray.backend import RayBackend
 from evaluators.trial import TrialRequest
-from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, finish, request, run, standing
+from tests.evaluators.slurm.trials import (
+    PROFILE,
+    QUICK,
+    Lines,
+    abandoned,
+    finish,
+    request,
+    run,
+    standing,
+)
 from tests.patience import until
 from tests.ray_nodes import RayNodes, ray_nodes
 
@@ -187,8 +196,7 @@ def test_a_node_that_dies_is_not_the_trials_fault(
     ray_nodes.kill_node()
     try:
         until(lambda: len(attempts_of(trial)) == 2)
-        first = Attempt(request=trial, number=1)
-        assert abandoned_status(first.folder) == "node_fail"
+        assert abandoned(trial)["status"] == "node_fail"
         assert not sleepers()
         until(lambda: standing(backend, trial).reason.endswith("and Ray has 2"))
     finally:
@@ -215,7 +223,7 @@ def test_a_head_that_dies_is_waited_for(
     finally:
         ray_nodes.start()
     until(lambda: len(attempts_of(running)) == 2)
-    assert abandoned_status(Attempt(request=running, number=1).folder) == "lost"
+    assert abandoned(running)["status"] == "lost"
     backend.cancel(waiting.token)
     outcomes = finish(backend, running, waiting)
     assert [outcome.status for outcome in outcomes] == [TrialState.OK, TrialState.CANCELLED]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt import AttemptState, TrialContext, abandoned_duration_s
+from evaluators.attempt import AttemptState, TrialContext, read_abandoned
 from evaluators.cluster.profile import ClusterProfile, RayCluster, Tasks
 from evaluators.ray.backend import RayBackend, RayTrial, bundle_of
 from evaluators.trial import read_result
@@ -48,7 +48,9 @@ def test_a_lost_trial_held_nodes_no_longer_than_it_was_there(
     folder = trial.attempt.folder
     trial.take(None)
     assert trial.attempt.number == 2
-    assert 0.0 <= abandoned_duration_s(folder) < PATIENCE_S
+    abandoned = read_abandoned(folder)
+    assert abandoned
+    assert 0.0 <= abandoned.duration_s < PATIENCE_S
 
 
 def test_a_cancelled_trial_whose_keeper_died_while_nobody_followed_it_ends(

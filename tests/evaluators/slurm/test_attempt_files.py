@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.attempt import abandoned_duration_s, write_abandoned
+from evaluators.attempt import Abandoned, read_abandoned, write_abandoned
 from evaluators.slurm.attempt_files import (
     AttemptFiles,
     Claim,
@@ -53,8 +53,8 @@ def test_a_new_intent_forgets_the_job_of_an_earlier_one(tmp_path: Path) -> None:
 def test_an_attempt_that_was_given_up_keeps_what_it_cost(tmp_path: Path) -> None:
     write_abandoned(tmp_path, status="node_fail", reason="a node failed", duration_s=12.5)
     assert read_attempt_files(tmp_path).abandoned
-    assert abandoned_duration_s(tmp_path) == 12.5
-    assert abandoned_duration_s(tmp_path / "none") == 0.0
+    assert read_abandoned(tmp_path) == Abandoned("node_fail", 12.5)
+    assert read_abandoned(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("text", ["", "7", "7 soon n01", '{"at": ', '{"at": null}', "[1]", "\0"])
@@ -65,7 +65,7 @@ def test_cut_files_count_as_far_as_they_go(tmp_path: Path, text: str) -> None:
     files = read_attempt_files(tmp_path)
     assert files.intended_at == pytest.approx((tmp_path / "intent.json").stat().st_mtime)
     assert (files.job_id, files.claimed, files.claim, files.end) == (None, True, None, None)
-    assert abandoned_duration_s(tmp_path) == 0.0
+    assert read_abandoned(tmp_path) == Abandoned()
 
 
 def test_a_node_is_left_out_after_failing_under_several_attempts(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import Attempt
-from evaluators.backend import Backend
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
 from evaluators.program import AttemptEnd, Launcher
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.backend import SlurmBackend
-from evaluators.trial import TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
+from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 from tests.cluster.cluster import Cluster
