@@ -64,7 +64,10 @@ def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
         ("import apex_of_nowhere\n", "ModuleNotFoundError: No module named 'apex_of_nowhere'"),
     ],
 )
-def test_megatron_is_imported_from_the_checkout(tmp_path: Path, source: str, error: str) -> None:
+def test_megatron_is_imported_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, error: str
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     package, folder = tmp_path / "checkout" / "megatron", tmp_path / "data"
     package.mkdir(parents=True)
     folder.mkdir()
