@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
 from evaluators.slurm.commands import SlurmError, SlurmRefused
-from evaluators.slurm.probe_job import SETTLE_S, ProbeReport, TaskReport, probe
+from evaluators.slurm.preflight import SETTLE_S, ProbeReport, TaskReport, probe
 from server.cli.checks import CheckResult
 
 QUEUE_LIMIT_S = 600.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,9 +19,10 @@ import pytest
 from autotune.schemas.choices import TrialState
 from evaluators.adapter.adapter import Adapter
 from evaluators.cluster import ClusterProfile
-from evaluators.local.backend import LocalProgramBackend
-from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
+from evaluators.local.backend import LocalBackend, LocalProgramBackend
+from evaluators.trial import Backend, TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
+from tests.full_disk import full_disk
 from tests.patience import PATIENCE_S, until
 
 
@@ -270,3 +272,30 @@ def test_whatever_ends_a_trial_ends_all_of_its_processes(tmp_path: Path, how: st
         assert outcome.status is states[how]
     until(lambda: not _ranks_of(request), "its processes have gone")
     backend.close()
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+def test_a_trial_that_there_is_no_room_for_is_left_to_the_caller(
+    tmp_path: Path, backend: LocalProgramBackend, bundled: bool
+) -> None:
+    """It has not crashed, and is as if it had never been submitted."""
+    made: Backend = LocalBackend() if bundled else backend
+    with full_disk(tmp_path / "full", inodes=1) as disk:
+        trial = _request(disk.folder, token="trial")
+        with pytest.raises(OSError, match="No space left") as refused:
+            made.submit(trial)
+        assert refused.value.errno == errno.ENOSPC
+        assert made.poll([trial]) == {}
+    made.close()
+
+
+def test_a_program_whose_disk_fills_up_is_lost_and_says_that(
+    tmp_path: Path, backend: LocalProgramBackend
+) -> None:
+    with full_disk(tmp_path / "full", inodes=4) as disk:
+        trial = _request(disk.folder, token="trial")
+        backend.submit(trial)
+        [outcome] = _ended(backend, trial)
+        assert outcome.status is TrialState.LOST
+        told = "the disk was full (No space left on device): 0 of 0 MiB are free at"
+        assert outcome.error == f"{told} {disk.folder}, and no more files can be made there"

@@ -14,7 +14,6 @@ import pytest
 
 import tests
 from autotune.schemas.choices import TrialState
-from evaluators.trial import TrialProgress
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     PROFILE,
@@ -27,7 +26,7 @@ from tests.evaluators.slurm.pilot.scene import (
     requests,
     stay,
 )
-from tests.evaluators.slurm.trials import finish, run
+from tests.evaluators.slurm.trials import finish, run, standing
 from tests.patience import until
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
@@ -49,17 +48,24 @@ def service(trials: Path, text: str, *widths: int) -> Iterator[subprocess.Popen[
 
 
 def test_what_a_killed_service_left_running_is_found_again(tmp_path: Path) -> None:
-    widths = [4, 2, 1, 4, 8]
+    widths = [4, 2, 4, 8, 1]
     trials = requests(tmp_path, *widths)
-    with service(tmp_path, SLOW, *widths):
-        until(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:3]))
-    with pilot(SLOW) as backend:
+    *trials, cancelled = trials
+    text = f"if [[ $PWD == */{cancelled.token}/* ]]; then {{srun}} sleep 99; else {SLOW}; fi"
+    with service(tmp_path, text, *widths):
+        until(lambda: all((trial.directory / "attempt-1" / "ran").exists() for trial in trials[:2]))
+        until(lambda: (cancelled.directory / "attempt-1" / "claim" / "job").exists())
+    with pilot(text) as backend:
         # The one that still runs is not asked about at first: its nodes are not free all the same.
-        backend.submit(trials[4])
         backend.submit(trials[3])
-        outcomes = finish(backend, *trials)
+        backend.submit(trials[2])
+        until(lambda: standing(backend, cancelled).phase == "running")
+        backend.cancel(cancelled.token)
+        *outcomes, ended = finish(backend, *trials, cancelled)
         calls = backend.tracker.slurm.calls["sbatch"]
     assert {outcome.status for outcome in outcomes} == {TrialState.OK}
+    assert ended.status is TrialState.CANCELLED
+    assert not commands_of(cancelled)
     assert calls == 0, "the allocation was found again"
     assert all(ran_on(trial) == sorted(2 * stay(trial).nodes) for trial in trials)
     assert min(gaps([stay(trial) for trial in trials])) > 0
@@ -103,23 +109,6 @@ def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path)
         (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK
     assert (trial.directory / "attempt-2").exists()
-
-
-def test_a_trial_that_was_found_again_can_be_cancelled(tmp_path: Path) -> None:
-    (trial,) = requests(tmp_path, 2)
-    with service(tmp_path, "{srun} sleep 99", 2):
-        until(lambda: (trial.directory / "attempt-1" / "claim" / "job").exists())
-    with pilot("{srun} sleep 99") as backend:
-
-        def runs() -> bool:
-            answer = backend.poll([trial])[trial.token]
-            return isinstance(answer, TrialProgress) and answer.phase == "running"
-
-        until(runs)
-        backend.cancel(trial.token)
-        (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.CANCELLED
-    assert not commands_of(trial)
 
 
 def test_a_service_inside_an_allocation_uses_it(slurm: Cluster, tmp_path: Path) -> None:
