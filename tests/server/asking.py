@@ -90,14 +90,19 @@ def ended(state: TrialState, **changes: Any) -> FinishedTrial:
     return FinishedTrial(state=state, **plain | {"node_hours": 2 / 60} | changes)
 
 
+def new_trial(**changes: Any) -> NewTrial:
+    """A search trial of an iteration of 1 s that is about to start."""
+    plain: dict[str, Any] = {
+        "strategy": STRATEGY,
+        "purpose": "search",
+        "predicted_iteration_time_s": 1.0,
+        "predicted_memory_gib": 10.0,
+        "expected": EXPECTED,
+    }
+    return NewTrial(**plain | changes)
+
+
 def with_trials(store: Store, campaign: Campaign, count: int) -> list[Trial]:
     """So many pending trials of one strategy."""
-    new = NewTrial(
-        strategy=STRATEGY,
-        purpose="search",
-        predicted_iteration_time_s=1.0,
-        predicted_memory_gib=10.0,
-        expected=EXPECTED,
-    )
     with store.transaction() as session:
-        return insert_trials(session, campaign_row(session, campaign.id), [new] * count)
+        return insert_trials(session, campaign_row(session, campaign.id), [new_trial()] * count)

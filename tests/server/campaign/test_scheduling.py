@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from autotune.resolution import strategy_shape
+from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
+from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial
 from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
 from server.campaign.scheduling import (
     is_late,
     next_confirmations,
+    next_of_study,
     reason_to_end_search,
     same_failure,
     wants_baseline,
 )
 from server.store import Store
 from tests.autotune.recommendation import examples
-from tests.server.asking import STRATEGY, created, with_trials
+from tests.server.asking import created, with_trials
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -132,31 +138,9 @@ CANCELLED = TrialState.CANCELLED
 
 
 def trial(number: int, state: TrialState, error: str | None = None) -> Trial:
-    ended = state is not TrialState.PENDING
-    return Trial(
-        id=number,
-        campaign_id=1,
-        number=number,
-        purpose="search",
-        strategy=STRATEGY,
-        token=f"t{number}",
-        state=state,
-        simulated=False,
-        created_at=NOW,
-        started_at=None,
-        finished_at=NOW + timedelta(seconds=number) if ended else None,
-        duration_s=None,
-        node_hours=None,
-        predicted_iteration_time_s=None,
-        predicted_memory_gib=None,
-        metrics=None,
-        accumulations=[],
-        peak_memory_gib_by_rank=[],
-        error=error,
-        log_path=None,
-        host=None,
-        versions={},
-    )
+    at = None if state is TrialState.PENDING else NOW + timedelta(seconds=number)
+    changes = {"state": state, "error": error, "finished_at": at, "token": f"t{number}"}
+    return examples.trial(number, examples.A, seconds=1.0).model_copy(update=changes)
 
 
 def trials(state: TrialState, count: int, *, after: int = 0, error: str = "same") -> list[Trial]:
@@ -211,3 +195,60 @@ def test_after_others_went_well_only_what_is_no_strategys_fault_counts() -> None
 def test_jobs_that_somebody_else_cancels_are_told() -> None:
     said = asked([trial(1, OK), *trials(CANCELLED, 5, after=1, error="by uid 0")])
     assert said == "the last 5 trials were cancelled from outside in the same way: by uid 0"
+
+
+STRATEGIES = [replace(examples.A, num_nodes=nodes) for nodes in (2, 4, 8)]
+
+
+def study(**budget: Any) -> Campaign:
+    found = examples.campaign()
+    spec = StudySpec(strategies=[strategy_shape(STRATEGIES[0])], nodes=[2, 4, 8])
+    changes = {"study": spec, "nodes": 8, "pool_nodes": 8, "budget": Budget(**budget)}
+    return found.model_copy(update={"request": found.request.model_copy(update=changes)})
+
+
+def ended_of_study(number: int, nodes: int, **changes: Any) -> Trial:
+    trial = examples.trial(number, replace(examples.A, num_nodes=nodes), seconds=10.0)
+    return trial.model_copy(update={"purpose": "study", **changes})
+
+
+def test_the_fewest_nodes_come_first_and_the_next_waits_for_its_nodes() -> None:
+    first = next_of_study(study(), [], STRATEGIES, now=NOW)
+    assert (first.strategies, first.purpose) == ((STRATEGIES[0],), "study")
+    running = ended_of_study(1, 2, state=TrialState.PENDING, metrics=None)
+    assert next_of_study(study(), [running], STRATEGIES, now=NOW).strategies == (STRATEGIES[1],)
+    two = [running, ended_of_study(2, 4, state=TrialState.PENDING, metrics=None)]
+    waits = next_of_study(study(), two, STRATEGIES, now=NOW)
+    assert (waits.strategies, waits.phase_ends) == ((), None)
+    done = [
+        ended_of_study(1, 2),
+        ended_of_study(2, 4, state=TrialState.OOM, metrics=None),
+        ended_of_study(3, 8),
+    ]
+    assert next_of_study(study(), done, STRATEGIES, now=NOW).phase_ends == (
+        "All trials of the study have run."
+    )
+
+
+def test_what_says_nothing_is_measured_again_and_does_not_count() -> None:
+    lost = [
+        ended_of_study(number, 2, state=TrialState.NODE_FAIL, metrics=None)
+        for number in range(1, 4)
+    ]
+    for known in (lost[:1], lost[:2]):
+        following = next_of_study(study(max_trials=3), known, STRATEGIES, now=NOW)
+        assert following.strategies == (STRATEGIES[0],)
+    following = next_of_study(study(max_trials=3), lost, STRATEGIES, now=NOW)
+    assert following.strategies == (STRATEGIES[1],), "three times at most"
+
+
+def test_the_budget_ends_it_and_what_is_left_is_said() -> None:
+    spent = next_of_study(study(max_trials=1), [ended_of_study(1, 2)], STRATEGIES, now=NOW)
+    assert spent.phase_ends == (
+        "The budget of 1 trial is spent. 2 of 3 trials of the study were not started."
+    )
+    known = [ended_of_study(1, 2, duration_s=3600.0, node_hours=2.0)]
+    short = next_of_study(study(max_node_hours=5.5), known, STRATEGIES, now=NOW)
+    assert "too small for a trial on 4 nodes" in (short.phase_ends or "")
+    enough = next_of_study(study(max_node_hours=6.0), known, STRATEGIES, now=NOW)
+    assert enough.strategies == (STRATEGIES[1],)

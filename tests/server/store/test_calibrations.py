@@ -43,13 +43,6 @@ def test_a_calibration_is_read_as_it_was_saved(store: Store) -> None:
     assert before <= summary.created_at <= datetime.now(UTC)
 
 
-def test_they_are_listed_newest_first(store: Store) -> None:
-    for name in ("one", "two", "three"):
-        saved(store, name, document())
-    with store.session() as session:
-        assert [each.name for each in list_calibrations(session)] == ["three", "two", "one"]
-
-
 def test_a_name_is_taken_once_and_free_again_after_deletion(store: Store) -> None:
     saved(store, "mine", document())
     with pytest.raises(Conflict, match="there is a calibration mine already") as conflict:
@@ -93,28 +86,20 @@ def newest(store: Store, machine: str = "frontier", *, simulated: bool = False) 
     return found.name if found else None
 
 
-def test_the_newest_of_a_machine(store: Store) -> None:
-    assert newest(store) is None
-    saved(store, "first", document())
-    saved(store, "second", document())
-    saved(store, "elsewhere", document("perlmutter"))
-    assert newest(store) == "second"
-    assert newest(store, "perlmutter") == "elsewhere"
-    assert newest(store, "dgx-a100") is None
-
-
-def test_the_name_of_a_machine_is_not_enough(store: Store) -> None:
+def test_the_newest_of_a_machine_by_its_figures_measured_or_simulated(store: Store) -> None:
     """A user's own shape may have a catalog's name and other figures."""
+    assert newest(store) is None
+    saved(store, "simulated", document(simulated=True))
     saved(store, "theirs", document(replace(FRONTIER, memory_gib=96.0)))
     assert newest(store) is None
-    saved(store, "ours", document(replace(FRONTIER, max_nodes=4, description="a part of it")))
-    assert newest(store) == "ours"
-
-
-def test_what_was_simulated_is_not_taken_for_what_was_measured(store: Store) -> None:
-    saved(store, "simulated", document(simulated=True))
-    assert newest(store) is None
-    saved(store, "measured", document())
+    saved(store, "first", document())
+    saved(store, "second", document(replace(FRONTIER, max_nodes=4, description="a part of it")))
+    saved(store, "elsewhere", document("perlmutter"))
     saved(store, "simulated later", document(simulated=True))
-    assert newest(store) == "measured"
+    assert newest(store) == "second"
     assert newest(store, simulated=True) == "simulated later"
+    assert newest(store, "perlmutter") == "elsewhere"
+    assert newest(store, "dgx-a100") is None
+    with store.session() as session:
+        names = [each.name for each in list_calibrations(session)]
+    assert names[:2] == ["simulated later", "elsewhere"], "newest first"

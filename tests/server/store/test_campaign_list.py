@@ -21,7 +21,7 @@ from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY, created
 from tests.server.statements import statements_of
-from tests.server.store.test_best import screened, told
+from tests.server.store.test_outcomes import screened, told
 from tests.server.store.test_trials import METRICS
 
 
@@ -68,33 +68,39 @@ def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
     assert fast.best_mfu == METRICS["mfu"]
 
 
+FOUND: list[tuple[dict[str, object], list[str]]] = [
+    ({"sort": "best_objective"}, ["slow", "fast", "fresh", "too big"]),
+    ({"sort": "-best_objective"}, ["fast", "slow", "fresh", "too big"]),
+    ({"sort": "name"}, ["fast", "fresh", "slow", "too big"]),
+    ({"sort": "-failures"}, ["too big", "fast", "fresh", "slow"]),
+    ({"sort": "id"}, ["fast", "slow", "too big", "fresh"]),
+    ({"search": "22B frontier", "sort": "-name"}, ["too big", "fresh", "fast"]),
+    ({"search": "NOTHING ran"}, ["too big"]),
+    ({"search": 'fast "MBS 4"'}, ["fast"]),
+    ({"search": '"mbs 1" gpt'}, ["slow"]),
+    ({"search": "budget"}, ["fast"]),
+    ({"state": CampaignState.PAUSED}, ["slow"]),
+    ({"search": "nowhere"}, []),
+    ({"search": "5%"}, []),
+    ({"search": "_ast"}, []),
+    ({"search": "\0fast"}, ["fast"]),
+    ({"sort": "owner"}, ["fresh", "too big", "slow", "fast"]),
+    ({"sort": "-created_at"}, ["fresh", "too big", "slow", "fast"]),
+]
+
+
 @pytest.mark.usefixtures("four")
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ({"sort": "best_objective"}, ["slow", "fast", "fresh", "too big"]),
-        ({"sort": "-best_objective"}, ["fast", "slow", "fresh", "too big"]),
-        ({"sort": "name"}, ["fast", "fresh", "slow", "too big"]),
-        ({"sort": "-failures"}, ["too big", "fast", "fresh", "slow"]),
-        ({"sort": "id"}, ["fast", "slow", "too big", "fresh"]),
-        ({"search": "22B frontier", "sort": "-name"}, ["too big", "fresh", "fast"]),
-        ({"search": "NOTHING ran"}, ["too big"]),
-        ({"search": 'fast "MBS 4"'}, ["fast"]),
-        ({"search": '"mbs 1" gpt'}, ["slow"]),
-        ({"search": "budget"}, ["fast"]),
-        ({"state": CampaignState.PAUSED}, ["slow"]),
-        ({"search": "nowhere"}, []),
-        ({"search": "5%"}, []),
-        ({"search": "_ast"}, []),
-        ({"search": "\0fast"}, ["fast"]),
-        ({"sort": "owner"}, ["fresh", "too big", "slow", "fast"]),
-        ({"sort": "-created_at"}, ["fresh", "too big", "slow", "fast"]),
-    ],
-)
-def test_it_is_sorted_and_searched_over_all_pages(
-    store: Store, asked: dict[str, object], found: list[str]
-) -> None:
-    assert [each.name for each in listed(CampaignList(store), **asked)] == found
+def test_it_is_sorted_and_searched_over_all_pages(store: Store) -> None:
+    for asked, found in FOUND:
+        assert [each.name for each in listed(CampaignList(store), **asked)] == found, asked
+    for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
+        with pytest.raises(InvalidInput) as caught:
+            CampaignList(store).page(cursor=cursor)
+        assert caught.value.field == "cursor"
+    with pytest.raises(InvalidInput):
+        CampaignList(store).page(sort="rate")
+    with pytest.raises(InvalidInput):
+        CampaignList(store).page(sort="name", cursor="WzQwXQ")
 
 
 def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> None:
@@ -133,24 +139,23 @@ def test_each_order_is_that_of_the_figures_and_of_code_points(store: Store) -> N
         assert keys[: len(there)] == sorted(there, reverse=sort.startswith("-")), sort
 
 
-@pytest.mark.parametrize("asked", [{}, {"search": "campaign"}, {"sort": "-best_mfu"}])
-def test_of_many_campaigns_those_of_a_page_alone_are_read(
-    store: Store, asked: dict[str, str]
-) -> None:
+def test_of_many_campaigns_those_of_a_page_alone_are_read(store: Store) -> None:
     for number in range(10):
         created(store, name=f"campaign {number}")
-    campaigns, loaded = CampaignList(store), []
+    loaded: list[int] = []
 
     def note(row: CampaignRow, context: object) -> None:  # noqa: ARG001
         loaded.append(row.id)
 
-    campaigns.refresh()
+    CampaignList(store).refresh()
     event.listen(CampaignRow, "load", note)
     try:
-        page = campaigns.page(**asked, limit=3)  # type: ignore[arg-type]
+        for asked in ({}, {"search": "campaign"}, {"sort": "-best_mfu"}):
+            loaded.clear()
+            page = CampaignList(store).page(**asked, limit=3)  # type: ignore[arg-type]
+            assert [each.id for each in page.items] == sorted(loaded, reverse=True) == [10, 9, 8]
     finally:
         event.remove(CampaignRow, "load", note)
-    assert [each.id for each in page.items] == sorted(loaded, reverse=True) == [10, 9, 8]
 
 
 def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
@@ -190,15 +195,6 @@ def test_what_is_projected_is_listed_so(store: Store) -> None:
     assert found.best_objective == pytest.approx(answer.best.metrics.tokens_per_s)
     assert found.best_projected_from_nodes == answer.best.projected_from_nodes == 4
     assert found.fastest_objective is None, "no trial ran on its own nodes"
-
-
-@pytest.mark.usefixtures("four")
-@pytest.mark.parametrize("asked", [{"sort": "rate"}, {"sort": "name", "cursor": "WzQwXQ"}])
-def test_what_is_no_order_and_no_place_in_it_is_refused(
-    store: Store, asked: dict[str, str]
-) -> None:
-    with pytest.raises(InvalidInput):
-        CampaignList(store).page(**asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("count", [1, 2, POINTS, POINTS + 1, 1000])

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from sqlalchemy import select
 
 from autotune.resolution import machine_of, machine_shape, model_shape
@@ -13,7 +12,7 @@ from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
-from server.campaign.results import FinishedTrial, NewTrial
+from server.campaign.results import FinishedTrial
 from server.store import Store
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import (
@@ -33,7 +32,7 @@ from server.store.history import (
 )
 from server.store.tables import CampaignRow, EarlierTrialsRow
 from server.store.trials import all_trials, finish_trial, insert_trials
-from tests.server.asking import EXPECTED, STRATEGY, asked, created, ended, with_trials
+from tests.server.asking import STRATEGY, asked, created, ended, new_trial, with_trials
 from tests.server.statements import statements_of
 from tests.server.store.test_trials import METRICS
 
@@ -87,15 +86,7 @@ def test_past_trials_are_those_of_other_campaigns_that_ended_well_or_out_of_memo
 
 def test_a_past_trial_with_few_layers_is_one_of_a_smaller_model(store: Store) -> None:
     first, own = created(store), created(store)
-    short = NewTrial(
-        strategy=STRATEGY,
-        purpose="search",
-        predicted_iteration_time_s=1.0,
-        predicted_memory_gib=10.0,
-        expected=EXPECTED,
-        stands_for_nodes=8,
-        num_layers=12,
-    )
+    short = new_trial(stands_for_nodes=8, num_layers=12)
     rate = {"iteration_time_s": 1.0, "tokens_per_s": 1.0}
     metrics = TrialMetrics.model_validate(METRICS | rate)
     with store.transaction() as session:
@@ -130,33 +121,43 @@ MEASURED: dict[str, Any] = {"evaluator": "local"}
 FOR_REAL = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "tells"),
-    [
-        ({}, {}, True),
-        ({}, {"machine": "perlmutter"}, False),
-        ({}, {"machine": BIGGER}, False),
-        ({}, {"machine": RENAMED}, True),
-        ({}, MEASURED, False),
-        ({}, FOR_REAL, False),
-        ({}, {"seed": 1}, False),
-        (MEASURED, FOR_REAL, True),
-        (MEASURED, MEASURED | {"seed": 1}, True),
-        (MEASURED, FOR_REAL | {"profile": MEGATRON}, False),
-        (FOR_REAL | {"profile": FORK}, FOR_REAL | {"profile": MEGATRON}, False),
-        (FOR_REAL | {"profile": MEGATRON}, FOR_REAL | {"profile": MEGATRON}, True),
-        (MEASURED | {"profile": ADAPTER}, MEASURED | {"profile": OVERLAPPING}, False),
-        (MEASURED | {"profile": OVERLAPPING}, FOR_REAL | {"profile": OVERLAPPING}, True),
-    ],
-)
-def test_only_trials_of_the_same_machine_and_program_tell(
-    store: Store, one: dict[str, Any], other: dict[str, Any], tells: bool
-) -> None:
+COMPARED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({}, {}, True),
+    ({}, {"machine": "perlmutter"}, False),
+    ({}, {"machine": BIGGER}, False),
+    ({}, {"machine": RENAMED}, True),
+    ({}, MEASURED, False),
+    ({}, FOR_REAL, False),
+    ({}, {"seed": 1}, False),
+    (MEASURED, FOR_REAL, True),
+    (MEASURED, MEASURED | {"seed": 1}, True),
+    (MEASURED, FOR_REAL | {"profile": MEGATRON}, False),
+    (FOR_REAL | {"profile": FORK}, FOR_REAL | {"profile": MEGATRON}, False),
+    (FOR_REAL | {"profile": MEGATRON}, FOR_REAL | {"profile": MEGATRON}, True),
+    (MEASURED | {"profile": ADAPTER}, MEASURED | {"profile": OVERLAPPING}, False),
+    (MEASURED | {"profile": OVERLAPPING}, FOR_REAL | {"profile": OVERLAPPING}, True),
+]
+
+
+def test_only_trials_of_the_same_machine_and_program_tell(store: Store) -> None:
     """Above all, what was simulated never feeds what is measured, nor the other way round."""
-    first, second = of(store, **one), of(store, **other)
-    for earlier, later in ((first, second), (second, first)):
-        with_ends(store, earlier, OK)
-        assert bool(past(store, later)) is tells
+    stacks = []
+    for one, other, tells in COMPARED:
+        ids = [of(store, **each).id for each in (one, other)]
+        with store.session() as session:
+            rows = [campaign_row(session, number) for number in ids]
+        first, second = ((row.machine_digest, row.program, row.simulated) for row in rows)
+        assert (first == second) is tells, (one, other)
+        stacks += [first, second]
+    for number in range(1, len(stacks) + 1):
+        with store.session() as session:
+            campaign = get_campaign(session, number)
+        with_ends(store, campaign, OK)
+    with store.session() as session:
+        found = past_trials(session, campaign_row(session, 1))
+    assert {trial.campaign_id for trial in found} == {
+        number for number, stack in enumerate(stacks, start=1) if stack == stacks[0]
+    } - {1}
 
 
 def test_trials_without_overlap_of_an_earlier_version_tell_nothing(store: Store) -> None:

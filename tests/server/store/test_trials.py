@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from sqlalchemy.exc import IntegrityError
 
 from autotune.schemas.campaigns import Campaign
@@ -196,27 +196,22 @@ def numbers(store: Store, campaign: Campaign, *, limit: int, **options: Any) -> 
             return found
 
 
-@pytest.mark.parametrize(
-    ("sort", "expected"),
-    [
-        ("number", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ("-number", [9, 8, 7, 6, 5, 4, 3, 2, 1]),
-        ("iteration_time_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
-        ("-iteration_time_s", [1, 3, 2, 4, 5, 6, 7, 8, 9]),
-        ("-tokens_per_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
-        ("mfu", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ("tensor_parallel", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-        ("duration_s", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
-    ],
-)
-def test_pages_give_each_trial_once_in_order(
-    store: Store, campaign: Campaign, sort: str, expected: list[int]
-) -> None:
-    for limit in (1, 2, 3, 100):
-        assert numbers(store, campaign, sort=sort, limit=limit) == expected
+ORDERS = [
+    ("number", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ("-number", [9, 8, 7, 6, 5, 4, 3, 2, 1]),
+    ("iteration_time_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
+    ("-iteration_time_s", [1, 3, 2, 4, 5, 6, 7, 8, 9]),
+    ("-tokens_per_s", [5, 2, 4, 3, 1, 6, 7, 8, 9]),
+    ("mfu", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ("tensor_parallel", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ("duration_s", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+]
 
 
-def test_every_sort_that_is_offered_works(store: Store, campaign: Campaign) -> None:
+def test_pages_give_each_trial_once_in_order(store: Store, campaign: Campaign) -> None:
+    for sort, expected in ORDERS:
+        for limit in (1, 2, 3, 100):
+            assert numbers(store, campaign, sort=sort, limit=limit) == expected, sort
     for sort in SORTS:
         assert sorted(numbers(store, campaign, sort=f"-{sort}", limit=2)) == list(range(1, 10))
 
@@ -244,3 +239,61 @@ def test_trials_of_an_unknown_campaign_are_not_found(store: Store, campaign: Cam
             get_trial(session, 99, 1)
         with pytest.raises(NotFound, match="no trial 99"):
             get_trial(session, campaign.id, 99)
+
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def unrun(state: TrialState, *, minutes: int = 0) -> UnrunTrial:
+    return UnrunTrial(state=state, finished_at=NOW + timedelta(minutes=minutes), error="lost")
+
+
+def test_an_ended_trial_is_read_from_its_row_once(store: Store) -> None:
+    campaign = created(store)
+    trials = with_trials(store, campaign, 3)
+    with store.transaction() as session:
+        for trial in trials[:2]:
+            assert finish_trial(session, trial, unrun(TrialState.LOST))
+    with store.session() as session:
+        first = all_trials(session, campaign.id)
+    rows: list[str] = []
+
+    def note(_conn: object, _cursor: object, statement: str, *_: object) -> None:
+        if "measurements" in statement:
+            rows.append(statement)
+
+    with store.session() as session:
+        event.listen(session.get_bind(), "before_cursor_execute", note)
+        again = all_trials(session, campaign.id, known=first)
+        event.remove(session.get_bind(), "before_cursor_execute", note)
+    assert again == first
+    assert [trial.number for trial in again] == [1, 2, 3]
+    assert (again[0] is first[0], again[2] is first[2]) == (True, False)
+    assert len(rows) == 1  # of the trial that runs
+
+
+def test_an_end_that_was_rolled_back_is_none(store: Store) -> None:
+    campaign = created(store)
+    [trial] = with_trials(store, campaign, 1)
+    with store.session() as session:  # which is never committed
+        assert finish_trial(session, trial, unrun(TrialState.LOST))
+        lost = all_trials(session, campaign.id)
+        assert lost[0].state is TrialState.LOST
+    with store.session() as session:
+        assert all_trials(session, campaign.id, known=lost)[0].state is TrialState.PENDING
+    with store.transaction() as session:
+        assert finish_trial(session, trial, unrun(TrialState.REFUSED, minutes=1))
+    with store.session() as session:
+        assert all_trials(session, campaign.id, known=lost)[0].state is TrialState.REFUSED
+
+
+def test_trials_hold_the_names_of_their_fields_together(store: Store) -> None:
+    campaign = created(store)
+    with_trials(store, campaign, 2)
+    with store.session() as session:
+        first, second = all_trials(session, campaign.id)
+    assert first.model_fields_set is second.model_fields_set
+    assert first.strategy.model_fields_set is second.strategy.model_fields_set
+    names = set(first.strategy.model_fields_set)
+    first.strategy.model_copy(update={"no_field": 1})
+    assert second.strategy.model_fields_set == names
