@@ -15,6 +15,7 @@ from autotune.schemas.activity import Activity, CampaignActivity, RunnerActivity
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.shapes import StrategyShape
 from server.store.campaigns import RESTING, WORKED_ON
+from server.store.record import record_of
 from server.store.runners import KnownRunner, known_runners
 from server.store.tables import CampaignRow, TrialRow
 
@@ -119,20 +120,14 @@ def _trials(session: Session, hidden: Collection[int]) -> list[TrialActivity]:
         query = query.where(TrialRow.campaign_id.not_in(hidden))
     now = datetime.now(UTC)
     return [
-        TrialActivity.model_validate(
-            {
-                "campaign_id": row.campaign_id,
-                "number": row.number,
-                "purpose": row.purpose,
-                "evaluator": evaluator,
-                "strategy": StrategyShape.model_validate(row.strategy),
-                "phase": row.phase or "created",
-                "reason": row.phase_reason,
-                "job_id": row.job_id,
-                "host": row.host,
-                "created_at": row.created_at,
-                "age_s": round(max(0.0, (now - row.created_at).total_seconds()), 1),
-            }
+        record_of(
+            TrialActivity,
+            row,
+            evaluator=evaluator,
+            strategy=StrategyShape.model_validate(row.strategy),
+            phase=row.phase or "created",
+            reason=row.phase_reason,
+            age_s=round(max(0.0, (now - row.created_at).total_seconds()), 1),
         )
         for row, evaluator in session.execute(query)
     ]

@@ -11,7 +11,18 @@ from datetime import datetime
 from math import ceil
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, delete, false, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    case,
+    delete,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 from autotune.schemas.choices import CampaignState
@@ -38,6 +49,11 @@ class CampaignKind:
     owner: str | None
     own_runner: bool
 
+    @classmethod
+    def of(cls, row: Any) -> CampaignKind:
+        """Return the kind of a row with the columns of KIND."""
+        return cls(evaluator=row.evaluator, owner=row.owner, own_runner=row.own_runner)
+
     def condition(self) -> ColumnElement[bool]:
         """Return the condition on rows of campaigns of this kind."""
         return and_(
@@ -45,6 +61,9 @@ class CampaignKind:
             CampaignRow.owner.is_not_distinct_from(self.owner),
             CampaignRow.own_runner == self.own_runner,
         )
+
+
+KIND = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,16 +255,12 @@ class Portion:
 def open_campaigns(session: Session) -> list[OpenCampaigns]:
     """Return the numbers of campaigns with work to do, by kind and holder."""
     holder = case((is_free(), None), else_=CampaignRow.lease_owner).label("holder")
-    kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
-    worked_on = select(*kind, holder).where(CampaignRow.state.in_(WORKED_ON)).subquery()
-    counts = select(*worked_on.c, func.count().label("count")).group_by(*worked_on.c)
-    found: list[OpenCampaigns] = []
-    for row in session.execute(counts).mappings():
-        kind_of = CampaignKind(
-            evaluator=row["evaluator"], owner=row["owner"], own_runner=row["own_runner"]
-        )
-        found.append(OpenCampaigns(kind=kind_of, holder=row["holder"], count=row["count"]))
-    return found
+    worked_on = select(*KIND, holder).where(CampaignRow.state.in_(WORKED_ON)).subquery()
+    counts = select(*worked_on.c, func.count().label("number")).group_by(*worked_on.c)
+    return [
+        OpenCampaigns(kind=CampaignKind.of(row), holder=row.holder, count=row.number)
+        for row in session.execute(counts)
+    ]
 
 
 def any_in_allocation(session: Session) -> bool:
@@ -313,23 +328,17 @@ def note_waiting(store: Store, *, silent_s: float) -> None:
         silent_s: seconds without a heartbeat after which a runner counts as stopped.
     """
     free = is_free() & CampaignRow.state.in_((*SAYING_WHY, CampaignState.CONFIRMING))
-    kind = (CampaignRow.evaluator, CampaignRow.owner, CampaignRow.own_runner)
+    columns = (CampaignRow.id, CampaignRow.state, CampaignRow.reason, *KIND)
     with store.session() as session:
-        columns = (CampaignRow.id, CampaignRow.state, CampaignRow.reason, *kind)
-        waiting = session.execute(select(*columns).where(free))
-        found = waiting.all()
+        found = session.execute(select(*columns).where(free)).all()
         runners = living_runners(session, silent_s=silent_s) if found else []
-    reasons = {
-        row.id: reason_to_wait(
-            CampaignKind(evaluator=row.evaluator, owner=row.owner, own_runner=row.own_runner),
-            runners,
-        )
-        for row in found
-    }
+    changed: dict[int, str] = {}
     for row in found:
-        if row.state == CampaignState.CONFIRMING and reasons[row.id]:
-            reasons[row.id] = while_confirming(row.reason, reasons[row.id])
-    changed = {row.id: reasons[row.id] for row in found if reasons[row.id] not in {"", row.reason}}
+        reason = reason_to_wait(CampaignKind.of(row), runners)
+        if row.state == CampaignState.CONFIRMING and reason:
+            reason = while_confirming(row.reason, reason)
+        if reason not in {"", row.reason}:
+            changed[row.id] = reason
     if not changed:
         return
     with store.transaction() as session:

@@ -61,19 +61,17 @@ def insert_trials(
     )
     rows = [
         TrialRow(
+            **vars(trial)
+            | {
+                "strategy": trial.strategy.model_dump(mode="json"),
+                "expected": trial.expected.model_dump(mode="json"),
+            },
             campaign_id=campaign.id,
             number=number,
             token=f"c{campaign.id}-t{number}-{uuid4().hex[:12]}",
-            purpose=trial.purpose,
-            strategy=trial.strategy.model_dump(mode="json"),
-            stands_for_nodes=trial.stands_for_nodes,
-            num_layers=trial.num_layers,
             state=TrialState.PENDING,
             simulated=campaign.simulated,
             created_at=datetime.now(UTC),
-            predicted_iteration_time_s=trial.predicted_iteration_time_s,
-            predicted_memory_gib=trial.predicted_memory_gib,
-            expected=trial.expected.model_dump(mode="json"),
             measurements=[],
             peak_memory_gib=[],
             versions=versions,
@@ -133,29 +131,21 @@ def _change_pending(session: Session, trial: Trial, values: Mapping[str, Any]) -
 
 def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
     """Return the columns that a trial's end changes."""
-    ended = {
-        "state": result.state,
-        "finished_at": result.finished_at,
-        "error": _storable(result.error) if result.error else None,
-        "phase": None,
-        "phase_reason": "",
-    }
+    error = _storable(result.error) if result.error else None
+    ended = vars(result) | {"error": error, "phase": None, "phase_reason": ""}
     if isinstance(result, UnrunTrial):
         return ended | {"node_hours": 0.0}
+    points, peaks = ended.pop("accumulations"), ended.pop("peak_memory_gib_by_rank")
+    if versions := dict(ended.pop("versions")):  # otherwise those of its adapter stay
+        ended["versions"] = versions
     return ended | {
-        "started_at": result.started_at,
-        "duration_s": result.duration_s,
-        "node_hours": result.node_hours,
         "metrics": result.metrics.model_dump() if result.metrics else None,
-        "measurements": [point.model_dump(mode="json") for point in result.accumulations],
-        "peak_memory_gib": list(result.peak_memory_gib_by_rank),
-        "gpu_joules_per_token": result.gpu_joules_per_token,
+        "measurements": [point.model_dump(mode="json") for point in points],
+        "peak_memory_gib": list(peaks),
         "energy_note": _storable(result.energy_note),
         "power": result.power.model_dump(exclude={"note"}) if result.power else None,
-        "log_path": result.log_path,
         "host": _storable(result.host)[:LONGEST_NAME],
         "job_id": _name(result.job_id),
-        **({"versions": dict(result.versions)} if result.versions else {}),
     }
 
 
