@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.trials import all_trials
 from tests.patience import PATIENCE_S
+from tests.server.asking import created
 from tests.server.conftest import opened_store
 
 
@@ -50,6 +52,10 @@ class Running:
         with self.store.session() as session:
             return campaign_row(session, campaign.id).state
 
+    def done(self, **changes: Any) -> Campaign:
+        """A campaign that was created so, at its end."""
+        return self.until_state(created(self.store, **changes), "done")
+
     def rounds(self, count: int) -> None:
         for _ in range(count):
             self.runner.round()
@@ -57,16 +63,15 @@ class Running:
 
 
 @pytest.fixture
-def running(settings: Settings, store: Store) -> Iterator[Running]:
-    """On each kind of database."""
+def running_on_each(settings: Settings, store: Store) -> Iterator[Running]:
+    """On each kind of database in turn."""
     found = Running(settings, store)
     yield found
     found.runner.close()
 
 
 @pytest.fixture
-def running_on_sqlite(sqlite_settings: Settings, migrated: Path) -> Iterator[Running]:
-    """For what does not depend on the database."""
+def running(sqlite_settings: Settings, migrated: Path) -> Iterator[Running]:
     store = opened_store(sqlite_settings, migrated)
     found = Running(sqlite_settings, store)
     yield found

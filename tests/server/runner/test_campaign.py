@@ -33,10 +33,10 @@ SHORT = {"budget": {"max_trials": 3}, "protocol": {"confirmations": 0}}
 """For what shows after a few trials."""
 
 
-def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
-    campaign = created(running.store)
-    done = running.until_state(campaign, "done")
-    trials = running.trials(campaign)
+def test_a_campaign_searches_confirms_and_recommends(running_on_each: Running) -> None:
+    running = running_on_each
+    done = running.done(pool_nodes=4)
+    trials = running.trials(done)
     assert done.screening is not None
     assert done.screening.nodes is None, "few nodes as they are"
     assert all(trial.stands_for_nodes is None for trial in trials)
@@ -63,7 +63,7 @@ def test_a_campaign_searches_confirms_and_recommends(running: Running) -> None:
     assert "campaign" in between, "a new best is announced before the trial's end"
     assert done.best_objective == pytest.approx(found.best.metrics.tokens_per_s)
     with running.store.session() as session:
-        stored = session.get_one(OutcomeRow, (campaign.id, BEST.name))
+        stored = session.get_one(OutcomeRow, (done.id, BEST.name))
     assert stored.ended == len(trials)
     check_search(trials)
 
@@ -88,16 +88,14 @@ def check_search(trials: Sequence[Trial]) -> None:
     assert [a.gradient_accumulation_steps for a in confirmed.accumulations] == [own]
     ok = next(t for t in trials if t.purpose == "search" and t.state is TrialState.OK)
     assert len(ok.accumulations) == 2
+    check_expectations(trials)
 
 
-def test_what_is_expected_of_trials_follows_from_those_before(running_on_sqlite: Running) -> None:
-    """Those that fitted took the node-hours that they were to take, unless they were given up."""
-    campaign = created(running_on_sqlite.store, pool_nodes=4)
-    running_on_sqlite.until_state(campaign, "done")
-    trials = running_on_sqlite.trials(campaign)
+def check_expectations(trials: Sequence[Trial]) -> None:
+    """They follow from the trials before: those that fitted took the node-hours that they were to
+    take, unless they were given up."""
     first, *others = [trial for trial in trials if trial.expected is not None]
     assert len(others) == len(trials) - 1
-    assert first.purpose == "baseline"
     assert first.expected is not None
     assert first.expected.best_so_far is None
     assert any(t.expected and t.expected.probability_better is not None for t in others)
@@ -110,15 +108,12 @@ def test_what_is_expected_of_trials_follows_from_those_before(running_on_sqlite:
         assert trial.expected.node_hours == pytest.approx(trial.node_hours, rel=0.5)
 
 
-def test_the_users_own_layout_is_measured_first_and_told_against(
-    running_on_sqlite: Running,
-) -> None:
-    campaign = created(running_on_sqlite.store, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
-    done = running_on_sqlite.until_state(campaign, "done")
-    first, *others = running_on_sqlite.trials(campaign)
+def test_the_users_own_layout_is_measured_first_and_told_against(running: Running) -> None:
+    done = running.done(**SHORT, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
+    first, *others = running.trials(done)
     assert (first.purpose, first.strategy.zero_stage) == ("baseline", 0), "not of the space"
     assert all(trial.purpose != "baseline" for trial in others)
-    assert done.trials == campaign.request.budget.max_trials
+    assert done.trials == done.request.budget.max_trials
     found = recommend(done, [first, *others])
     assert found is not None
     assert found.baseline is not None
@@ -129,20 +124,16 @@ def test_the_users_own_layout_is_measured_first_and_told_against(
     assert 1 < found.speedup_over_baseline < as_measured, "at the larger batch of the best"
 
 
-def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(
-    running_on_sqlite: Running,
-) -> None:
-    space = {"preset": "table-v", "num_nodes": 16}
-    campaign = created(
-        running_on_sqlite.store,
+def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Running) -> None:
+    done = running.done(
+        **SHORT | {"budget": {"max_trials": 4}},
         model="gpt-175b",
         nodes=16,
         pool_nodes=16,
-        space=space,
+        space={"preset": "table-v", "num_nodes": 16},
         baseline="tp=8,pp=1,mbs=4,zero=0",
     )
-    done = running_on_sqlite.until_state(campaign, "done")
-    trials = running_on_sqlite.trials(campaign)
+    trials = running.trials(done)
     assert [t.state for t in trials if t.purpose == "baseline"] == [TrialState.OOM]
     found = recommend(done, trials)
     assert found is not None
@@ -151,45 +142,34 @@ def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(
     assert found.speedup_over_baseline is None
 
 
-def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(
-    running_on_sqlite: Running,
-) -> None:
-    without = created(running_on_sqlite.store, baseline="none", budget={"max_trials": 2})
-    alone = created(
-        running_on_sqlite.store, budget={"max_trials": 1}, protocol={"confirmations": 0}
-    )
-    running_on_sqlite.until_state(without, "done")
-    done = running_on_sqlite.until_state(alone, "done")
-    assert {trial.purpose for trial in running_on_sqlite.trials(without)} == {
-        "search",
-        "confirmation",
-    }
-    trials = running_on_sqlite.trials(alone)
+def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(running: Running) -> None:
+    one = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
+    assert [t.purpose for t in running.trials(running.done(baseline="none", **one))] == ["search"]
+    alone = running.done(**one)
+    trials = running.trials(alone)
     assert [trial.purpose for trial in trials] == ["baseline"]
-    found = recommend(done, trials)
+    found = recommend(alone, trials)
     assert found is not None
     assert found.best.trial_numbers == [1]
     assert found.speedup_over_baseline == 1.0
 
 
-def test_the_same_seed_gives_the_same_campaign(running_on_sqlite: Running) -> None:
+def test_the_same_seed_gives_the_same_campaign(running: Running) -> None:
     """One trial at a time: what the proposer knows at each choice is then the same, too."""
     one = {"pool_nodes": 4, "space": {"preset": "table-v", "num_nodes": 4}, "seed": 3}
     one |= {"fresh": True}  # the second would start from what the first has shown
-    first, second = (created(running_on_sqlite.store, **one) for _ in range(2))
-    running_on_sqlite.until_state(first, "done")
-    running_on_sqlite.until_state(second, "done")
     tried = [
-        [(t.strategy, t.metrics) for t in running_on_sqlite.trials(campaign)]
-        for campaign in (first, second)
+        [(t.strategy, t.metrics) for t in running.trials(running.done(**SHORT, **one))]
+        for _ in range(2)
     ]
+    assert len(tried[0]) == 3
     assert tried[0] == tried[1]
 
 
-def test_as_many_trials_run_at_once_as_nodes_allow(running_on_sqlite: Running) -> None:
-    campaign = created(running_on_sqlite.store, pool_nodes=9, **SLOW)
-    running_on_sqlite.rounds(6)
-    held = sum(trial.strategy.num_nodes for trial in running_on_sqlite.trials(campaign))
+def test_as_many_trials_run_at_once_as_nodes_allow(running: Running) -> None:
+    campaign = created(running.store, pool_nodes=9, **SLOW)
+    running.rounds(6)
+    held = sum(trial.strategy.num_nodes for trial in running.trials(campaign))
     assert 8 <= held <= 9
 
 
@@ -211,35 +191,33 @@ def test_how_trials_stand_is_written_when_it_changes_and_not_again(running: Runn
         assert last_event_id(session) == before
 
 
-def test_a_round_in_which_nothing_changed_reads_no_rows(running_on_sqlite: Running) -> None:
-    campaigns = [created(running_on_sqlite.store, **SLOW) for _ in range(3)]
-    running_on_sqlite.until(
-        lambda: all(running_on_sqlite.campaign(c).pending >= 2 for c in campaigns)
-    )
-    running_on_sqlite.rounds(10)
-    with statements_of(running_on_sqlite.store) as statements:
-        running_on_sqlite.runner.round()
+def test_a_round_in_which_nothing_changed_reads_no_rows(running: Running) -> None:
+    campaigns = [created(running.store, **SLOW) for _ in range(3)]
+    running.until(lambda: all(running.campaign(c).pending >= 2 for c in campaigns))
+    running.rounds(10)
+    with statements_of(running.store) as statements:
+        running.runner.round()
     assert not [text for text in statements if "FROM trials" in text.partition("WHERE")[0]]
     assert len([text for text in statements if "max(events.id)" in text]) == 1
 
 
-def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running_on_sqlite: Running) -> None:
-    store = running_on_sqlite.store
+def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running: Running) -> None:
+    store = running.store
     campaign = created(store, **SHORT, time_scale=0.001)
-    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending > 0)
+    running.until(lambda: running.campaign(campaign).pending > 0)
     with store.transaction() as session:
         pause_campaign(session, campaign.id)
-    started = running_on_sqlite.campaign(campaign).trials
-    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).pending == 0)
-    running_on_sqlite.rounds(5)
-    paused = running_on_sqlite.campaign(campaign)
+    started = running.campaign(campaign).trials
+    running.until(lambda: running.campaign(campaign).pending == 0)
+    running.rounds(5)
+    paused = running.campaign(campaign)
     assert paused.state is CampaignState.PAUSED
     assert paused.trials == started
-    states = {trial.state for trial in running_on_sqlite.trials(campaign)}
+    states = {trial.state for trial in running.trials(campaign)}
     assert TrialState.CANCELLED not in states
     with store.transaction() as session:
         resume_campaign(session, campaign.id)
-    running_on_sqlite.until_state(campaign, "done")
+    running.until_state(campaign, "done")
 
 
 def test_a_cancelled_campaign_ends_its_trials(running: Running) -> None:
@@ -255,39 +233,24 @@ def test_a_cancelled_campaign_ends_its_trials(running: Running) -> None:
         assert session.get_one(CampaignRow, campaign.id).lease_owner is None
 
 
-def test_an_extended_campaign_goes_on_where_it_ended(running_on_sqlite: Running) -> None:
-    store = running_on_sqlite.store
-    campaign = created(store, budget={"max_trials": 3})
-    running_on_sqlite.until_state(campaign, "done")
-    before = running_on_sqlite.trials(campaign)
-    with store.transaction() as session:
-        extend_campaign(session, campaign.id, BudgetExtension(max_trials=5))
-    done = running_on_sqlite.until_state(campaign, "done")
-    assert done.trials == 5
-    assert running_on_sqlite.trials(campaign)[: len(before)] == before
+def test_an_extended_campaign_goes_on_where_it_ended(running: Running) -> None:
+    campaign = running.done(budget={"max_trials": 1}, protocol={"confirmations": 0})
+    before = running.trials(campaign)
+    with running.store.transaction() as session:
+        extend_campaign(session, campaign.id, BudgetExtension(max_trials=2))
+    done = running.until_state(campaign, "done")
+    assert done.trials == 2
+    assert running.trials(campaign)[:1] == before
 
 
-def test_a_budget_of_node_hours_ends_the_search(running_on_sqlite: Running) -> None:
-    budget = {"max_trials": 50, "max_node_hours": 1.0}
-    done = running_on_sqlite.until_state(
-        created(running_on_sqlite.store, budget=budget, pool_nodes=4), "done"
-    )
-    assert "node-hours" in done.reason
-    assert 1 <= done.trials < 50
-    assert done.node_hours < 1.5
-
-
-def test_a_deadline_ends_the_campaign(running_on_sqlite: Running) -> None:
+def test_a_deadline_ends_the_campaign(running: Running) -> None:
     deadline = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
-    campaign = created(
-        running_on_sqlite.store, budget={"max_trials": 50, "deadline": deadline}, time_scale=0.005
-    )
-    done = running_on_sqlite.until_state(campaign, "done")
+    done = running.done(budget={"max_trials": 50, "deadline": deadline}, time_scale=0.005)
     assert "deadline" in done.reason
     assert done.confirmations == 0
 
 
-def test_a_space_that_is_used_up_ends_the_search(running_on_sqlite: Running) -> None:
+def test_a_space_that_is_used_up_ends_the_search(running: Running) -> None:
     space = {
         "tensor_parallel": [2, 4],
         "pipeline_parallel": 8,
@@ -296,81 +259,75 @@ def test_a_space_that_is_used_up_ends_the_search(running_on_sqlite: Running) -> 
         "zero_stage": 1,
         "num_nodes": 4,
     }
-    done = running_on_sqlite.until_state(created(running_on_sqlite.store, space=space), "done")
+    done = running.done(**SHORT, space=space)
     assert "all 2 layouts" in done.reason
     assert done.trials == 2
 
 
-def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(
-    running_on_sqlite: Running,
-) -> None:
-    budget = {"max_trials": 40, "stop_early": True}
-    done = running_on_sqlite.until_state(created(running_on_sqlite.store, budget=budget), "done")
+def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(running: Running) -> None:
+    done = running.done(
+        budget={"max_trials": 40, "stop_early": True}, protocol={"confirmations": 0}
+    )
     assert "1% faster" in done.reason
     assert 2 <= done.trials < 40
 
 
 def test_a_search_for_a_short_training_ends_when_a_trial_costs_more_than_it_saves(
-    running_on_sqlite: Running,
+    running: Running,
 ) -> None:
     """A million tokens take a fraction of a node-hour: nothing is worth a second look."""
     budget = {"max_trials": 40, "stop_early": True, "train_tokens": 1e6}
-    campaign = created(
-        running_on_sqlite.store, budget=budget, protocol={"confirmations": 3}, pool_nodes=4
-    )
-    done = running_on_sqlite.until_state(campaign, "done")
+    done = running.done(budget=budget, protocol={"confirmations": 3}, pool_nodes=4)
     assert "and is expected to save" in done.reason
     assert "over 1 million tokens" in done.reason
     assert done.trials < 5
     assert done.confirmations == 1, "a runner-up is not worth it either"
 
 
-def test_campaigns_share_a_runner_fairly(running_on_sqlite: Running) -> None:
+def test_campaigns_share_a_runner_fairly(running: Running) -> None:
     """No campaign waits until another one is done."""
-    campaigns = [created(running_on_sqlite.store, **SHORT, time_scale=0.001) for _ in range(3)]
-    running_on_sqlite.until(
-        lambda: all(running_on_sqlite.campaign(c).trials >= 2 for c in campaigns)
-    )
-    assert all(running_on_sqlite.campaign(c).state is CampaignState.RUNNING for c in campaigns)
+    campaigns = [created(running.store, **SHORT, time_scale=0.001) for _ in range(3)]
+    running.until(lambda: all(running.campaign(c).trials >= 2 for c in campaigns))
+    assert all(running.campaign(c).state is CampaignState.RUNNING for c in campaigns)
     for campaign in campaigns:
-        running_on_sqlite.until_state(campaign, "done")
+        running.until_state(campaign, "done")
 
 
-def test_a_campaign_that_fails_says_why_and_others_go_on(running_on_sqlite: Running) -> None:
-    store = running_on_sqlite.store
+def test_a_campaign_that_fails_says_why_and_others_go_on(running: Running) -> None:
+    store = running.store
     broken, sound = created(store, **SLOW), created(store, **SHORT)
-    running_on_sqlite.until(lambda: running_on_sqlite.campaign(broken).pending > 0)
-    for trial in running_on_sqlite.trials(broken):
-        directory = running_on_sqlite.settings.trial_dir(trial.token)
+    running.until(lambda: running.campaign(broken).pending > 0)
+    for trial in running.trials(broken):
+        directory = running.settings.trial_dir(trial.token)
         (directory / "submitted.json").write_text("{}")
-    failed = running_on_sqlite.until_state(broken, "failed")
+    failed = running.until_state(broken, "failed")
     assert failed.reason.startswith("KeyError: ")
     assert "\n" not in failed.reason
-    running_on_sqlite.until_state(sound, "done")
-    running_on_sqlite.until(lambda: running_on_sqlite.campaign(broken).pending == 0)
-    assert {t.state for t in running_on_sqlite.trials(broken)} == {TrialState.LOST}
+    running.until_state(sound, "done")
+    running.until(lambda: running.campaign(broken).pending == 0)
+    assert {t.state for t in running.trials(broken)} == {TrialState.LOST}
 
 
-def test_a_campaign_whose_row_makes_no_sense_fails_alone(running_on_sqlite: Running) -> None:
-    store = running_on_sqlite.store
+def test_a_campaign_whose_row_makes_no_sense_fails_alone(running: Running) -> None:
+    store = running.store
     broken, sound = created(store), created(store, **SHORT)
     with store.transaction() as session:
         row = session.get_one(CampaignRow, broken.id)
         row.model = row.model | {"num_attention_heads": 7}
-    assert "num_attention_heads" in running_on_sqlite.until_state(broken, "failed").reason
-    running_on_sqlite.until_state(sound, "done")
+    assert "num_attention_heads" in running.until_state(broken, "failed").reason
+    running.until_state(sound, "done")
     with store.session() as session:
         row = session.get_one(CampaignRow, broken.id)
         assert row.lease_owner is None, "nothing is left to do for it"
 
 
-def test_trials_that_all_crash_alike_pause_the_campaign(running_on_sqlite: Running) -> None:
-    store = running_on_sqlite.store
+def test_trials_that_all_crash_alike_pause_the_campaign(running: Running) -> None:
+    store = running.store
     campaign = created(store, budget={"max_trials": 20}, pool_nodes=4, **SLOW)
 
     def crash_what_runs() -> bool:
-        for trial in running_on_sqlite.trials(campaign):
-            directory = running_on_sqlite.settings.trial_dir(trial.token)
+        for trial in running.trials(campaign):
+            directory = running.settings.trial_dir(trial.token)
             if trial.state is TrialState.PENDING and directory.exists():
                 outcome = TrialOutcome(
                     status=TrialState.CRASHED,
@@ -380,10 +337,10 @@ def test_trials_that_all_crash_alike_pause_the_campaign(running_on_sqlite: Runni
                     error="ImportError: no module named flash_attn",
                 )
                 (directory / "result.json").write_text(json.dumps(outcome.as_dict()))
-        return running_on_sqlite.campaign(campaign).state is CampaignState.PAUSED
+        return running.campaign(campaign).state is CampaignState.PAUSED
 
-    running_on_sqlite.until(crash_what_runs)
-    paused = running_on_sqlite.campaign(campaign)
+    running.until(crash_what_runs)
+    paused = running.campaign(campaign)
     assert paused.trials == 5
     assert "all 5 trials so far crashed in the same way: ImportError" in paused.reason
 
@@ -421,20 +378,20 @@ def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> Non
 
 @pytest.mark.parametrize("confirmations", [1, 3])
 def test_an_upgrade_amid_a_confirmation_starts_no_other(
-    running_on_sqlite: Running, confirmations: int
+    running: Running, confirmations: int
 ) -> None:
     """The earlier release ranked a layout first that is now a runner-up. One confirmation is worth
     it, and it is running."""
-    store = running_on_sqlite.store
+    store = running.store
     campaign = created(
         store,
         budget={"max_trials": 5, "stop_early": True, "train_tokens": 1e7},
         protocol={"confirmations": confirmations},
         time_scale=0.002,
     )
-    running_on_sqlite.until(lambda: running_on_sqlite.campaign(campaign).confirmations > 0)
-    running_on_sqlite.runner.close()
-    trials = running_on_sqlite.trials(campaign)
+    running.until(lambda: running.campaign(campaign).confirmations > 0)
+    running.runner.close()
+    trials = running.trials(campaign)
     assert (trials[-1].purpose, trials[-1].state) == ("confirmation", TrialState.PENDING)
     _, second = all_contenders(campaign, trials[:-1])[:2]
     earlier = second.shape.model_dump(mode="json", exclude={"settings", "virtual_stages"})
@@ -442,36 +399,35 @@ def test_an_upgrade_amid_a_confirmation_starts_no_other(
         for row in session.scalars(select(TrialRow).where(TrialRow.campaign_id == campaign.id)):
             row.versions = {"autotune": "0.1"}
         session.get_one(TrialRow, trials[-1].id).strategy = earlier
-    shutil.rmtree(running_on_sqlite.settings.trial_dir(trials[-1].token))
-    upgraded = Running(running_on_sqlite.settings, store)
+    shutil.rmtree(running.settings.trial_dir(trials[-1].token))
+    upgraded = Running(running.settings, store)
     done = upgraded.until_state(campaign, "done")
     upgraded.runner.close()
     assert done.confirmations == 1
-    confirmed = running_on_sqlite.trials(campaign)[-1]
+    confirmed = running.trials(campaign)[-1]
     assert confirmed.state is TrialState.OK
     assert confirmed.strategy == second.shape
 
 
-def test_pending_rows_that_never_started_are_started(running_on_sqlite: Running) -> None:
+def test_pending_rows_that_never_started_are_started(running: Running) -> None:
     """A runner may die between writing a row and starting its trial."""
-    campaign = created(running_on_sqlite.store, **SHORT)
-    running_on_sqlite.until_state(campaign, "done")
-    with running_on_sqlite.store.engine.begin() as connection:
+    campaign = running.done(**SHORT | {"budget": {"max_trials": 2}})
+    with running.store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE campaigns SET state = 'running'")
         connection.exec_driver_sql(
             "UPDATE trials SET state = 'pending', metrics = NULL, token = 'new' WHERE number = 2"
         )
-    running_on_sqlite.until_state(campaign, "done")
-    trial = running_on_sqlite.trials(campaign)[1]
+    running.until_state(campaign, "done")
+    trial = running.trials(campaign)[1]
     assert trial.token == "new"
     assert trial.state is not TrialState.PENDING
-    assert (running_on_sqlite.settings.trial_dir("new") / "result.json").exists()
+    assert (running.settings.trial_dir("new") / "result.json").exists()
 
 
-def test_leases_are_given_back_at_the_end(running_on_sqlite: Running) -> None:
-    campaign: Campaign = created(running_on_sqlite.store, **SLOW)
-    running_on_sqlite.rounds(3)
-    running_on_sqlite.runner.close()
-    with running_on_sqlite.store.transaction() as session:
+def test_leases_are_given_back_at_the_end(running: Running) -> None:
+    campaign: Campaign = created(running.store, **SLOW)
+    running.rounds(3)
+    running.runner.close()
+    with running.store.transaction() as session:
         assert session.get_one(CampaignRow, campaign.id).lease_owner is None
         assert free_the_gone(session) == 0

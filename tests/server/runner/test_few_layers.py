@@ -20,7 +20,6 @@ from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.strategy import Strategy
 from server.campaign.results import Workload
-from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
 LAYERS = 24
@@ -45,7 +44,7 @@ LARGE: dict[str, Any] = {
 
 
 def done(running: Running, **changes: Any) -> tuple[Campaign, list[Trial], Recommendation]:
-    campaign = running.until_state(created(running.store, **LARGE | changes), "done")
+    campaign = running.done(**LARGE | changes)
     trials = running.trials(campaign)
     found = recommend(campaign, trials)
     assert found is not None
@@ -74,9 +73,9 @@ def true_rate(campaign: Campaign, strategy: Strategy, directory: Path) -> float:
 
 
 def test_few_layers_find_a_good_strategy_for_more_nodes_than_there_are(
-    running_on_sqlite: Running, tmp_path: Path
+    running: Running, tmp_path: Path
 ) -> None:
-    campaign, trials, found = done(running_on_sqlite, seed=1)
+    campaign, trials, found = done(running, seed=1)
     assert {(t.num_layers, t.strategy.num_nodes, t.stands_for_nodes) for t in trials} == {
         (LAYERS, 16, 64)
     }
@@ -93,8 +92,8 @@ def test_few_layers_find_a_good_strategy_for_more_nodes_than_there_are(
     assert best.metrics.tokens_per_s == pytest.approx(own * 2048, rel=0.1)
 
 
-def test_the_best_is_confirmed_in_full_where_the_nodes_allow_it(running_on_sqlite: Running) -> None:
-    campaign, trials, found = done(running_on_sqlite, pool_nodes=64, budget={"max_trials": 8})
+def test_the_best_is_confirmed_in_full_where_the_nodes_allow_it(running: Running) -> None:
+    campaign, trials, found = done(running, pool_nodes=64, budget={"max_trials": 8})
     assert campaign.screening is not None
     assert "time than was projected" in campaign.screening.outcome
     assert sum(trial.num_layers == LAYERS for trial in trials) >= 4

@@ -1,6 +1,6 @@
-"""Two people share one service on PostgreSQL with three runners: one serves Slurm, one Ray.
+"""Two people share one service on PostgreSQL with runners for all, and one of their own.
 
-REST of two users -> three runners -> a real Slurm, a real Ray cluster, the simulator -> REST.
+That runners serve Slurm and Ray is for `test_slurm` and `test_ray` to show.
 """
 
 from __future__ import annotations
@@ -21,29 +21,12 @@ from server.settings import Settings
 from server.store import Store
 from server.store.runners import note_waiting
 from server.store.users import add_user
-from tests.cluster.cluster import Cluster
-from tests.cluster.fixtures import slurm
 from tests.patience import until
-from tests.ray_nodes import RayNodes, ray_nodes
 from tests.server import postgres
 from tests.server.asking import body
 from tests.server.entitled import ADDRESS
-from tests.server.runner.test_slurm import QUESTION, quick
 
-__all__ = ["ray_nodes", "slurm"]
-
-pytestmark = pytest.mark.xdist_group("ray")
-
-SHORT: dict[str, Any] = {
-    "budget": {"max_trials": 1},
-    "protocol": QUESTION["protocol"] | {"confirmations": 0},
-    "baseline": "none",
-}
-SIMULATED: dict[str, Any] = {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
-ON_RAY = {key: value for key, value in QUESTION.items() if key != "slurm"} | {
-    "evaluator": "ray",
-    "machine": QUESTION["machine"] | {"gpu": "none"},
-}
+SHORT: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
 
 
 class SharedService:
@@ -65,8 +48,8 @@ class SharedService:
         headers = {"Authorization": f"Bearer {self.tokens[user]}"}
         return self.client.request(method, f"/api/v1{path}", headers=headers, **options)
 
-    def create(self, user: str, question: dict[str, Any]) -> Campaign:
-        answer = self.ask(user, "POST", "/campaigns", json=question)
+    def create(self, user: str, **changes: Any) -> Campaign:
+        answer = self.ask(user, "POST", "/campaigns", json=body(**SHORT | changes))
         assert answer.status_code == 201, answer.text
         return Campaign.model_validate(answer.json())
 
@@ -80,6 +63,12 @@ class SharedService:
         takes = {"evaluators": evaluators, "runner_user": user}
         self.runners.append(Runner(self.settings.model_copy(update=takes), self.store))
 
+    def rest(self) -> None:
+        """Rounds of all runners until nothing moves and nothing is claimed."""
+        for _ in range(3):
+            for runner in self.runners:
+                runner.round()
+
     def until_done(self, user: str, campaign: Campaign) -> Campaign:
         def is_done() -> bool:
             moving = [runner.round() for runner in self.runners]
@@ -90,17 +79,11 @@ class SharedService:
 
 
 @pytest.fixture
-def shared(postgres_url: str, tmp_path: Path, ray_nodes: RayNodes) -> Iterator[SharedService]:
-    profiles = tmp_path / "profiles"
-    profiles.mkdir()
-    on_ray = f'[ray]\naddress = "{ray_nodes.address}"\nfolder = "{tmp_path}"\n'
-    (profiles / "quick.toml").write_text(quick(tmp_path))
-    (profiles / "on-ray.toml").write_text(quick(tmp_path) + on_ray)
+def shared(postgres_url: str, tmp_path: Path) -> Iterator[SharedService]:
     settings = Settings(
         data_dir=tmp_path / "data",
-        profiles_dir=profiles,
         database_url=postgres.emptied(postgres_url),
-        poll_interval_s=0.1,
+        poll_interval_s=0.02,
         group=True,
     )
     service = SharedService(settings)
@@ -111,27 +94,26 @@ def shared(postgres_url: str, tmp_path: Path, ray_nodes: RayNodes) -> Iterator[S
     service.store.close()
 
 
-def test_two_people_share_a_service_with_runners_for_slurm_ray_and_one_of_them(
-    shared: SharedService, slurm: Cluster
+def test_two_people_share_a_service_with_runners_for_all_and_for_one_of_them(
+    shared: SharedService,
 ) -> None:
-    assert slurm.nodes
-    on_slurm = shared.create("ada", QUESTION | SHORT | {"slurm": {"profile": "quick"}})
-    on_ray = shared.create("ben", ON_RAY | SHORT | {"ray": {"profile": "on-ray"}, "private": True})
-    everybodys = shared.create("ben", body(**SIMULATED))
-    own = shared.create("ada", body(**SIMULATED, own_runner=True))
-    shared.run("simulated", "slurm")
-    shared.run("ray")
-    assert shared.until_done("ada", on_slurm).owner == "ada"
-    assert shared.until_done("ben", on_ray).owner == "ben"
-    shared.until_done("ben", everybodys)
+    adas, private = shared.create("ada"), shared.create("ben", private=True)
+    own = shared.create("ada", own_runner=True)
+    shared.run("slurm", "ray")
+    shared.rest()
+    note_waiting(shared.store, silent_s=60.0)
+    assert "takes simulated trials" in shared.campaign("ada", adas).reason
+    shared.run("simulated")
+    assert shared.until_done("ada", adas).owner == "ada"
+    assert shared.until_done("ben", private).owner == "ben"
     note_waiting(shared.store, silent_s=60.0)
     assert "waits for a runner of ada" in shared.campaign("ben", own).reason
     shared.run("simulated", user="ada")
     shared.until_done("ada", own)
-    assert shared.seen_by("ada") == {on_slurm.id, everybodys.id, own.id}
-    assert shared.seen_by("ben") == {on_slurm.id, on_ray.id, everybodys.id, own.id}
-    assert shared.ask("ada", "GET", f"/campaigns/{on_ray.id}").status_code == 404
-    assert shared.ask("ben", "POST", f"/campaigns/{on_slurm.id}/cancel").status_code == 403
-    for user, campaign in [("ada", on_slurm), ("ben", on_ray), ("ben", everybodys), ("ada", own)]:
+    assert shared.seen_by("ada") == {adas.id, own.id}
+    assert shared.seen_by("ben") == {adas.id, private.id, own.id}
+    assert shared.ask("ada", "GET", f"/campaigns/{private.id}").status_code == 404
+    assert shared.ask("ben", "POST", f"/campaigns/{adas.id}/cancel").status_code == 403
+    for user, campaign in [("ada", adas), ("ben", private), ("ada", own)]:
         answer = shared.ask(user, "GET", f"/campaigns/{campaign.id}/recommendation")
         assert Recommendation.model_validate(answer.json()).best.strategy

@@ -48,7 +48,7 @@ LONGEST_S = PATIENCE_S + 30.0 * KILLS
 SEED = 20
 TARGETS = ("runner", "service", "both")
 
-REAL_TRIALS = max(3, KILLS)
+REAL_TRIALS = max(2, KILLS)
 REAL = body(
     model=TINY,
     machine=ONE_RANK | {"name": "local", "max_nodes": 1, "memory_gib": 2.0},

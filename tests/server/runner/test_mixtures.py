@@ -34,7 +34,7 @@ BRIDGE = os.environ.get("AUTOTUNE_MEGATRON_BRIDGE", "")
     [("qwen3-30b-a3b", "dgx-h200", 16), ("deepseek-v3", "gb200-nvl72", 64)],
 )
 def test_a_configuration_becomes_arguments(
-    name: str, machine: str, nodes: int, running_on_sqlite: Running, tmp_path: Path
+    name: str, machine: str, nodes: int, running: Running, tmp_path: Path
 ) -> None:
     config = tmp_path / f"{name}.json"
     config.write_text(json.dumps(json.loads(CONFIGS.read_text())[name]))
@@ -56,8 +56,8 @@ def test_a_configuration_becomes_arguments(
         "budget": {"max_trials": 2},
         "protocol": {"confirmations": 0},
     }
-    campaign = running_on_sqlite.until_state(created(running_on_sqlite.store, **asked), "done")
-    found = recommend(campaign, running_on_sqlite.trials(campaign))
+    campaign = running.until_state(created(running.store, **asked), "done")
+    found = recommend(campaign, running.trials(campaign))
     assert found is not None
     strategy = strategy_of(found.best.strategy)
     there = load_machine(machine)

@@ -11,9 +11,8 @@ from tests.server.runner.test_campaign import SLOW
 
 
 def test_an_owner_has_no_more_trials_at_once_than_the_limit_over_all_campaigns(
-    running_on_sqlite: Running,
+    running: Running,
 ) -> None:
-    running = running_on_sqlite
     campaigns = [created(running.store, seed=seed, **SLOW) for seed in range(2)]
     with running.store.transaction() as session:
         now = datetime.now(UTC)

@@ -13,7 +13,8 @@ from server.store.tables import TrialRow
 from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
-SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 8}, "seed": 1}
+SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 6}, "seed": 1}
+ONE = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
 FEW = SMALLER | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
 """Enough to be started from, and not to learn from."""
 
@@ -33,15 +34,12 @@ def _of_another_model(running: Running, trial: Trial) -> Trial:
     return trial
 
 
-def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite: Running) -> None:
-    running = running_on_sqlite
-    first = created(running.store, **SMALLER)
-    running.until_state(first, "done")
+def test_a_campaign_starts_from_those_before_it_on_its_machine(running: Running) -> None:
+    first = running.done(**SMALLER)
     told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
     other = _of_another_model(running, next(t for t in told if t.state is TrialState.OK))
     told.remove(other)
-    second = created(running.store, seed=1)
-    done = running.until_state(second, "done")
+    second = done = running.done(budget={"max_trials": 4}, protocol={"confirmations": 0}, seed=1)
     (start,) = done.started_from or []
     assert (start.campaign_id, start.name, start.trials) == (first.id, first.name, len(told))
     assert not start.deleted
@@ -56,16 +54,15 @@ def test_a_campaign_starts_from_those_before_it_on_its_machine(running_on_sqlite
     assert running.campaign(first).started_from == []
 
 
-def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Running) -> None:
+def test_what_is_kept_stays_whatever_runs_or_goes_later(running: Running) -> None:
     """So the next trial follows from the campaign's own rows, whichever runner asks."""
-    running, store = running_on_sqlite, running_on_sqlite.store
-    first = created(store, **FEW)
-    running.until_state(first, "done")
+    store = running.store
+    first = running.done(**FEW)
     second = created(store, time_scale=1.0, seed=1)
     running.until(lambda: running.campaign(second).pending > 0)
     before = kept(running, second)
     assert before
-    running.until_state(created(store, **FEW), "done")
+    running.done(**FEW)
     with store.transaction() as session:
         delete_campaign(session, first.id)
     running.runner.close()
@@ -78,15 +75,12 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running_on_sqlite: Runni
 
 
 def test_a_fresh_campaign_starts_from_nothing_and_so_does_one_on_another_machine(
-    running_on_sqlite: Running,
+    running: Running,
 ) -> None:
     """Another seed simulates another machine."""
-    running, store = running_on_sqlite, running_on_sqlite.store
-    running.until_state(created(store, **FEW), "done")
-    fresh = created(store, fresh=True, seed=1)
-    elsewhere = created(store, seed=3, budget={"max_trials": 1})
-    done = running.until_state(fresh, "done")
+    running.done(**FEW)
+    done = running.done(**ONE, fresh=True, seed=1)
     assert done.started_from == []
     assert done.start_worth is None
-    assert kept(running, fresh) == []
-    assert running.until_state(elsewhere, "done").started_from == []
+    assert kept(running, done) == []
+    assert running.done(**ONE, seed=3).started_from == []

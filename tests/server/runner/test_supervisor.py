@@ -1,29 +1,38 @@
 from __future__ import annotations
 
-import os
-import subprocess
+import signal
 import sys
+from collections.abc import Iterator
 
 import psutil
+import pytest
 from structlog.testing import capture_logs
 
-from server.runner.__main__ import EXIT_IN_USE, EXIT_INVALID
+from server.runner.__main__ import EXIT_IN_USE, EXIT_INVALID, main
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from tests.patience import PATIENCE_S, until
+from tests.patience import until
 
 
-def run(settings: Settings) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "server.runner"],
-        env=os.environ | settings.environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """As they were, after a runner in this process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def refusal(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
+    """The exit code of a runner with these settings, and what it prints."""
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["runner"])
+    return main(), capsys.readouterr().err
 
 
 def test_a_killed_runner_is_started_again_and_a_stopped_one_is_gone(
@@ -46,22 +55,22 @@ def test_a_killed_runner_is_started_again_and_a_stopped_one_is_gone(
     assert "runner_stopped" in process.log_path.read_text()
 
 
-def test_a_second_runner_on_one_file_is_refused_in_one_sentence(sqlite_settings: Settings) -> None:
+@pytest.mark.usefixtures("_signals")
+def test_a_runner_is_refused_in_one_sentence(
+    sqlite_settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a file where another one works, and on what is no database."""
     store = Store(sqlite_settings.url)
     store.upgrade()
     with ownership(store, "runner"):
-        ended = run(sqlite_settings)
+        code, told = refusal(sqlite_settings, monkeypatch, capsys)
     store.close()
-    assert ended.returncode == EXIT_IN_USE
-    assert ended.stderr.count("\n") == 1
-    assert "a runner already works on the database" in ended.stderr
-
-
-def test_a_database_that_is_none_is_refused_in_one_sentence(sqlite_settings: Settings) -> None:
-    ended = run(sqlite_settings.model_copy(update={"database_url": "mysql://host/name"}))
-    assert ended.returncode == EXIT_INVALID
-    assert ended.stderr.count("\n") == 1
-    assert "database_url" in ended.stderr
+    assert (code, told.count("\n")) == (EXIT_IN_USE, 1)
+    assert "a runner already works on the database" in told
+    foreign = sqlite_settings.model_copy(update={"database_url": "mysql://host/name"})
+    code, told = refusal(foreign, monkeypatch, capsys)
+    assert (code, told.count("\n")) == (EXIT_INVALID, 1)
+    assert "database_url" in told
 
 
 def test_a_runner_whose_database_is_deleted_ends_and_makes_no_other(
