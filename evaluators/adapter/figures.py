@@ -1,4 +1,5 @@
-"""Metrics of one start, from the output of its ranks and its files.
+"""Metrics of one start, from the output of its ranks, with the prefix of `rank_process`, and its
+files.
 
 Its code on nodes uses the standard library and Python 3.8 only: the text of this module is sent to
 nodes without this package.
@@ -17,6 +18,9 @@ from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import AdapterReader
 
+LINE = re.compile(r"\[start (\d{1,6}) rank (\d{1,7}) (\d{1,9}\.\d{6})s\] (.*)", re.DOTALL)
+SEARCHED = 4096
+"""Characters of a line that patterns are matched against."""
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _NO_NUMBER = frozenset({"nan", "inf", "infinity"})
 STAMP_S = 1e-6
@@ -33,6 +37,15 @@ def value_of(text: str) -> Value:
             return int(number) if len(number) < 30 else plain
         return float(number) if isfinite(float(number)) else plain
     return plain
+
+
+def found_in(text: str, pattern: re.Pattern[str]) -> dict[str, Value] | None:
+    """Return the groups of a pattern's first match in a line; None without a match."""
+    match = pattern.search(text[:SEARCHED])
+    if match is None:
+        return None
+    found = {name: value_of(group) for name, group in match.groupdict("").items()}
+    return {name: value for name, value in found.items() if value != ""}
 
 
 @dataclass(frozen=True)

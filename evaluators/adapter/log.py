@@ -10,10 +10,9 @@ from pathlib import Path
 
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
-from evaluators.adapter.figures import StartFigures, StartPart
+from evaluators.adapter.figures import LINE, SEARCHED, StartFigures, StartPart, found_in
 from evaluators.adapter.names import OF_LAYERS, OF_MACHINE, OF_MODEL, OF_STRATEGY
 from evaluators.adapter.readers import rows_of, whole_rows_of
-from evaluators.adapter.stamped_line import LINE, SEARCHED, found_in
 from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS

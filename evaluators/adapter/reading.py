@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from keyword import kwlist
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_args
 
+from autotune.baseline.statement import KEYS as BASELINE_KEYS
 from evaluators.adapter.adapter import (
     Adapter,
     AdapterReader,
@@ -18,18 +21,17 @@ from evaluators.adapter.adapter import (
     OneStart,
     texts_of,
 )
-from evaluators.adapter.config_file import file_of, is_table
-from evaluators.adapter.dimensions import own_dimension
-from evaluators.adapter.expression import ExpressionFault, parse
-from evaluators.adapter.faults import AdapterFaults
+from evaluators.adapter.expression import FUNCTIONS, ExpressionFault, parse
 from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_START, OF_STRATEGY
-from evaluators.adapter.place import Place
+from evaluators.adapter.places import Place, file_of, is_table
 from evaluators.adapter.template import template
+from evaluators.cluster.values import IDENTIFIER
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest
 from search_spaces.program import OwnDimension, StateWidths, Tuning
+from search_spaces.strategy import are_numbers
 from search_spaces.transformer import LayerFeature
 
 KEYS = (
@@ -88,6 +90,27 @@ def demand_adapter_name(path: Path) -> None:
         reason = "not the name of an adapter"
         valid = "up to 50 letters, digits, dots, - and _"
         raise InvalidInput("adapter", path.name, reason, valid=valid)
+
+
+@dataclass(kw_only=True)
+class AdapterFaults:
+    """The problems of one adapter.
+
+    Attributes:
+        source: its file.
+    """
+
+    source: str
+    problems: list[InvalidInput] = field(default_factory=list)
+
+    def add(self, key: str, value: object, reason: str, *, valid: str = "") -> None:
+        told = f"{reason} (in {self.source})"
+        self.problems.append(InvalidInput(key, value, told, valid=valid))
+
+    def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
+        near = closest(key.rpartition(".")[2], known, count=1)
+        reason = "unknown" + (f"; did you mean {near[0]}?" if near else "")
+        self.add(key, value, reason, valid=", ".join(known))
 
 
 class _AdapterTable:
@@ -160,7 +183,7 @@ class _AdapterTable:
 
     def _states(self) -> StateWidths:
         widths = self._section("states")
-        names = [field.name for field in fields(StateWidths)]
+        names = [each.name for each in fields(StateWidths)]
         for name, value in widths.items():
             if name not in names:
                 self._faults.unknown(f"states.{name}", value, names)
@@ -293,7 +316,7 @@ class _AdapterTable:
     def _dimensions(self) -> tuple[OwnDimension, ...]:
         """The valid trainer-defined dimensions."""
         section = self._section("dimension")
-        read = (own_dimension(name, table, self._faults) for name, table in section.items())
+        read = (_own_dimension(name, table, self._faults) for name, table in section.items())
         return tuple(each for each in read if each is not None)
 
     @property
@@ -460,3 +483,66 @@ def _names_time(reader: AdapterReader) -> bool:
     """Return whether a time is found under its own name: for a pattern, by a group of that name;
     for a file, it is unknown until there is one."""
     return "iteration_time_s" in reader.log or bool(reader.file)
+
+
+LONGEST_NAME = 50
+MOST_VALUES = 100
+LONGEST_TEXT = 200
+KEYS_OF_ONE = ("values", "searched")
+FORM = "values = [true, false], two or more switches, numbers or texts"
+TAKEN = frozenset(
+    {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *BASELINE_KEYS, "settings"}
+    | {"step", "iteration_time_s", "loss", "peak_memory_gib", "parameters"}
+)
+"""Names that already have a meaning in the notation of layouts."""
+
+
+def _own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimension | None:
+    """Return a dimension; None if it is invalid, with the problem added to `faults`."""
+    before = len(faults.problems)
+    key = f"dimension.{name}"
+    _check_name(key, name, faults)
+    if not isinstance(table, dict):
+        faults.add(key, table, "not a table", valid=FORM)
+        return None
+    for each in table:
+        if each not in KEYS_OF_ONE:
+            faults.unknown(f"{key}.{each}", table[each], KEYS_OF_ONE)
+    values, searched = table.get("values"), table.get("searched", True)
+    if not isinstance(searched, bool):
+        faults.add(f"{key}.searched", searched, "not a switch", valid="true or false")
+    fault = _fault(values)
+    if fault:
+        faults.add(f"{key}.values", values, fault, valid=FORM)
+    if len(faults.problems) > before or not isinstance(values, list):
+        return None
+    return OwnDimension(name=name, values=tuple(values), searched=searched is True)
+
+
+def _check_name(key: str, name: str, faults: AdapterFaults) -> None:
+    if name in DIMENSIONS:
+        valid = f"no such table: it is enough to mention {{{name}}}"
+        faults.add(key, name, "every trainer has this dimension", valid=valid)
+    elif not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
+        reason = "it means something else already" if name in TAKEN else "not a name"
+        valid = f"up to {LONGEST_NAME} letters, digits and _"
+        faults.add(key, name, reason, valid=valid)
+
+
+def _fault(values: Any) -> str:
+    """Return what is wrong with values; empty if nothing is."""
+    if not isinstance(values, list) or not 2 <= len(values) <= MOST_VALUES:
+        return f"not a list of 2 to {MOST_VALUES} values"
+    if not _of_one_kind(values):
+        return "not all of one kind"
+    if any(isinstance(value, float) and not isfinite(value) for value in values):
+        return "not finite"
+    if any(isinstance(value, str) and not 0 < len(value) <= LONGEST_TEXT for value in values):
+        return f"a text has 1 to {LONGEST_TEXT} characters"
+    written = {str(value).strip().lower() for value in values}
+    return "" if len(written) == len(values) == len(set(values)) else "two of them are alike"
+
+
+def _of_one_kind(values: Sequence[object]) -> bool:
+    kinds = {type(value) for value in values}
+    return kinds in ({bool}, {str}) or are_numbers(values)  # type: ignore[arg-type]

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from evaluators.adapter.adapter import Adapter, Setting
-from evaluators.adapter.config_file import ConfigFile, TextFile, file_of
 from evaluators.adapter.expression import ExpressionFault, Names, Value
 from evaluators.adapter.names import first_names, strategy_names
-from evaluators.adapter.place import Place
+from evaluators.adapter.places import ConfigFile, Place, TextFile, file_of
 from evaluators.adapter.template import template, written
 from search_spaces.dimensions import DIMENSIONS, NEUTRAL
 from search_spaces.errors import InvalidInput

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from evaluators.adapter.figures import StartFigures, StartPart
+from evaluators.adapter.figures import LINE, StartFigures, StartPart, found_in
 from evaluators.adapter.rank_process import collect
 from evaluators.adapter.readers import whole_rows_of
-from evaluators.adapter.stamped_line import LINE, found_in
 from evaluators.program.run_watch import RunWatch, main
 from evaluators.stopping_rule import Verdict
 

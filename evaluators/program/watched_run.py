@@ -18,11 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, rank_process, readers, stamped_line
+from evaluators.adapter import expression, figures, rank_process, readers
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import file_patterns
-from evaluators.adapter.readers import event_file, rows
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
 from evaluators.program import run_watch, start_watch
 from evaluators.stopping_rule import Verdict
@@ -106,10 +105,7 @@ def start_watch_files(
             "segments": _segments_of_start(protocol, parts),
         }
         plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
-    modules = (
-        *(start_watch, run_watch, stopping_rule, figures, stamped_line, expression),
-        *(rank_process, readers, event_file, rows),
-    )
+    modules = (start_watch, run_watch, stopping_rule, figures, expression, rank_process, readers)
     return {**_texts(*modules), **plans}
 
 

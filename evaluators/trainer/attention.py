@@ -16,10 +16,11 @@ from evaluators.trainer.layers import (
     ColumnLinear,
     Normalization,
     Plan,
+    RankGroup,
     RowLinear,
     copy_to_ranks,
+    exchange,
 )
-from evaluators.trainer.rank_group import RankGroup, exchange
 from search_spaces.transformer import LatentAttention
 
 ROTARY_BASE = 10_000.0

@@ -21,9 +21,9 @@ from evaluators.trainer.layers import (
     Plan,
     activated,
     copy_to_ranks,
+    exchange,
     sum_over_ranks,
 )
-from evaluators.trainer.rank_group import exchange
 from search_spaces.transformer import Experts
 
 

@@ -20,10 +20,17 @@ from deepspeed.utils import groups
 from torch import Tensor, nn
 
 from evaluators.frameworks.deepspeed import GRADIENT_CLIPPING, deepspeed_config
-from evaluators.trainer.layers import Build, Embedding, Plan, expert_group_name
+from evaluators.trainer.layers import (
+    ALONE,
+    Build,
+    Embedding,
+    Plan,
+    RankGroup,
+    expert_group_name,
+    group_of,
+)
 from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Block, WholeModel, loss_of, middle_layers
-from evaluators.trainer.rank_group import ALONE, RankGroup, group_of
 from evaluators.trainer.support import BALANCED, routing_of
 from evaluators.trial import TrialRequest
 from search_spaces.program import stage_layers

@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evaluators.training_log import error_line, iteration_line, reports
+from evaluators.training_log import error_line, reports
 from evaluators.training_log.cause import RootCause
-from evaluators.training_log.iteration_line import (
+from evaluators.training_log.lines import LogLines, labelled, text_of, whole_log, written_blocks
+from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
+from evaluators.training_log.reports import (
     IterationStart,
     LinePiece,
+    Overflows,
+    PowerLines,
     begins_another,
+    deepspeeds_batch,
+    memory_reports,
     piece_of,
     starts,
 )
-from evaluators.training_log.lines import LogLines, labelled, text_of, whole_log, written_blocks
-from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
-from evaluators.training_log.reports import Overflows, PowerLines, deepspeeds_batch, memory_reports
 
 MOST_RUNS = 1000
 MOST_ITERATIONS = 100_000
@@ -27,7 +30,7 @@ _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 # Rank 0 of every Megatron prints this after parsing its arguments.
 _BANNER = "using world size: "
 FIGURE_SIGNS = (
-    *iteration_line.SIGNS,
+    *reports.ITERATION_SIGNS,
     reports.MEMORY_SIGN,
     " loss at ",
     _BANNER,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from autotune.measurement import FEWEST_OF_LONG
 from evaluators import stopping_rule
-from evaluators.adapter import expression, figures, rank_process, readers, stamped_line
-from evaluators.adapter.readers import event_file, rows
+from evaluators.adapter import expression, figures, rank_process, readers
 from evaluators.program import local_ranks, run_watch, start_watch
 from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
@@ -142,8 +141,8 @@ def test_each_accumulation_has_its_own_limit() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *(stopping_rule, run_watch, start_watch, figures, stamped_line, expression),
-        *(rank_process, readers, event_file, rows, local_ranks),
+        *(stopping_rule, run_watch, start_watch, figures, expression),
+        *(rank_process, readers, local_ranks),
     ],
 )
 def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:
@@ -161,7 +160,4 @@ def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module:
         "evaluators.adapter.figures",
         "evaluators.adapter.rank_process",
         "evaluators.adapter.readers",
-        "evaluators.adapter.readers.event_file",
-        "evaluators.adapter.readers.rows",
-        "evaluators.adapter.stamped_line",
     }

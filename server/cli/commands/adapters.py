@@ -18,8 +18,7 @@ from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
-    from evaluators.program.adapter_check import CheckFinding
-    from evaluators.program.pattern_match import PatternMatch
+    from evaluators.program.adapter_check import CheckFinding, PatternMatch
     from evaluators.trial import Backend, TrialOutcome, TrialRequest
 
 HELP = """Describe any trainer with a small file: list, show, write and check adapters.
@@ -161,9 +160,8 @@ def check(
     """
     from autotune.client.question import machine_choice
     from autotune.resolution import machine_of, transformer_of
-    from evaluators.program.adapter_check import judge
+    from evaluators.program.adapter_check import judge, matches
     from evaluators.program.check_starts import OF_BATCHES, check_starts
-    from evaluators.program.pattern_match import matches
     from evaluators.trial import LOG
 
     read = _adapter(adapter)

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.readers.event_file import masked_crc32c
+from evaluators.adapter.readers import masked_crc32c
 from evaluators.adapter.reading import read_adapter
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

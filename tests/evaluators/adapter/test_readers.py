@@ -8,8 +8,7 @@ from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.figures import StartFigures, StartPart, value_of
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import strategy_names
-from evaluators.adapter.readers import rows_of
-from evaluators.adapter.readers.event_file import masked_crc32c
+from evaluators.adapter.readers import masked_crc32c, rows_of
 from evaluators.training_log import CauseKind
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 

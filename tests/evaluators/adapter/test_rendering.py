@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.places import ConfigFile
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from search_spaces.errors import InvalidInput, InvalidInputs

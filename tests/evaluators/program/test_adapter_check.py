@@ -23,12 +23,12 @@ from evaluators.program.adapter_check import (
     CheckFinding,
     clock_judgement,
     judge,
+    matches,
     printed_sizes,
     size_judgement,
 )
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.check_starts import check_starts
-from evaluators.program.pattern_match import matches
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import LOG, TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model

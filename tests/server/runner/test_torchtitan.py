@@ -16,7 +16,7 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from evaluators.adapter.readers.event_file import events
+from evaluators.adapter.readers import events
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm

@@ -23,7 +23,7 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
-from evaluators.adapter.config_file import ConfigFile
+from evaluators.adapter.places import ConfigFile
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy

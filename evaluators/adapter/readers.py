@@ -1,24 +1,87 @@
-"""Read TensorBoard event files without TensorBoard.
+"""Read the files that trainers write: JSON lines, CSV, and TensorBoard's event files.
 
-A file is a sequence of records: the length of the data (8 bytes), its checksum, the data, and its
-checksum (4 bytes each, little-endian). Checksums are masked CRC-32C, rotated and shifted
-(`tensorflow/core/lib/hash/crc32c.h`). The data is an `Event` of `event.proto`: wall time (field 1),
-step (2) and summary (5), of whose values (1) a tag (1) with a simple value (2) or a tensor (8) with
-a float or a double (5 or 6, or its bytes in 4) is a scalar.
-
-As with `rows`, the text of this module is sent to nodes.
+Standard library and Python 3.8 only: the text of this module is sent to nodes without this package.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from evaluators.adapter.expression import Value
-from evaluators.adapter.readers.rows import FoundRow, name_of
+from evaluators.adapter.figures import value_of
 
+if TYPE_CHECKING:
+    from evaluators.adapter.adapter import AdapterReader
+
+DEEPEST = 8
+
+
+@dataclass(frozen=True)
+class FoundRow:
+    """One row of a file: values by names that expressions can use.
+
+    Attributes:
+        at_s: when it was written, if the file says so.
+    """
+
+    values: Mapping[str, Value]
+    at_s: float | None = None
+
+
+def name_of(key: str) -> str:
+    """Return a key as a name: `train/loss (mean)` becomes train_loss_mean."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_")
+
+
+def json_rows(path: Path) -> Iterator[FoundRow]:
+    """Yield the objects of a JSON lines file; nested keys are joined to the outer ones."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                yield FoundRow(values=dict(_flat(row, "", DEEPEST)))
+
+
+def csv_rows(path: Path) -> Iterator[FoundRow]:
+    """Yield the rows of a CSV file whose first line has the column names."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        try:
+            for row in csv.DictReader(file):
+                cells = {key: cell for key, cell in row.items() if key and isinstance(cell, str)}
+                yield FoundRow(values={name_of(key): value_of(cell) for key, cell in cells.items()})
+        except csv.Error:
+            return
+
+
+def _flat(row: Mapping[str, Any], before: str, depth: int) -> Iterator[tuple[str, Value]]:
+    for key, value in row.items():
+        name = name_of(f"{before}_{key}")
+        if isinstance(value, dict) and depth:
+            yield from _flat(value, name, depth - 1)
+        elif isinstance(value, float) and not math.isfinite(value):
+            yield name, str(value)
+        elif isinstance(value, str):
+            yield name, value_of(value)
+        elif isinstance(value, (int, float)):
+            yield name, value
+
+
+# An event file is a sequence of records: the length of the data (8 bytes), its checksum, the data,
+# and its checksum (4 bytes each, little-endian). Checksums are masked CRC-32C, rotated and shifted
+# (`tensorflow/core/lib/hash/crc32c.h`). The data is an `Event` of `event.proto`: wall time (field
+# 1), step (2) and summary (5), of whose values (1) a tag (1) with a simple value (2) or a tensor
+# (8) with a float or a double (5 or 6, or its bytes in 4) is a scalar.
 LONGEST_RECORD = 1 << 20
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
@@ -148,3 +211,32 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return number, at
         if shift > 63:
             raise ValueError("a number of over 64 bits")
+
+
+_KINDS: Mapping[str, Callable[[Path], Iterator[FoundRow]]] = {
+    "json_lines": json_rows,
+    "csv": csv_rows,
+    "tensorboard": events,
+}
+
+
+def rows_of(reader: AdapterReader, path: Path) -> Iterator[FoundRow]:
+    """Yield the rows of a file, by the kind of reader; the rest of a damaged file is skipped.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for kind, read in _KINDS.items():
+        if getattr(reader, kind):
+            yield from read(path)
+
+
+def whole_rows_of(reader: AdapterReader, path: Path) -> list[FoundRow]:
+    """Return the complete rows of a file that is still being written.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    rows = list(rows_of(reader, path))
+    # An incomplete number is still a valid number.
+    return rows[:-1] if reader.csv and not path.read_bytes().endswith(b"\n") else rows
