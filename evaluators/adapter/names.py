@@ -28,8 +28,16 @@ OF_MODEL = (
     "mtp_layers",
     "window_layers",
 )
+OF_EXPERTS: Mapping[str, str] = {
+    "num_experts": "num_experts",
+    "top_k": "top_k",
+    "expert_ffn_hidden_size": "ffn_hidden_size",
+    "shared_ffn_hidden_size": "shared_ffn_hidden_size",
+    "dense_layers": "dense_layers",
+}
 OF_LATENT_ATTENTION = ("kv_rank", "q_rank", "qk_head_dim", "rope_head_dim", "v_head_dim")
 OF_MAMBA: Mapping[str, str] = {
+    "mamba_layers": "layers",
     "mamba_heads": "num_heads",
     "mamba_head_dim": "head_dim",
     "mamba_state_size": "state_size",
@@ -37,15 +45,10 @@ OF_MAMBA: Mapping[str, str] = {
     "mamba_conv_kernel": "conv_kernel",
 }
 OF_LAYERS = (
-    "num_experts",
-    "top_k",
-    "expert_ffn_hidden_size",
-    "shared_ffn_hidden_size",
-    "dense_layers",
+    *OF_EXPERTS,
     "latent_attention",
     *OF_LATENT_ATTENTION,
     "attention_window",
-    "mamba_layers",
     *OF_MAMBA,
 )
 """Names of layer kinds that only some models have; 0 or False for other models."""
@@ -106,32 +109,22 @@ def strategy_names(
 
 def _layer_names(transformer: Transformer) -> dict[str, Value]:
     """Return the values of `OF_LAYERS`."""
-    experts, latent = transformer.experts, transformer.latent_attention
-    mamba = transformer.mamba
+    latent = transformer.latent_attention
+    kinds = (
+        (transformer.experts, OF_EXPERTS),
+        (latent, dict(zip(OF_LATENT_ATTENTION, OF_LATENT_ATTENTION, strict=True))),
+        (transformer.mamba, OF_MAMBA),
+    )
     return {
         **dict.fromkeys(OF_LAYERS, 0),
         "latent_attention": latent is not None,
         "attention_window": transformer.attention_window or 0,
-        **(
-            {
-                "num_experts": experts.num_experts,
-                "top_k": experts.top_k,
-                "expert_ffn_hidden_size": experts.ffn_hidden_size,
-                "shared_ffn_hidden_size": experts.shared_ffn_hidden_size,
-                "dense_layers": experts.dense_layers,
-            }
-            if experts
-            else {}
-        ),
-        **({name: getattr(latent, name) or 0 for name in OF_LATENT_ATTENTION} if latent else {}),
-        **(
-            {
-                "mamba_layers": mamba.layers,
-                **{name: getattr(mamba, field) for name, field in OF_MAMBA.items()},
-            }
-            if mamba
-            else {}
-        ),
+        **{
+            name: getattr(kind, field) or 0
+            for kind, names in kinds
+            if kind
+            for name, field in names.items()
+        },
     }
 
 

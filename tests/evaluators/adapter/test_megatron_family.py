@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -55,31 +57,18 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
     """Megatron-Bridge 0.7.0, commit 067f987d: scripts/training/run_recipe.py, whose words are
     KEY=VALUE for the fields of `ConfigContainer`, in Hydra's grammar."""
     given = [word.partition("=") for word in start.words if "=" in word]
-    key: Mapping[str, Any] = {name: yaml.safe_load(value) for name, _, value in given}
-    zero = int(key["ddp.use_distributed_optimizer"])
-    assert key["optimizer.use_distributed_optimizer"] == key["ddp.use_distributed_optimizer"]
-    if key.get("ddp.use_megatron_fsdp"):
-        zero = SHARDED[key["ddp.data_parallel_sharding_strategy"]]
-        assert start.variables["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"  # it refuses that
-    tensor, pipeline = (key[f"model.{name}_model_parallel_size"] for name in ("tensor", "pipeline"))
-    context = key.get("model.context_parallel_size", 1)
-    replicas = num_nodes * FRONTIER.gpus_per_node // (tensor * pipeline * context)
-    return Strategy(
-        tensor_parallel=tensor,
-        pipeline_parallel=pipeline,
-        micro_batch_size=key["train.micro_batch_size"],
-        gradient_accumulation_steps=key["train.global_batch_size"]
-        // (key["train.micro_batch_size"] * replicas),
-        zero_stage=zero,
-        num_nodes=num_nodes,
-        activation_checkpointing=recomputed(
-            {name: key.get(f"model.{name}") for name in RECOMPUTATION}
-        ),
-        sequence_parallel=key["model.sequence_parallel"],
-        virtual_stages=key["model.virtual_pipeline_model_parallel_size"] or 1,
-        precision=key["mixed_precision"].removesuffix("_mixed"),
-        context_parallel=context,
+    told = defaultdict[str, Any](
+        lambda: None, {name: yaml.safe_load(value) for name, _, value in given}
     )
+    if told["ddp.use_megatron_fsdp"]:
+        assert start.variables["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"  # it refuses that
+    told["model.context_parallel_size"] = told["model.context_parallel_size"] or 1
+    told["model.expert_model_parallel_size"] = 1
+    parts = ("tensor_model", "pipeline_model", "context")
+    cut = prod(told[f"model.{part}_parallel_size"] for part in parts)
+    told["data_parallel_size"] = num_nodes * FRONTIER.gpus_per_node // cut
+    precision = told["mixed_precision"].removesuffix("_mixed")
+    return replace(_strategy_of_recipe(told), precision=precision)
 
 
 BRIDGE = "AUTOTUNE_MEGATRON_BRIDGE"

@@ -62,23 +62,23 @@ def test_without_a_tool_the_note_says_so() -> None:
     assert told.note == f"no power was sampled: {reason}"
 
 
-def test_a_log_without_a_word_of_power_is_no_figure() -> None:
-    told = told_of(LoggedRun(), nodes=2)
+FEW = tuple(PowerSample(at_s=float(n), watts=1.0, after=n) for n in (0, 3))
+
+
+@pytest.mark.parametrize(
+    ("logged", "nodes", "note"),
+    [
+        (LoggedRun(), 2, "on 0 of 2 nodes"),
+        (run(n01=300.0), 2, "on 1 of 2 nodes"),  # which is not guessed
+        (LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": FEW})), 1, "too few samples"),
+    ],
+)
+def test_without_samples_enough_there_is_no_figure(
+    logged: LoggedRun, nodes: int, note: str
+) -> None:
+    told = told_of(logged, nodes=nodes)
     assert told.gpu_joules_per_token is None
-    assert "on 0 of 2 nodes" in told.note
-
-
-def test_a_node_that_did_not_answer_is_not_guessed() -> None:
-    told = told_of(run(n01=300.0), nodes=2)
-    assert told.gpu_joules_per_token is None
-    assert "on 1 of 2 nodes" in told.note
-
-
-def test_iterations_shorter_than_the_interval_give_no_figure() -> None:
-    few = tuple(PowerSample(at_s=float(n), watts=1.0, after=n) for n in (0, 3))
-    told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": few})))
-    assert told.gpu_joules_per_token is None
-    assert "too few samples" in told.note
+    assert note in told.note
 
 
 STARTED_AT = datetime.fromtimestamp(990.0, UTC)

@@ -21,20 +21,22 @@ def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path:
     assert failure_of(ended(0), MEMORY, tmp_path) is None
 
 
-@pytest.mark.parametrize("status", [None, TrialState.TIMEOUT, TrialState.OOM])
-def test_memory_that_ran_out_comes_before_what_followed(
-    status: TrialState | None, tmp_path: Path
+@pytest.mark.parametrize(
+    ("status", "told", "error"),
+    [
+        (None, TrialState.OOM, MEMORY.error),
+        (TrialState.TIMEOUT, TrialState.OOM, MEMORY.error),
+        (TrialState.OOM, TrialState.OOM, MEMORY.error),
+        (TrialState.NODE_FAIL, TrialState.NODE_FAIL, "n03 is down"),
+        (TrialState.CANCELLED, TrialState.CANCELLED, "n03 is down"),
+    ],
+)
+def test_memory_that_ran_out_comes_before_what_followed_but_not_before_what_slurm_did(
+    status: TrialState | None, told: TrialState, error: str, tmp_path: Path
 ) -> None:
-    failure = failure_of(ended(1, status=status, reason="time limit"), MEMORY, tmp_path)
-    assert failure
-    assert (failure.status, failure.error) == (TrialState.OOM, MEMORY.error)
-
-
-@pytest.mark.parametrize("status", [TrialState.NODE_FAIL, TrialState.CANCELLED])
-def test_what_slurm_did_comes_before_the_log(status: TrialState, tmp_path: Path) -> None:
     failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
     assert failure
-    assert (failure.status, failure.error) == (status, "n03 is down")
+    assert (failure.status, failure.error) == (told, error)
 
 
 def test_a_trial_that_hung_is_told_by_the_last_line_of_its_log(tmp_path: Path) -> None:

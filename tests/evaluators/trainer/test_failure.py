@@ -29,23 +29,19 @@ def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "status"),
     [
-        ALLOCATOR,
-        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
-        "RuntimeError: HIP out of memory.",
-        "MemoryError: ",
-        "RuntimeError: std::bad_alloc",
+        (ALLOCATOR, TrialState.OOM),
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB", TrialState.OOM),
+        ("RuntimeError: HIP out of memory.", TrialState.OOM),
+        ("MemoryError: ", TrialState.OOM),
+        ("RuntimeError: std::bad_alloc", TrialState.OOM),
+        ("ValueError: x", TrialState.CRASHED),
     ],
 )
-def test_out_of_memory_is_known_by_its_words(error: str) -> None:
-    assert failure(error).status is TrialState.OOM
+def test_out_of_memory_is_known_by_its_words(error: str, status: TrialState) -> None:
+    assert failure(error).status is status
     assert not failure(error).consequence
-
-
-def test_anything_else_is_a_crash() -> None:
-    assert failure("ValueError: x").status is TrialState.CRASHED
-    assert not failure("ValueError: x").consequence
     assert failure(CLOSED).consequence
 
 

@@ -52,30 +52,26 @@ def test_nothing_is_said_of_a_sound_checkout(megatron: Megatron, tmp_path: Path)
     assert check_interpreter(megatron, interpreter(tmp_path, "torch", "deepspeed")) == []
 
 
-def test_no_folder(megatron: Megatron) -> None:
-    (found,) = check_files(replace(megatron, path="/no/such/folder"))
-    assert (found.field, found.value) == ("megatron.path", "/no/such/folder")
-    assert "no such folder" in found.reason
-    assert "pretrain_gpt.py" in str(found)
-
-
-def test_a_folder_of_something_else(megatron: Megatron, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (found,) = check_files(replace(megatron, path=str(tmp_path / "empty")))
-    assert "no checkout of Megatron-DeepSpeed: it has no megatron/training.py" in found.reason
-
-
-def test_a_megatron_lm(megatron: Megatron) -> None:
-    write(Path(megatron.path), megatron__training_py="import torch\n")
-    (found,) = check_files(megatron)
-    assert "a Megatron-LM without DeepSpeed" in found.reason
-
-
-def test_a_checkout_without_its_entry_script(megatron: Megatron) -> None:
-    Path(megatron.path, "pretrain_gpt.py").unlink()
-    (found,) = check_files(megatron)
-    assert found.field == "megatron.path"
-    assert "it has no pretrain_gpt.py" in found.reason
+@pytest.mark.parametrize(
+    ("files", "changed", "removed", "said"),
+    [
+        ({}, {"path": "/no/such/folder"}, "", "no such folder"),
+        ({}, {}, "megatron/training.py", "no checkout of Megatron-DeepSpeed: it has no megatron/t"),
+        ({"megatron__training_py": "import torch\n"}, {}, "", "a Megatron-LM without DeepSpeed"),
+        ({}, {}, "pretrain_gpt.py", "it has no pretrain_gpt.py"),
+        ({"megatron__arguments_py": FORK}, {}, "", "knows no --use-flash-attn-v2"),
+    ],
+)
+def test_what_is_no_checkout_of_the_main_line(
+    files: dict[str, str], changed: dict[str, str], removed: str, said: str, megatron: Megatron
+) -> None:
+    write(Path(megatron.path), **files)
+    if removed:
+        Path(megatron.path, removed).unlink()
+    named = replace(megatron, **changed)  # type: ignore[arg-type]
+    (found,) = check_files(named)
+    assert (found.field, found.value) == ("megatron.path", named.path)
+    assert said in found.reason
 
 
 def test_a_fork_where_the_main_line_is_said_to_be_and_the_reverse(megatron: Megatron) -> None:
@@ -86,12 +82,6 @@ def test_a_fork_where_the_main_line_is_said_to_be_and_the_reverse(megatron: Mega
     assert (found.field, found.valid) == ("megatron.variant", "'ornl'")
     assert "pretrain_gpt_deepspeed.py" in found.reason
     assert check_files(replace(megatron, variant="ornl")) == []
-
-
-def test_a_checkout_that_is_too_old(megatron: Megatron) -> None:
-    write(Path(megatron.path), megatron__arguments_py=FORK)
-    (found,) = check_files(megatron)
-    assert "knows no --use-flash-attn-v2" in found.reason
 
 
 def test_data_that_is_not_there(megatron: Megatron, tmp_path: Path) -> None:
@@ -129,15 +119,16 @@ def test_a_misspelt_tokenizer_and_one_that_the_fork_lacks(megatron: Megatron) ->
     assert found.field == "megatron.tokenizer_type"
 
 
-def test_no_interpreter(megatron: Megatron) -> None:
-    (found,) = check_interpreter(megatron, "/no/such/python")
-    assert (found.field, found.value) == ("python", "/no/such/python")
-    assert "no such interpreter" in found.reason
-
-
-def test_an_interpreter_without_torch(megatron: Megatron, tmp_path: Path) -> None:
-    (found,) = check_interpreter(megatron, interpreter(tmp_path, "deepspeed"))
-    assert "it lacks torch" in found.reason
+def test_an_interpreter_that_cannot_be_used(megatron: Megatron, tmp_path: Path) -> None:
+    reasons = {
+        "/no/such/python": "no such interpreter",
+        "/bin/false": "cannot be asked",
+        interpreter(tmp_path, "deepspeed"): "it lacks torch",
+    }
+    for python, reason in reasons.items():
+        (found,) = check_interpreter(megatron, python)
+        assert (found.field, found.value) == ("python", python)
+        assert reason in found.reason
 
 
 def test_what_a_checkout_imports_is_asked_for(megatron: Megatron, tmp_path: Path) -> None:
@@ -183,11 +174,6 @@ def test_a_deepspeed_that_is_too_new_for_the_checkout(megatron: Megatron, tmp_pa
     assert "0.16.9" in found.valid
     interpreter(tmp_path, deepspeed__compression__compress_py="")
     assert check_interpreter(megatron, python) == []
-
-
-def test_an_interpreter_that_is_none(megatron: Megatron) -> None:
-    (found,) = check_interpreter(megatron, "/bin/false")
-    assert "cannot be asked" in found.reason
 
 
 def test_an_interpreter_that_hangs(
