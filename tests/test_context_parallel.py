@@ -11,8 +11,8 @@ from autotune.baseline.statement import arguments, key_values
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from autotune.schemas.shapes import StrategyShape
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of
 from search_spaces.catalog import load_machine, load_model

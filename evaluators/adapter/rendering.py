@@ -1,19 +1,20 @@
-"""Render a strategy for a trainer: command, environment and files of a start."""
+"""Render a strategy for a trainer: command, environment and files of a start; and which strategies
+it supports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from evaluators.adapter.adapter import Adapter, Setting
-from evaluators.adapter.expression import ExpressionFault, Names, Value
+from evaluators.adapter.adapter import Adapter, AdapterRefusal, Setting
+from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
 from evaluators.adapter.names import first_names, strategy_names
 from evaluators.adapter.places import ConfigFile, Place, TextFile, file_of
 from evaluators.adapter.template import template, written
-from search_spaces.dimensions import DIMENSIONS, NEUTRAL
+from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.program import undeclared, untrained
+from search_spaces.program import ProgramCapabilities, undeclared, untrained
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -161,8 +162,7 @@ def refuse(
     names = names_of(adapter, transformer, machine, strategy)
     for refusal in adapter.refuse:
         if _worked_out("refuse", f"{{{refusal.when}}}", names):
-            reason = f"{adapter.name} cannot run it: {refusal.because}"
-            raise InvalidInput("strategy", strategy.short(), reason)
+            raise InvalidInput("strategy", strategy.short(), _because(adapter, refusal))
     for other in undeclared(adapter.name, adapter.values):
         if other.meets(strategy):
             name = other.dimension
@@ -173,6 +173,10 @@ def refuse(
         if name not in adapter.varied and kept is not None and value != kept:
             reason = f"{adapter.name} has no word for {name}, which is {kept} there"
             raise InvalidInput(name, value, reason, valid=str(kept))
+
+
+def _because(adapter: Adapter, refusal: AdapterRefusal) -> str:
+    return f"{adapter.name} cannot run it: {refusal.because}"
 
 
 def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
@@ -231,3 +235,60 @@ def _lay(file: ConfigFile | TextFile, key: str, value: Value | list[Value]) -> N
         file.drop(key)
     else:
         file.put(key, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyRefusal:
+    """A refusal of an adapter, as a rule of a space."""
+
+    refusal: AdapterRefusal
+    adapter: Adapter
+    dimensions: tuple[str, ...]
+
+    @property
+    def because(self) -> str:
+        return _because(self.adapter, self.refusal)
+
+    def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
+        """Return whether it applies to a strategy; also if it cannot be evaluated."""
+        try:
+            names = names_of(self.adapter, transformer, machine, strategy)
+            return bool(parse(self.refusal.when).value(names))
+        except (ExpressionFault, ZeroDivisionError):
+            return True
+
+
+WIDER_HEADS = AdapterRefusal(
+    when="head_width * num_attention_heads != hidden_size",
+    because="its adapter names the number of heads and not their width, `head_width`",
+)
+
+
+def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
+    """Return the trainer's capabilities: it varies the dimensions that its adapter mentions."""
+    fixed = tuple(
+        (name, adapter.fixed.get(name, NEUTRAL.get(name)))
+        for name in DIMENSIONS
+        if name not in adapter.varied
+    )
+    names_heads = "num_attention_heads" in adapter.names
+    untold = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
+    return ProgramCapabilities(
+        name=adapter.name,
+        # Vendor-tuned trainers are built on Megatron Core.
+        repeats_query_groups=adapter.tuning == "vendor",
+        experts_need_sequence_parallel=adapter.tuning == "vendor",
+        deepspeed=False,
+        fixed=fixed,
+        refusals=tuple(
+            StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
+            for refusal in (*adapter.refuse, *untold)
+        )
+        + undeclared(adapter.name, adapter.values),
+        tuning=adapter.tuning,
+        states=adapter.states,
+        own=adapter.dimensions,
+        trains=adapter.trains,
+        special=tuple(adapter.values.items()),
+        searched=tuple(name for name in MEMORY_FOR_TIME if name in adapter.varied),
+    )

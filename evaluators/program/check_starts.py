@@ -9,8 +9,7 @@ from typing import Any
 
 from autotune.cost_model.parameters import is_cpu
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.capabilities import capabilities_of_adapter
-from evaluators.adapter.rendering import in_one_start
+from evaluators.adapter.rendering import capabilities_of_adapter, in_one_start
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import NEUTRAL, TABLE, Scalar, setting_text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from autotune.schemas.choices import EvaluatorName
-from evaluators.adapter.capabilities import capabilities_of_adapter
+from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, VARIED, check

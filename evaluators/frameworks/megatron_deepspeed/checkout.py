@@ -71,13 +71,6 @@ class Defect:
     ) -> bool:
         return self.hits(transformer, strategy)
 
-    def refusal(self, transformer: Transformer, strategy: Strategy) -> InvalidInput | None:
-        """Return why these cannot be trained; None if they are not affected."""
-        if not self.hits(transformer, strategy):
-            return None
-        bearer = transformer if self.of_model else strategy
-        return InvalidInput(self.field, getattr(bearer, self.field), self.because, valid=self.valid)
-
 
 _ATTENTION = "megatron/model/transformer.py"
 _THIRDS = "each_hidden_size *=.*// *3"
@@ -178,8 +171,9 @@ def refusals(
 ) -> Iterator[InvalidInput]:
     """Yield the refusal of each defect that affects the strategy."""
     for defect in defects:
-        if refusal := defect.refusal(transformer, strategy):
-            yield refusal
+        if defect.hits(transformer, strategy):
+            value = getattr(transformer if defect.of_model else strategy, defect.field)
+            yield InvalidInput(defect.field, value, defect.because, valid=defect.valid)
 
 
 def source(file: Path) -> str:

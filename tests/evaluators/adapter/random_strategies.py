@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.capabilities import capabilities_of_adapter
-from evaluators.adapter.rendering import StartPlan
+from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter
 from search_spaces.dimensions import NEUTRAL
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.names import strategy_names
 from evaluators.adapter.reading import read_adapter
-from evaluators.adapter.rendering import StartPlan, start_of
+from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
 from search_spaces.choices import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice

@@ -56,7 +56,7 @@ def _as_python_has_it(text: str) -> Any:
     return eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(NAMES))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(text=EXPRESSIONS)
 def test_expressions_mean_what_python_means(text: str) -> None:
     try:
@@ -82,7 +82,7 @@ def _handles_texts(text: str) -> bool:
     return any(sign in text for sign in ("'", '"', "precision"))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(text=st.text(alphabet="()[]{}.,'\"+-*/%<>=! 0129eabif_not", max_size=60))
 def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
     with suppress(ExpressionFault):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from autotune.calibration import general_knowledge
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.reading import read_adapter
+from evaluators.adapter.rendering import capabilities_of_adapter
 from search_spaces.catalog import load_machine
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.program import USUAL_STATES

@@ -24,12 +24,11 @@ from typing import Any
 import pytest
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import adapter_names, load_adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.places import ConfigFile
-from evaluators.adapter.rendering import StartPlan, start_of
+from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
 from search_spaces.errors import InvalidInput
 from search_spaces.transformer import Experts, Mamba
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy

@@ -109,7 +109,7 @@ _TABLES = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(table=_TABLES)
 def test_a_file_reads_back_as_it_was_written(table: dict[str, Any]) -> None:
     for ending in ("json", "yaml", "toml"):

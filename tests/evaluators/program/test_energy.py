@@ -114,18 +114,17 @@ def test_energy_rests_on_stretches_apart_where_what_ran_between_does_not_count()
 )
 def test_points_are_bounded_and_keep_the_mean(nodes: int, most: int) -> None:
     taken = tuple(
-        PowerSample(at_s=1000.0 + n, watts=float(n % 700), after=0) for n in range(7 * MOST_POINTS)
+        PowerSample(at_s=1000.0 + n, watts=float(n % 700), after=0) for n in range(7 * most)
     )
-    node_samples = taken if nodes < 100 else taken[: 7 * FEWEST_POINTS]
-    power = Power(samples={f"n{n:04}": node_samples for n in range(nodes)})
+    power = Power(samples={f"n{n:04}": taken for n in range(nodes)})
     kept = sampled_power([power], started_at=STARTED_AT)
     assert kept is not None
     assert len(kept.nodes) == nodes
     for node in kept.nodes[:3]:
         assert len(node.at_s) == len(node.watts) == most
-        assert node.samples == len(node_samples)
+        assert node.samples == len(taken)
         assert list(node.at_s) == sorted(node.at_s)
-        mean = sum(sample.watts for sample in node_samples) / len(node_samples)
+        mean = sum(sample.watts for sample in taken) / len(taken)
         assert sum(node.watts) / most == pytest.approx(mean, rel=0.02)
     assert kept.energy_windows_s == ()
 

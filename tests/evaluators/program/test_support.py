@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.adapter.capabilities import capabilities_of_adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_adapter
+from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of, program_of, unsupported
 from search_spaces.catalog import load_machine, load_model

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import groupby
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun, trial_runs
@@ -57,6 +57,7 @@ def batches(run: PlannedRun) -> list[int]:
         consumed += batch
 
 
+@settings(max_examples=50)
 @given(
     legal_strategies(),
     st.lists(st.integers(1, 64), min_size=1, max_size=5),
@@ -79,6 +80,7 @@ def test_megatron_trains_each_gas_for_as_long_as_is_said(
         assert run.iterations == sum(times for _, times in trained)
 
 
+@settings(max_examples=50)
 @given(legal_strategies())
 def test_a_run_trains_the_strategy_and_begins_with_its_smallest_gas(strategy: Strategy) -> None:
     stages = strategy.pipeline_parallel
