@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import typer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, TABLE, setting_text
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import default_precision
-from server.cli.options import OptionGroup, chosen
+from server.cli.options import OptionGroup, chosen, option
 
 if TYPE_CHECKING:
     from autotune.schemas.shapes import StrategyShape
@@ -25,11 +23,7 @@ ONE_OF_EACH: Mapping[str, int] = {d.name: 1 for d in TABLE if d.default is None}
 DimensionTexts: Any = make_dataclass(
     "DimensionTexts",
     [
-        (
-            dimension.name,
-            Annotated[str | None, typer.Option(dimension.option, help=dimension.sentence)],
-            None,
-        )
+        (dimension.name, str | None, option(dimension.option, dimension.sentence))
         for dimension in TABLE
     ],
     bases=(OptionGroup,),
@@ -42,14 +36,11 @@ DimensionTexts: Any = make_dataclass(
 class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
     """The text of each dimension's option."""
 
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUES",
-            help="A dimension that only the trainer has: overlap=on,off. Repeatable.",
-        ),
-    ] = None
+    settings: list[str] | None = option(
+        "--set",
+        "A dimension that only the trainer has: overlap=on,off. Repeatable.",
+        metavar="NAME=VALUES",
+    )
 
     @property
     def settings_said(self) -> dict[str, str] | None:
@@ -106,11 +97,8 @@ class PredictedOptions(StrategyOptions):
         "precision": "bf16, or what the machine has instead",
     }
 
-    nodes: Annotated[int | None, typer.Option("--nodes", help="Same as --num-nodes.")] = None
-    global_batch_size: Annotated[
-        int | None,
-        typer.Option("--global-batch", help="Samples per step; sets GAS."),
-    ] = None
+    nodes: int | None = option("--nodes", "Same as --num-nodes.")
+    global_batch_size: int | None = option("--global-batch", "Samples per step; sets GAS.")
 
     def on(self, machine: Machine) -> StrategyShape:
         """Return the strategy, completed for a machine as in a space of it.
@@ -178,13 +166,10 @@ class SpaceOptions(DimensionOptions):
         if d.name in MEMORY_FOR_TIME and d.default is not None
     }
 
-    preset: Annotated[
-        str | None, typer.Option("--space", help="A ready space, such as table-v.")
-    ] = None
-    global_batch_size: Annotated[
-        str | None,
-        typer.Option("--global-batch", help="Samples per step: 640, 512..1024, 512.. or ..1024."),
-    ] = None
+    preset: str | None = option("--space", "A ready space, such as table-v.")
+    global_batch_size: str | None = option(
+        "--global-batch", "Samples per step: 640, 512..1024, 512.. or ..1024."
+    )
 
     def spec(self) -> SpaceSpec:
         """Return the space in the service's form; raises InvalidInput(s)."""

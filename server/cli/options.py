@@ -12,11 +12,11 @@ import os
 import shlex
 from collections.abc import Callable, Container, Mapping
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -35,9 +35,28 @@ CampaignId = Annotated[
 ]
 
 
+def option(
+    flags: str, meaning: str, *others: str, default: str = "", value: Any = None, **more: Any
+) -> Any:
+    """Return a field of an `OptionGroup`.
+
+    Args:
+        flags: its name; for a switch with two, `--on/--off`.
+        meaning: a sentence for --help.
+        others: names by which it is known as well.
+        default: what --help shows as its default; empty for nothing.
+        value: the field's value without the option.
+        more: arguments of `typer.Option`.
+    """
+    shown = f"{meaning}  \\[default: {default}]" if default else meaning
+    return field(
+        default=value, metadata={"option": typer.Option(flags, *others, help=shown, **more)}
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """Base class of frozen dataclasses whose fields are options.
+    """Base class of frozen dataclasses whose fields are made by `option`.
 
     Fields are named as in a request, so that errors can name the flag of an invalid field
     (`server.cli.failures`).
@@ -53,9 +72,8 @@ class OptionGroup:
     @classmethod
     def flags(cls) -> dict[str, str]:
         """Return each field's flag; for a switch both flags, separated by a slash."""
-        hints = get_type_hints(cls, include_extras=True)
         # Within Annotated, Typer stores an option's first name as its default.
-        return {each.name: get_args(hints[each.name])[1].default for each in fields(cls)}
+        return {each.name: each.metadata["option"].default for each in fields(cls)}
 
     def given(self, names: Container[str] | None = None) -> dict[str, Any]:
         """Return the options that were given, by field: all, or those of these names."""
@@ -88,7 +106,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def flat(**options: Any) -> None:
         filled = {
-            name: group(**{field.name: options.pop(field.name) for field in fields(group)})
+            name: group(**{each.name: options.pop(each.name) for each in fields(group)})
             for name, group in groups.items()
         }
         command(**options, **filled)
@@ -107,27 +125,27 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
     """Return one parameter per field, with the group's panel and defaults in its help."""
-    hints = get_type_hints(group, include_extras=True)
+    hints = get_type_hints(group)
     parameters = []
-    for field in fields(group):
-        kind, declared = get_args(hints[field.name])
-        option = copy(declared)
-        option.rich_help_panel = option.rich_help_panel or group.PANEL or None
-        if field.name in group.DEFAULTS:
-            option.help += f"  \\[default: {group.DEFAULTS[field.name]}]"
+    for each in fields(group):
+        declared = copy(each.metadata["option"])
+        declared.rich_help_panel = group.PANEL or None
+        if each.name in group.DEFAULTS:
+            declared.help += f"  \\[default: {group.DEFAULTS[each.name]}]"
         parameters.append(
             inspect.Parameter(
-                field.name,
+                each.name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=Annotated[kind, option],
+                default=each.default,
+                annotation=Annotated[hints[each.name], declared],
             )
         )
     return parameters
 
 
 LOCAL = "local"
-Watch = Annotated[bool, typer.Option("--watch", help="Follow it, as `autotune watch`.")]
+WATCH = "Follow it, as `autotune watch`."
+Watch = Annotated[bool, typer.Option("--watch", help=WATCH)]
 Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy.")]
 
 
@@ -156,51 +174,27 @@ class ModelOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "The model: a name, or its shape"
 
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="A name (gpt-22b), a size (13B), a TOML file, or a Hugging Face config.json.",
-        ),
-    ] = None
-    num_layers: Annotated[
-        int | None, typer.Option("--layers", help="Layers of a model of your own.")
-    ] = None
-    hidden_size: Annotated[int | None, typer.Option("--hidden", help="Its hidden size.")] = None
-    num_attention_heads: Annotated[
-        int | None, typer.Option("--heads", help="Its attention heads.")
-    ] = None
-    num_query_groups: Annotated[
-        int | None, typer.Option("--kv-heads", help="Its query groups (key/value heads).")
-    ] = None
-    head_dim: Annotated[
-        int | None,
-        typer.Option(
-            "--head-dim", help="Width of its heads.  \\[default: hidden size / attention heads]"
-        ),
-    ] = None
-    ffn_hidden_size: Annotated[
-        int | None, typer.Option("--ffn", help="Inner width of its MLP.")
-    ] = None
-    gated_mlp: Annotated[
-        bool | None,
-        typer.Option(
-            "--gated-mlp", help="Llama-like model with a gated MLP, instead of a GPT-3-like one."
-        ),
-    ] = None
-    tied_embeddings: Annotated[
-        bool | None,
-        typer.Option(
-            "--tied-embeddings/--untied-embeddings",
-            help="Whether its output layer shares the embedding's weight.  \\[default: tied]",
-        ),
-    ] = None
-    seq_length: Annotated[
-        int | None, typer.Option("--seq-length", help="Tokens of one sample, of any model.")
-    ] = None
-    vocab_size: Annotated[
-        int | None, typer.Option("--vocab", help="Tokens of the vocabulary, of any model.")
-    ] = None
+    model: str | None = option(
+        "--model", "A name (gpt-22b), a size (13B), a TOML file, or a Hugging Face config.json."
+    )
+    num_layers: int | None = option("--layers", "Layers of a model of your own.")
+    hidden_size: int | None = option("--hidden", "Its hidden size.")
+    num_attention_heads: int | None = option("--heads", "Its attention heads.")
+    num_query_groups: int | None = option("--kv-heads", "Its query groups (key/value heads).")
+    head_dim: int | None = option(
+        "--head-dim", "Width of its heads.", default="hidden size / attention heads"
+    )
+    ffn_hidden_size: int | None = option("--ffn", "Inner width of its MLP.")
+    gated_mlp: bool | None = option(
+        "--gated-mlp", "Llama-like model with a gated MLP, instead of a GPT-3-like one."
+    )
+    tied_embeddings: bool | None = option(
+        "--tied-embeddings/--untied-embeddings",
+        "Whether its output layer shares the embedding's weight.",
+        default="tied",
+    )
+    seq_length: int | None = option("--seq-length", "Tokens of one sample, of any model.")
+    vocab_size: int | None = option("--vocab", "Tokens of the vocabulary, of any model.")
 
     def choice(self) -> str | ModelShape:
         """Return the model in the service's form; files are read here.
@@ -221,10 +215,10 @@ class ModelOptions(OptionGroup):
                 raise InvalidInput("model", None, "no model was given", valid=valid)
             return validated(ModelShape, shape)
         model = model_choice(name_or_file(self.model))
-        for field in sorted(set(shape) - {"seq_length", "vocab_size"}):
+        for name in sorted(set(shape) - {"seq_length", "vocab_size"}):
             reason = "a model that is named keeps its own shape"
             valid = "--seq-length and --vocab with --model, the others without"
-            raise InvalidInput(field, shape[field], reason, valid=valid)
+            raise InvalidInput(name, shape[name], reason, valid=valid)
         if not shape:
             return model
         if isinstance(model, str):
@@ -239,21 +233,14 @@ class ModelOptions(OptionGroup):
 class MachineOptions(OptionGroup):
     """A machine by name or file, and what is to differ from it."""
 
-    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "the machine of --profile, else local"}
-
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            "--machine", help="A name (frontier, dgx-h100), a TOML file, or `local`: this machine."
-        ),
-    ] = None
-    memory_gib: Annotated[
-        float | None,
-        typer.Option(
-            "--memory-gib",
-            help="Override the memory of each GPU; on a CPU, the limit of each rank.",
-        ),
-    ] = None
+    machine: str | None = option(
+        "--machine",
+        "A name (frontier, dgx-h100), a TOML file, or `local`: this machine.",
+        default="the machine of --profile, else local",
+    )
+    memory_gib: float | None = option(
+        "--memory-gib", "Override the memory of each GPU; on a CPU, the limit of each rank."
+    )
 
     def choice(self, *, default: str = LOCAL) -> str | MachineShape:
         """Return the machine in the service's form; files are read here.
@@ -282,38 +269,27 @@ class ProgramOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "How trials are run"
 
-    evaluator: Annotated[
-        EvaluatorName | None,
-        typer.Option(
-            "--evaluator",
-            help="slurm and ray train on a cluster's nodes, local on this machine; simulated "
-            "predicts with a cost model and marks the results.  \\[default: ray with "
-            "--ray-address, slurm with --profile, local for --machine local, else simulated]",
-        ),
-    ] = None
-    profile: Annotated[
-        str | None,
-        typer.Option("--profile", help="Cluster profile: a name of `autotune profiles`."),
-    ] = None
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            "--ray-address",
-            metavar="HOST:PORT",
-            help="Address of the Ray cluster: its head, or ray://HOST:PORT from outside the "
-            "cluster.  \\[default: the profile's]",
-        ),
-    ] = None
+    evaluator: EvaluatorName | None = option(
+        "--evaluator",
+        "slurm and ray train on a cluster's nodes, local on this machine; simulated predicts with "
+        "a cost model and marks the results.",
+        default="ray with --ray-address, slurm with --profile, local for --machine local, else "
+        "simulated",
+    )
+    profile: str | None = option("--profile", "Cluster profile: a name of `autotune profiles`.")
+    ray_address: str | None = option(
+        "--ray-address",
+        "Address of the Ray cluster: its head, or ray://HOST:PORT from outside the cluster.",
+        default="the profile's",
+        metavar="HOST:PORT",
+    )
 
-    adapter: Annotated[
-        str | None,
-        typer.Option(
-            "--adapter",
-            metavar="NAME|FILE",
-            help="The trainer of the trials: a name of `autotune adapter list`, or a TOML file.  "
-            "\\[default: the trainer of the profile, else the bundled one]",
-        ),
-    ] = None
+    adapter: str | None = option(
+        "--adapter",
+        "The trainer of the trials: a name of `autotune adapter list`, or a TOML file.",
+        default="the trainer of the profile, else the bundled one",
+        metavar="NAME|FILE",
+    )
 
     def trainer(self) -> str | AdapterFile | None:
         """Return the adapter in the service's form; files are read here. Raises InvalidInput(s) if
@@ -347,19 +323,11 @@ class BudgetOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "When it ends, whichever comes first"
 
-    max_trials: Annotated[
-        int | None, typer.Option("--max-trials", help="Maximum number of trials.")
-    ] = None
-    max_node_hours: Annotated[
-        float | None,
-        typer.Option("--max-node-hours", help="Maximum node-hours of all trials."),
-    ] = None
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            "--deadline", help="End by this time: 2030-01-31T18:00 (local) or with a zone."
-        ),
-    ] = None
+    max_trials: int | None = option("--max-trials", "Maximum number of trials.")
+    max_node_hours: float | None = option("--max-node-hours", "Maximum node-hours of all trials.")
+    deadline: str | None = option(
+        "--deadline", "End by this time: 2030-01-31T18:00 (local) or with a zone."
+    )
 
     def budget(self) -> dict[str, Any]:
         """Return the given budget; raises InvalidInput for a deadline that is not a time.
@@ -382,25 +350,19 @@ class BudgetOptions(OptionGroup):
 class ServiceOptions(OptionGroup):
     """Where the service is."""
 
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url",
-            envvar="AUTOTUNE_URL",
-            help="The service's address.  \\[default: where `autotune serve` would listen, "
-            "http://127.0.0.1:8765]",
-        ),
-    ] = None
+    url: str | None = option(
+        "--url",
+        "The service's address.",
+        default="where `autotune serve` would listen, http://127.0.0.1:8765",
+        envvar="AUTOTUNE_URL",
+    )
 
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            envvar="AUTOTUNE_TOKEN_FILE",
-            help="File with a token, or a copy of a service's service.json.  \\[default: "
-            "AUTOTUNE_TOKEN, else that of `autotune login`; your own service needs none]",
-        ),
-    ] = None
+    token_file: Path | None = option(
+        "--token-file",
+        "File with a token, or a copy of a service's service.json.",
+        default="AUTOTUNE_TOKEN, else that of `autotune login`; your own service needs none",
+        envvar="AUTOTUNE_TOKEN_FILE",
+    )
 
     def client(self) -> Client:
         from autotune.client.client import Client
@@ -412,21 +374,16 @@ class ServiceOptions(OptionGroup):
 class StorageOptions(OptionGroup):
     """Where campaigns are kept."""
 
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir",
-            help="Folder of the database and the trials' files.  "
-            "\\[default: AUTOTUNE_DATA_DIR, else the user's data folder]",
-        ),
-    ] = None
-    database_url: Annotated[
-        str | None,
-        typer.Option(
-            "--database-url",
-            help="PostgreSQL or SQLite.  \\[default: AUTOTUNE_DATABASE_URL, else in the folder]",
-        ),
-    ] = None
+    data_dir: Path | None = option(
+        "--data-dir",
+        "Folder of the database and the trials' files.",
+        default="AUTOTUNE_DATA_DIR, else the user's data folder",
+    )
+    database_url: str | None = option(
+        "--database-url",
+        "PostgreSQL or SQLite.",
+        default="AUTOTUNE_DATABASE_URL, else in the folder",
+    )
 
     def settings(self, **others: object) -> Settings:
         """Return the environment's settings, overridden by these.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import typer
 from rich.text import Text
 
 from search_spaces.errors import InvalidInput
 from server.cli.failures import ExitCode
-from server.cli.options import OptionGroup, StorageOptions, name_or_file, named_machine
+from server.cli.options import OptionGroup, StorageOptions, name_or_file, named_machine, option
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
@@ -30,41 +30,28 @@ class ClusterOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "Is a cluster ready?"
 
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile", help="Also check this cluster profile: a name of `autotune profiles`."
-        ),
-    ] = None
-    ray: Annotated[
-        bool,
-        typer.Option(
-            "--ray",
-            help="Check a Ray cluster instead of Slurm: that of --ray-address or --profile.",
-        ),
-    ] = False
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            "--ray-address",
-            metavar="HOST:PORT",
-            help="Address of the Ray cluster: its head, or ray://HOST:PORT.  \\[default: the "
-            "profile's]",
-        ),
-    ] = None
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Maximum nodes of a trial.")] = 1
-    machine: Annotated[
-        str | None,
-        typer.Option("--machine", help="Machine of the nodes, for a profile without one."),
-    ] = None
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live",
-            help="Run a short job on one node: check the data folder, torch, GPUs, and the "
-            "imports of trials.",
-        ),
-    ] = False
+    profile: str | None = option(
+        "--profile", "Also check this cluster profile: a name of `autotune profiles`."
+    )
+    ray: bool = option(
+        "--ray",
+        "Check a Ray cluster instead of Slurm: that of --ray-address or --profile.",
+        value=False,
+    )
+    ray_address: str | None = option(
+        "--ray-address",
+        "Address of the Ray cluster: its head, or ray://HOST:PORT.",
+        default="the profile's",
+        metavar="HOST:PORT",
+    )
+    nodes: int = option("--nodes", "Maximum nodes of a trial.", min=1, value=1)
+    machine: str | None = option("--machine", "Machine of the nodes, for a profile without one.")
+    live: bool = option(
+        "--live",
+        "Run a short job on one node: check the data folder, torch, GPUs, and the imports of "
+        "trials.",
+        value=False,
+    )
 
     def load_profile(self, folder: Path) -> ClusterProfile | None:
         """Return the profile; None if none was named and none is needed.

@@ -12,7 +12,7 @@ import typer
 from autotune.files import write_whole
 from autotune.schemas.choices import FigureName, FigureScheme, ParetoCost, ProgressAxis, ScalingKind
 from search_spaces.errors import InvalidInput
-from server.cli.options import CampaignId, OptionGroup, ServiceOptions
+from server.cli.options import CampaignId, OptionGroup, ServiceOptions, option
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -25,26 +25,19 @@ class FigureFlags(OptionGroup):
 
     PANEL: ClassVar[str] = "What it shows"
 
-    by: Annotated[
-        Literal["trial", "time", "node_hours"] | None,
-        typer.Option("--by", help="trajectory: the horizontal axis.  \\[default: trial]"),
-    ] = None
-    micro_batch_size: Annotated[
-        int | None,
-        typer.Option("--mbs", min=1, help="map: only strategies with this micro-batch size."),
-    ] = None
-    num_nodes: Annotated[
-        int | None,
-        typer.Option("--num-nodes", min=1, help="map: only strategies with this number of nodes."),
-    ] = None
-    against: Annotated[
-        ParetoCost | None,
-        typer.Option("--against", help="pareto_front: the metric to compare the rate with."),
-    ] = None
-    scaling: Annotated[
-        ScalingKind | None,
-        typer.Option("--scaling", help="scaling: strong or weak scaling."),
-    ] = None
+    by: Literal["trial", "time", "node_hours"] | None = option(
+        "--by", "trajectory: the horizontal axis.", default="trial"
+    )
+    micro_batch_size: int | None = option(
+        "--mbs", "map: only strategies with this micro-batch size.", min=1
+    )
+    num_nodes: int | None = option(
+        "--num-nodes", "map: only strategies with this number of nodes.", min=1
+    )
+    against: ParetoCost | None = option(
+        "--against", "pareto_front: the metric to compare the rate with."
+    )
+    scaling: ScalingKind | None = option("--scaling", "scaling: strong or weak scaling.")
 
 
 def plot(

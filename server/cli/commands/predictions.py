@@ -18,6 +18,7 @@ from server.cli.dimensions import PredictedOptions, SpaceOptions, StrategyOption
 from server.cli.failures import ExitCode, Failed
 from server.cli.options import (
     LOCAL,
+    WATCH,
     BudgetOptions,
     MachineOptions,
     ModelOptions,
@@ -25,10 +26,10 @@ from server.cli.options import (
     OptionGroup,
     ProgramOptions,
     ServiceOptions,
-    Watch,
     chosen,
     name_or_file,
     named_machine,
+    option,
 )
 from server.cli.output import Json, document, out, text
 
@@ -51,15 +52,13 @@ class CalibrationOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "What the prediction is based on"
 
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            "--calibration",
-            metavar="NAME|FILE|none",
-            help="Calibration of this machine: a name of `autotune calibrations list` (needs the "
-            "service), or a file of `autotune calibrations export`.  \\[default: none]",
-        ),
-    ] = None
+    calibration: str | None = option(
+        "--calibration",
+        "Calibration of this machine: a name of `autotune calibrations list` (needs the service), "
+        "or a file of `autotune calibrations export`.",
+        default="none",
+        metavar="NAME|FILE|none",
+    )
 
     def load(self, service: ServiceOptions) -> tuple[Calibration | None, CalibrationSummary | None]:
         """Return the calibration and its summary; the service is only asked for a name.
@@ -269,23 +268,19 @@ class StudyOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "To measure it: a campaign that is a scaling study"
 
-    run: Annotated[
-        bool,
-        typer.Option(
-            "--run",
-            help="Measure it: one trial per number of nodes, smallest first. Needs --nodes.",
-        ),
-    ] = False
-    kind: Annotated[
-        ScalingKind | None,
-        typer.Option("--kind", help="Measure only strong or only weak scaling.  \\[default: both]"),
-    ] = None
-    name: Annotated[str | None, typer.Option("--name", help="Name of the campaign.")] = None
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Print what it would measure and the cost; submit nothing."),
-    ] = False
-    watch: Watch = False
+    run: bool = option(
+        "--run",
+        "Measure it: one trial per number of nodes, smallest first. Needs --nodes.",
+        value=False,
+    )
+    kind: ScalingKind | None = option(
+        "--kind", "Measure only strong or only weak scaling.", default="both"
+    )
+    name: str | None = option("--name", "Name of the campaign.")
+    dry_run: bool = option(
+        "--dry-run", "Print what it would measure and the cost; submit nothing.", value=False
+    )
+    watch: bool = option("--watch", WATCH, value=False)
 
 
 def scaling(

@@ -25,6 +25,7 @@ from server.cli.options import (
     Watch,
     chosen,
     named_machine,
+    option,
 )
 from server.cli.output import Json, document, note, out
 
@@ -41,26 +42,19 @@ class CampaignBudgetOptions(BudgetOptions):
 
     DEFAULTS: ClassVar[Mapping[str, object]] = {"max_trials": 30}
 
-    train_tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--train-tokens",
-            help="Tokens of the planned training: 300B or 300e9. The search then continues while "
-            "the next trial is expected to save more node-hours over this training than it "
-            "costs (energy under tokens_per_joule); the same rule decides which runners-up "
-            "are measured again.  \\[default: unknown; the search ends when no untried "
-            "layout is likely to be better by 1 %]",
-        ),
-    ] = None
-    stop_early: Annotated[
-        bool | None,
-        typer.Option(
-            "--stop-early/--no-stop-early",
-            help="Stop before the budget is spent, once another trial is not worth its cost. "
-            "--no-stop-early spends all of it.  \\[default: stop early]",
-            show_default=False,
-        ),
-    ] = None
+    train_tokens: str | None = option(
+        "--train-tokens",
+        "Tokens of the planned training: 300B or 300e9. The search then continues while the next "
+        "trial is expected to save more node-hours over this training than it costs (energy under "
+        "tokens_per_joule); the same rule decides which runners-up are measured again.",
+        default="unknown; the search ends when no untried layout is likely to be better by 1 %",
+    )
+    stop_early: bool | None = option(
+        "--stop-early/--no-stop-early",
+        "Stop before the budget is spent, once another trial is not worth its cost. "
+        "--no-stop-early spends all of it.",
+        default="stop early",
+    )
 
     def budget(self) -> dict[str, Any]:
         return super().budget() | self.given(("train_tokens", "stop_early"))
@@ -70,63 +64,35 @@ class CampaignBudgetOptions(BudgetOptions):
 class TrialOptions(ProgramOptions):
     """How each trial measures, and where."""
 
-    mode: Annotated[
-        SlurmMode | None,
-        typer.Option(
-            "--mode",
-            help="sbatch: one job per trial; pilot: steps inside one allocation.  \\[default: "
-            "sbatch]",
-        ),
-    ] = None
-    pool_nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--pool-nodes",
-            help="Maximum nodes of all concurrent trials.  \\[default: --nodes]",
-        ),
-    ] = None
-    warmup_iterations: Annotated[
-        int | None, typer.Option("--warmup", help="Iterations discarded at the start of a trial.")
-    ] = None
-    measured_iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--iterations",
-            help="Minimum iterations timed at each GAS; two long ones that agree are enough.",
-        ),
-    ] = None
-    most_iterations: Annotated[
-        int | None,
-        typer.Option(
-            "--most-iterations",
-            help="Maximum iterations timed at each GAS, while their spread is large.",
-        ),
-    ] = None
-    target_spread: Annotated[
-        float | None,
-        typer.Option(
-            "--target-spread",
-            help="Relative standard error of the median time at which a trial stops measuring.",
-        ),
-    ] = None
-    give_up_below: Annotated[
-        float | None,
-        typer.Option(
-            "--give-up-below",
-            help="End a trial early below this share of the best rate; 0: never.",
-        ),
-    ] = None
-    time_limit_s: Annotated[
-        float | None, typer.Option("--time-limit", help="Time limit of one trial, in seconds.")
-    ] = None
-    confirmations: Annotated[
-        int | None,
-        typer.Option("--confirmations", help="Number of the best layouts that are measured again."),
-    ] = None
-    time_scale: Annotated[
-        float | None,
-        typer.Option("--time-scale", help="Simulated trials: real seconds per simulated second."),
-    ] = None
+    mode: SlurmMode | None = option(
+        "--mode", "sbatch: one job per trial; pilot: steps inside one allocation.", default="sbatch"
+    )
+    pool_nodes: int | None = option(
+        "--pool-nodes", "Maximum nodes of all concurrent trials.", default="--nodes"
+    )
+    warmup_iterations: int | None = option(
+        "--warmup", "Iterations discarded at the start of a trial."
+    )
+    measured_iterations: int | None = option(
+        "--iterations", "Minimum iterations timed at each GAS; two long ones that agree are enough."
+    )
+    most_iterations: int | None = option(
+        "--most-iterations", "Maximum iterations timed at each GAS, while their spread is large."
+    )
+    target_spread: float | None = option(
+        "--target-spread",
+        "Relative standard error of the median time at which a trial stops measuring.",
+    )
+    give_up_below: float | None = option(
+        "--give-up-below", "End a trial early below this share of the best rate; 0: never."
+    )
+    time_limit_s: float | None = option("--time-limit", "Time limit of one trial, in seconds.")
+    confirmations: int | None = option(
+        "--confirmations", "Number of the best layouts that are measured again."
+    )
+    time_scale: float | None = option(
+        "--time-scale", "Simulated trials: real seconds per simulated second."
+    )
 
     def protocol(self) -> dict[str, Any]:
         from autotune.schemas.requests import ProtocolSpec
@@ -146,106 +112,69 @@ class TrialOptions(ProgramOptions):
 class CampaignOptions(OptionGroup):
     """What is asked of a campaign, and how it searches."""
 
-    objective: Annotated[
-        Objective | None,
-        typer.Option(
-            "--objective",
-            help="Metric to maximise: tokens_per_s, the shortest training on at most --nodes; "
-            "tokens_per_s_per_gpu and tokens_per_node_hour, the fewest node-hours per "
-            "token; tokens_per_joule, the least energy per token, hosts included, on a "
-            "machine with known power.  \\[default: tokens_per_s]",
-        ),
-    ] = None
-    min_headroom_gib: Annotated[
-        float | None,
-        typer.Option(
-            "--min-headroom-gib",
-            "--headroom",
-            metavar="GIB",
-            help="Free memory required on the fullest GPU; strategies that leave less rank "
-            "last.  \\[default: 0]",
-        ),
-    ] = None
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="LAYOUT|none",
-            help="Your current layout: tp=8,pp=4,mbs=1,zero=1, or a quoted line of Megatron "
-            "arguments. It is measured first, and the result is compared with it. Missing "
-            "dimensions are taken from the space.  \\[default: as in Megatron-Bridge's "
-            "recipes for the model's size: all nodes, MBS 1, ZeRO 1, as little "
-            "recomputation and as few stages as fit]",
-        ),
-    ] = None
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--tokens",
-            help="Tokens for which the result gives days and energy; no effect on the search.  "
-            "\\[default: --train-tokens, else 20 for each parameter]",
-        ),
-    ] = None
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Random seed of the search and the trials.")
-    ] = None
-    search: Annotated[
-        SearchMethod | None,
-        typer.Option(
-            "--search",
-            help="Search method: calibrated, DeepHyper with the calibrated cost model as its "
-            "surrogate; or for comparison deephyper with its defaults, random or grid, "
-            "which run until the budget is spent.  \\[default: calibrated]",
-        ),
-    ] = None
-    surrogate: Annotated[
-        Surrogate | None,
-        typer.Option("--surrogate", help="Surrogate of --search deephyper.  \\[default: forest]"),
-    ] = None
-    fresh: Annotated[
-        bool | None,
-        typer.Option("--fresh", help="Ignore earlier trials on the machine.", show_default=False),
-    ] = None
-    screen_nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--screen-nodes",
-            metavar="auto|off|NODES",
-            help="Measure layouts on fewer nodes, with fewer replicas; the best are confirmed on "
-            "all nodes. auto, off, or a number of nodes.  \\[default: auto]",
-        ),
-    ] = None
-    screen_layers: Annotated[
-        str | None,
-        typer.Option(
-            "--screen-layers",
-            metavar="off|LAYERS",
-            help="Measure layouts with fewer of the model's layers, on proportionally fewer "
-            "stages and nodes: for models that need more nodes than --pool-nodes.  "
-            "\\[default: off]",
-        ),
-    ] = None
-    name: Annotated[str | None, typer.Option("--name", help="Name of the campaign.")] = None
-    private: Annotated[
-        bool | None,
-        typer.Option(
-            "--private",
-            help="Hide it from other users of a shared service, except admins.",
-            show_default=False,
-        ),
-    ] = None
-    own_runner: Annotated[
-        bool | None,
-        typer.Option(
-            "--own-runner",
-            help="Leave it to your own `autotune runner --as-me`.",
-            show_default=False,
-        ),
-    ] = None
-    notify: Annotated[
-        bool | None,
-        typer.Option("--notify", help="Send an e-mail when it ends or pauses.", show_default=False),
-    ] = None
+    objective: Objective | None = option(
+        "--objective",
+        "Metric to maximise: tokens_per_s, the shortest training on at most --nodes; "
+        "tokens_per_s_per_gpu and tokens_per_node_hour, the fewest node-hours per token; "
+        "tokens_per_joule, the least energy per token, hosts included, on a machine with known "
+        "power.",
+        default="tokens_per_s",
+    )
+    min_headroom_gib: float | None = option(
+        "--min-headroom-gib",
+        "Free memory required on the fullest GPU; strategies that leave less rank last.",
+        "--headroom",
+        default="0",
+        metavar="GIB",
+    )
+    baseline: str | None = option(
+        "--baseline",
+        "Your current layout: tp=8,pp=4,mbs=1,zero=1, or a quoted line of Megatron arguments. It "
+        "is measured first, and the result is compared with it. Missing dimensions are taken from "
+        "the space.",
+        default="as in Megatron-Bridge's recipes for the model's size: all nodes, MBS 1, ZeRO 1, "
+        "as little recomputation and as few stages as fit",
+        metavar="LAYOUT|none",
+    )
+    tokens: str | None = option(
+        "--tokens",
+        "Tokens for which the result gives days and energy; no effect on the search.",
+        default="--train-tokens, else 20 for each parameter",
+    )
+    seed: int | None = option("--seed", "Random seed of the search and the trials.")
+    search: SearchMethod | None = option(
+        "--search",
+        "Search method: calibrated, DeepHyper with the calibrated cost model as its surrogate; or "
+        "for comparison deephyper with its defaults, random or grid, which run until the budget "
+        "is spent.",
+        default="calibrated",
+    )
+    surrogate: Surrogate | None = option(
+        "--surrogate", "Surrogate of --search deephyper.", default="forest"
+    )
+    fresh: bool | None = option("--fresh", "Ignore earlier trials on the machine.")
+    screen_nodes: str | None = option(
+        "--screen-nodes",
+        "Measure layouts on fewer nodes, with fewer replicas; the best are confirmed on all "
+        "nodes. auto, off, or a number of nodes.",
+        default="auto",
+        metavar="auto|off|NODES",
+    )
+    screen_layers: str | None = option(
+        "--screen-layers",
+        "Measure layouts with fewer of the model's layers, on proportionally fewer stages and "
+        "nodes: for models that need more nodes than --pool-nodes.",
+        default="off",
+        metavar="off|LAYERS",
+    )
+    name: str | None = option("--name", "Name of the campaign.")
+    private: bool | None = option(
+        "--private", "Hide it from other users of a shared service, except admins."
+    )
+    own_runner: bool | None = option(
+        "--own-runner", "Leave it to your own `autotune runner --as-me`."
+    )
+    notify: bool | None = option("--notify", "Send an e-mail when it ends or pauses.")
 
     def fields(self) -> dict[str, Any]:
         """Return the request fields that were given."""

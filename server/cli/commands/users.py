@@ -18,7 +18,7 @@ from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
 from server.cli.commands.storage import existing, length_of_time
 from server.cli.failures import Failed
-from server.cli.options import OptionGroup, ServiceOptions, StorageOptions
+from server.cli.options import OptionGroup, ServiceOptions, StorageOptions, option
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -52,36 +52,21 @@ Out = Annotated[
 class UserOptions(OptionGroup):
     """A user's scope, limits and address."""
 
-    scope: Annotated[
-        UserScope | None,
-        typer.Option("--scope", help="Scope of the user.  \\[default: submit]"),
-    ] = None
-    most_campaigns: Annotated[
-        str | None,
-        typer.Option("--most-campaigns", metavar="N|none", help="Maximum active campaigns."),
-    ] = None
-    most_trials: Annotated[
-        str | None,
-        typer.Option(
-            "--most-trials", metavar="N|none", help="Maximum concurrent trials of all campaigns."
-        ),
-    ] = None
-    node_hours_a_month: Annotated[
-        str | None,
-        typer.Option(
-            "--node-hours-a-month",
-            metavar="X|none",
-            help="Maximum node-hours of trials per calendar month (UTC).",
-        ),
-    ] = None
-    email: Annotated[
-        str | None,
-        typer.Option(
-            "--email",
-            metavar="ADDRESS|none",
-            help="E-mail address for notices (submit --notify).",
-        ),
-    ] = None
+    scope: UserScope | None = option("--scope", "Scope of the user.", default="submit")
+    most_campaigns: str | None = option(
+        "--most-campaigns", "Maximum active campaigns.", metavar="N|none"
+    )
+    most_trials: str | None = option(
+        "--most-trials", "Maximum concurrent trials of all campaigns.", metavar="N|none"
+    )
+    node_hours_a_month: str | None = option(
+        "--node-hours-a-month",
+        "Maximum node-hours of trials per calendar month (UTC).",
+        metavar="X|none",
+    )
+    email: str | None = option(
+        "--email", "E-mail address for notices (submit --notify).", metavar="ADDRESS|none"
+    )
 
     def fields(self) -> dict[str, Any]:
         """Return the request fields that were given; None for `none`."""
