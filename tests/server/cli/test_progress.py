@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.schemas.campaigns import Event
+from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from server.cli.progress import CampaignProgress
 from tests.server.figures.subjects import campaign, trial
@@ -44,3 +45,12 @@ def test_confirmations_are_no_trials_of_the_search() -> None:
     ended(progress, trial(most + 1, 51.0, purpose="confirmation"))
     assert (progress.searched, progress.total) == (most, most)
     assert "1 confirmation ·" in progress.figures
+
+
+def test_a_trial_that_never_had_a_node_is_not_counted() -> None:
+    progress = CampaignProgress(campaign())
+    withdrawn = trial(1, None, state=TrialState.CANCELLED, node_hours=0.0)
+    assert not progress.apply(Event(id=1, campaign_id=1, kind="trial", trial=withdrawn))
+    ended(progress, trial(2, None, state=TrialState.REFUSED))
+    assert progress.searched == 1
+    assert progress.figures.startswith("1 failed · ")

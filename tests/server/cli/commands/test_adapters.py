@@ -36,12 +36,12 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_ADAPTERS_DIR", str(tmp_path / "adapters"))
 
 
-@pytest.mark.parametrize("like", ["template", "template-hydra", "huggingface-trainer"])
-def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune, like: str) -> None:
-    words = ("adapter", "new", "mine", "--like", like)
+def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune) -> None:
+    words = ("adapter", "new", "mine", "--like", "template-hydra")
     written = alone(*words)
     assert written.code == 0, written.err
-    assert alone("adapter", "show", "mine").out == written.out == alone("adapter", "show", like).out
+    assert alone("adapter", "show", "mine").out == written.out
+    assert alone("adapter", "show", "template-hydra").out == written.out
     [listed] = [e for e in alone("adapter", "list", "--json").json() if e["name"] == "mine"]
     assert listed["from"] == "you"
     assert "problem" not in listed

@@ -42,53 +42,31 @@ def line(ran: Ran, name: str) -> str:
     return row.removeprefix(name).strip()
 
 
-def test_figures_have_intervals(alone: Autotune) -> None:
+def test_figures_have_intervals_and_say_what_they_rest_on(alone: Autotune) -> None:
     answer = alone(*ONE, "--json").json()
     low, median, high = (answer[f"iteration_time_{each}s"] for each in ("low_", "", "high_"))
     assert low < median < high
-    assert answer["memory_low_gib"] < answer["memory_gib"] < answer["memory_high_gib"]
-    assert 0.5 < answer["fit_probability"] <= 1
     ran = alone(*ONE)
     assert line(ran, "iteration") == f"{seconds(median)} (80 %: {seconds(low)} to {seconds(high)})"
     fastest, slowest = (answer["tokens_per_s"] * median / each for each in (low, high))
     assert line(ran, "throughput").endswith(f"(80 %: {figure(slowest)} to {figure(fastest)})")
-    assert "fits (predicted); probability of fitting" in line(ran, "result")
-
-
-def test_a_prediction_says_that_it_is_not_calibrated(alone: Autotune) -> None:
-    ran = alone(*ONE)
+    assert "legal, fits (predicted); probability of fitting" in line(ran, "result")
     basis = "priors for its kind of machine (MI250X GCD), not calibrated"
     assert line(ran, "rests on") == basis
-    assert alone(*ONE, "--json").json()["calibration"] is None
+    assert answer["calibration"] is None
     assert alone(*ONE, "--calibration", "none").out == ran.out
-
-
-def test_parts_are_shown_without_those_that_are_nothing(alone: Autotune) -> None:
-    answer = alone(*ONE, "--json").json()
-    assert sum(answer["time_parts_s"].values()) == pytest.approx(answer["iteration_time_s"])
-    out = alone(*ONE).out
-    assert "matrix_multiplication" in out
+    assert "matrix_multiplication" in ran.out
     assert answer["time_parts_s"]["context_parallel"] == 0
-    assert "context_parallel" not in out
+    assert "context_parallel" not in ran.out
 
 
 def test_a_calibration_of_a_file(alone: Autotune, tmp_path: Path) -> None:
-    path = written(tmp_path / "slow.json", slower(2.0))
+    path = written(tmp_path / "slow.json", slower(2.0) | {"simulated": True})
     before, after = (alone(*ONE, *more, "--json").json() for more in ((), ("--calibration", path)))
     assert 1.7 < after["iteration_time_s"] / before["iteration_time_s"] < 2.3
-    assert _width(after) < _width(before)
     assert after["calibration"]["observations"] == 8
-    basis = line(alone(*ONE, "--calibration", path), "rests on")
-    assert basis == "calibration slow.json: 8 trials of gpt-22b on frontier (a slow stack)"
-
-
-def _width(answer: dict[str, float]) -> float:
-    return answer["iteration_time_high_s"] / answer["iteration_time_low_s"]
-
-
-def test_a_simulated_calibration_says_so(alone: Autotune, tmp_path: Path) -> None:
-    path = written(tmp_path / "slow.json", slower(2.0) | {"simulated": True})
-    assert "8 simulated trials" in line(alone(*ONE, "--calibration", path), "rests on")
+    basis = "calibration slow.json: 8 simulated trials of gpt-22b on frontier (a slow stack)"
+    assert line(alone(*ONE, "--calibration", path), "rests on") == basis
 
 
 def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> None:
@@ -101,28 +79,23 @@ def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("content", "parts"),
+    ("content", "part"),
     [
-        ("{", ["--calibration: the file is not JSON"]),
-        ("[]", ["--calibration: the file holds no calibration"]),
-        (slower(1.0) | {"observations": []}, ["--calibration: observations: "]),
-        (slower(1.0) | {"sofware": "x"}, ["--calibration: sofware: there is no such field"]),
-        (slower(-1.0), ["--calibration: observations.0.iteration_time_s: ", "greater than 0"]),
+        (None, "--calibration: the file cannot be read: No such file"),
+        ("{", "--calibration: the file is not JSON"),
+        ("[]", "--calibration: the file holds no calibration"),
+        (slower(-1.0), "--calibration: observations.0.iteration_time_s: should be greater than 0"),
     ],
 )
 def test_a_file_that_is_no_calibration(
-    alone: Autotune, tmp_path: Path, content: object, parts: list[str]
+    alone: Autotune, tmp_path: Path, content: object, part: str
 ) -> None:
-    ran = alone(*ONE, "--calibration", written(tmp_path / "x.json", content))
+    path = tmp_path / "x.json"
+    if content is not None:
+        written(path, content)
+    ran = alone(*ONE, "--calibration", str(path))
     assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
-    assert "Traceback" not in ran.err
-    for part in parts:
-        assert part in ran.err
-
-
-def test_a_file_that_is_not_there(alone: Autotune, tmp_path: Path) -> None:
-    sentence = refused(alone(*ONE, "--calibration", str(tmp_path / "absent.json")))
-    assert "the file cannot be read: No such file" in sentence
+    assert part in ran.err
 
 
 def test_a_calibration_by_name_asks_the_service(alone: Autotune) -> None:
@@ -131,33 +104,17 @@ def test_a_calibration_by_name_asks_the_service(alone: Autotune) -> None:
     assert "no autotune service of yours runs" in ran.err
 
 
-@pytest.mark.parametrize("words", [("--flash-attention", "off"), ("--sequence-parallel=on",)])
-def test_a_switch_is_on_or_off(alone: Autotune, words: tuple[str, ...]) -> None:
-    strategy = alone(*ONE, "--json", *words).json()["strategy"]
-    assert strategy["flash_attention"] is ("off" not in words)
-    assert strategy["sequence_parallel"] is ("off" not in words)
+def test_a_switch_is_on_or_off(alone: Autotune) -> None:
+    switches = ("--flash-attention", "off", "--sequence-parallel=on")
+    strategy = alone(*ONE, "--json", *switches).json()["strategy"]
+    assert (strategy["flash_attention"], strategy["sequence_parallel"]) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("--tp", "1,2,4"), ["--tp: one strategy has one value", "autotune sweep"]),
-        (("--gas", "auto"), ["--gas: one strategy has one value"]),
-        (("--pp", "many"), ["--pp: ", "got 'many'"]),
-        (("--checkpointing", "some"), ["--checkpointing: ", "selective"]),
-    ],
-)
-def test_what_one_strategy_does_not_take(
-    alone: Autotune, words: tuple[str, ...], parts: list[str]
-) -> None:
-    sentence = refused(alone(*ONE, *words))
-    for part in parts:
-        assert part in sentence
-
-
-def test_what_a_sweep_does_not_take(alone: Autotune) -> None:
-    assert "--space: no such" in refused(alone(*SWEEP[:-1], "tabel-v"))
-    assert alone(*SWEEP, "--top", "0").code == ExitCode.BAD_INPUT
+def test_what_one_strategy_does_not_take(alone: Autotune) -> None:
+    sentence = refused(alone(*ONE, "--tp", "1,2,4"))
+    assert "--tp: one strategy has one value" in sentence
+    assert "autotune sweep" in sentence
+    assert "--gas: one strategy has one value" in refused(alone(*ONE, "--gas", "auto"))
 
 
 def test_a_sweep_ranks_all_of_a_space(alone: Autotune) -> None:
@@ -173,20 +130,6 @@ def test_a_sweep_ranks_all_of_a_space(alone: Autotune) -> None:
     for row in answer["rows"]:
         assert row["tokens_per_s_low"] < row["tokens_per_s"] < row["tokens_per_s_high"]
         assert row["fit_probability"] > 0.5
-
-
-def test_a_sweep_says_of_a_strategy_what_its_prediction_says(alone: Autotune) -> None:
-    [best] = alone(*SWEEP, "--top", "1", "--json").json()["rows"]
-    strategy = best["strategy"]
-    answer = alone(
-        *("predict", "--model", "gpt-175b", "--machine", "frontier", "--json"),
-        *("--tp", str(strategy["tensor_parallel"]), "--pp", str(strategy["pipeline_parallel"])),
-        *("--mbs", str(strategy["micro_batch_size"]), "--zero", str(strategy["zero_stage"])),
-        *("--gas", str(strategy["gradient_accumulation_steps"])),
-        *("--num-nodes", str(strategy["num_nodes"]), "--precision", strategy["precision"]),
-    ).json()
-    for name in ("tokens_per_s", "iteration_time_s", "memory_gib", "fit_probability"):
-        assert answer[name] == pytest.approx(best[name], rel=1e-6)
 
 
 def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
@@ -219,34 +162,14 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert "fix it" not in fixed.out
 
 
-def test_a_sweep_with_a_calibration(alone: Autotune, tmp_path: Path) -> None:
-    path = written(tmp_path / "slow.json", slower(2.0))
-    arguments = (*SWEEP, "--top", "1")
-    [[before], [after]] = (
-        alone(*arguments, *more, "--json").json()["rows"] for more in ((), ("--calibration", path))
-    )
-    assert after["tokens_per_s"] < 0.75 * before["tokens_per_s"]
-    basis = line(alone(*arguments, "--calibration", path), "rests on")
-    assert basis.startswith("calibration slow.json: 8 trials of gpt-22b")
-
-
-def test_a_sweep_where_nothing_fits(alone: Autotune) -> None:
-    ran = alone("sweep", "--model", "gpt-1t", "--machine", "frontier")
-    assert "the smallest sufficient number of nodes is" in refused(ran)
-
-
-def test_a_sweep_where_nothing_is_legal(alone: Autotune) -> None:
+def test_where_nothing_fits_or_is_legal(alone: Autotune) -> None:
+    """A sweep has nothing to rank; a space says how many each rule removes."""
+    large = ("--model", "gpt-1t", "--machine", "frontier")
+    assert "the smallest sufficient number of nodes is" in refused(alone("sweep", *large))
+    ran = alone("space", *large)
+    assert ran.code == ExitCode.FAILED
+    assert "the smallest sufficient number of nodes is" in ran.err
     assert "heads_by_tensor removed" in refused(alone(*SWEEP, "--tp", "5"))
-
-
-def test_predict_in_words_and_as_json(alone: Autotune) -> None:
-    ran = alone(*STUDY)
-    assert "legal, fits (predicted)" in ran.out
-    assert "GiB" in ran.out
-    answer = alone(*STUDY, "--json").json()
-    assert answer["legal"]
-    assert answer["fits"]
-    assert answer["global_batch_size"] == 1280
 
 
 def test_another_memory_than_the_machines(alone: Autotune) -> None:
@@ -268,25 +191,15 @@ def test_predict_an_illegal_strategy(alone: Autotune) -> None:
     assert alone(*arguments, "--json").json()["legal"] is False
 
 
-def test_predict_a_strategy_that_does_not_fit(alone: Autotune) -> None:
-    ran = alone("predict", "--model", "gpt-175b", "--machine", "frontier")
-    assert ran.code == 1
-    assert "does not fit" in ran.out
-
-
-def test_a_custom_shape(alone: Autotune) -> None:
+def test_a_shape_of_ones_own(alone: Autotune, tmp_path: Path) -> None:
     answer = alone("predict", *SHAPE, "--machine", "dgx-a100", "--json").json()
     assert answer["model"]["ffn_hidden_size"] == 8192
     longer = ("--model", "gpt-1.4b", "--seq-length", "4096", "--machine", "dgx-a100")
     assert alone("predict", *longer, "--json").json()["model"]["seq_length"] == 4096
-
-
-def test_a_hugging_face_config(alone: Autotune, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     config = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_ctx": 1024}
     path.write_text(json.dumps({**config, "n_positions": 1024, "vocab_size": 50257}))
     ran = alone("space", "--model", str(path), "--machine", "polaris", "--json")
-    assert ran.code == 0, ran.err
     assert ran.json()["model"]["hidden_size"] == 768
 
 
@@ -297,12 +210,6 @@ def test_space_counts_what_each_rule_removes(alone: Autotune) -> None:
     assert "world_size" in ran.out
     narrowed = alone(*arguments, "--space", "table-v", "--tp", "8", "--num-nodes", "16", "--json")
     assert narrowed.json()["raw"] == 408
-
-
-def test_a_space_where_nothing_fits(alone: Autotune) -> None:
-    ran = alone("space", "--model", "gpt-1t", "--machine", "frontier")
-    assert ran.code == 1
-    assert "the smallest sufficient number of nodes is" in ran.err
 
 
 ORNL = """
@@ -357,11 +264,10 @@ def test_a_space_and_a_campaign_leave_out_what_the_trainer_cannot_run(
 @pytest.mark.parametrize(
     "asked",
     [
-        ("--model", "22B", "--machine", "dgx-h100", "--nodes", "4", "--global-batch", "512"),
         ("--model", "13B", "--seq-length", "4096", "--machine", "summit", "--nodes", "16"),
         (*SHAPE, "--gated-mlp", "--untied-embeddings", "--machine", "frontier", "--nodes", "2"),
     ],
-    ids=["H100", "V100, which has no bf16", "a shape"],
+    ids=["V100, which has no bf16", "a shape"],
 )
 def test_the_commands_of_a_sweep_give_its_rows_again(
     alone: Autotune, asked: tuple[str, ...]

@@ -54,16 +54,3 @@ def test_lengths_of_time() -> None:
     for text in ("", "90", "-1d", "d", "1y", "1.5d", "999999w"):
         with pytest.raises(InvalidInput):
             length_of_time(text)
-
-
-def test_a_later_database_is_refused_in_a_sentence(alone: Autotune, tmp_path: Path) -> None:
-    with closing(Store(f"sqlite:///{tmp_path / 'autotune.db'}")) as store:
-        store.upgrade()
-        with store.engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    refused = alone("serve", "--port", "0", "--data-dir", str(tmp_path), "--no-runner")
-    assert refused.code == 1
-    assert "a later version of autotune wrote it (schema 9999" in refused.err
-    checks = alone("doctor", "--json", "--data-dir", str(tmp_path)).json()
-    [found] = [check for check in checks if check["name"] == "database"]
-    assert "a later version" in found["found"]
