@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from autotune.cost_model import estimate
 from autotune.measurement import probe_accumulations
 from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.prediction.campaign_cost import trial_node_hours
-from autotune.prediction.space import least_nodes, space_report
+from autotune.prediction.space import least_nodes, report_of, space_report
 from autotune.prediction.strategy import predict
 from autotune.resolution import space_of, strategy_of
 from autotune.schemas.choices import TrialState
@@ -165,9 +166,13 @@ def test_space_report_of_a_fixed_batch_has_no_word_on_it() -> None:
 
 
 def test_space_report_names_the_automatic_values_that_it_has_no_room_for() -> None:
-    spec = SpaceSpec(num_nodes="auto")
-    query = SpaceQuery(model="deepseek-v3", machine="dgx-h100", nodes=128, space=spec)
-    assert space_report(query).warnings[-1] == (
+    model, machine = load_model("gpt-22b"), load_machine("frontier")
+    space = replace(
+        space_of(SpaceSpec(global_batch_size=640), model, machine, nodes=2),
+        given_up={"expert_tensor_parallel": (2, 4, 8), "sequence_parallel": (True,)},
+    )
+    report = report_of(space, estimate(model, machine, space.lattice()), warnings=[])
+    assert report.warnings[-1] == (
         "left out, because the space would be too large to search: expert_tensor_parallel 2, 4, 8; "
         "sequence_parallel on; to search one of them, name its values, and fewer of another "
         "dimension"

@@ -122,7 +122,7 @@ def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[Strat
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(lattices())
 def test_fronts_are_those_of_all_pairs(contenders: list[Contender]) -> None:
     fronts = pareto_fronts(contenders)
