@@ -118,48 +118,45 @@ def test_an_adapters_file_is_sent_with_the_question(
     assert "train.py" not in form.text
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "told"),
-    [
-        ({"files": {}}, "adapter", "its text was not sent with the adapter"),
-        ({"text": "command = ["}, "adapter", "the file is not TOML"),
-        ({"text": 'comand = ["x"]'}, "adapter", "did you mean command?"),
-        ({"text": "#" * 65_537}, "adapter.text", "65536 characters"),
-        ({"folder": "here"}, "adapter.folder", "^/"),
-        ({"name": "../mine"}, "adapter.name", "should match"),
-    ],
-)
-def test_a_file_that_cannot_be_used_is_refused(
-    client: TestClient, sent: AdapterFile, changes: dict[str, Any], field: str, told: str
-) -> None:
-    asked = CAMPAIGN | {"adapter": sent.model_dump() | changes}
-    answer = client.post("/api/v1/campaigns?dry_run=true", json=asked)
-    assert answer.status_code == 422
-    [error] = answer.json()["errors"]
-    assert error["field"] == field
-    assert told in f"{error['reason']} {error['valid']}"
+UNUSABLE: list[tuple[dict[str, Any], str, str]] = [
+    ({"files": {}}, "adapter", "its text was not sent with the adapter"),
+    ({"text": "command = ["}, "adapter", "the file is not TOML"),
+    ({"text": 'comand = ["x"]'}, "adapter", "did you mean command?"),
+    ({"text": "#" * 65_537}, "adapter.text", "65536 characters"),
+    ({"folder": "here"}, "adapter.folder", "^/"),
+    ({"name": "../mine"}, "adapter.name", "should match"),
+]
+"""What is wrong with a file, the field that names it, and what is told."""
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "told"),
-    [
-        ({"adapter": "my-scrip"}, "adapter", "no such adapter; did you mean my-script?"),
-        ({"adapter": "../my-script"}, "adapter", "no such adapter"),
-        ({"evaluator": "simulated"}, "adapter", "the simulated evaluator runs no trainer"),
-        (
-            {"space": {"virtual_stages": [1, 2]}},
-            "space.virtual_stages",
-            "my-script does not vary it",
-        ),
-    ],
-)
-def test_what_cannot_be_asked_of_it_is_refused(
-    client: TestClient, changes: dict[str, Any], field: str, told: str
-) -> None:
-    answer = client.post("/api/v1/campaigns", json=CAMPAIGN | changes)
-    assert answer.status_code == 422
-    [error] = [each for each in answer.json()["errors"] if each["field"] == field]
-    assert told in error["reason"]
+def test_a_file_that_cannot_be_used_is_refused(client: TestClient, sent: AdapterFile) -> None:
+    for changes, field, told in UNUSABLE:
+        asked = CAMPAIGN | {"adapter": sent.model_dump() | changes}
+        answer = client.post("/api/v1/campaigns?dry_run=true", json=asked)
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert error["field"] == field
+        assert told in f"{error['reason']} {error['valid']}"
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"adapter": "my-scrip"}, "adapter", "no such adapter; did you mean my-script?"),
+    ({"adapter": "../my-script"}, "adapter", "no such adapter"),
+    ({"evaluator": "simulated"}, "adapter", "the simulated evaluator runs no trainer"),
+    (
+        {"space": {"virtual_stages": [1, 2]}},
+        "space.virtual_stages",
+        "my-script does not vary it",
+    ),
+]
+
+
+def test_what_cannot_be_asked_of_it_is_refused(client: TestClient) -> None:
+    for changes, field, told in REFUSED:
+        answer = client.post("/api/v1/campaigns", json=CAMPAIGN | changes)
+        assert answer.status_code == 422
+        [error] = [each for each in answer.json()["errors"] if each["field"] == field]
+        assert told in error["reason"]
 
 
 def test_the_space_has_what_the_file_mentions_and_does_not_refuse(client: TestClient) -> None:

@@ -20,7 +20,6 @@ from evaluators.artefacts import Launch, trainer_artefacts
 from search_spaces.catalog import load_machine, read_model
 from tests.evaluators.adapter import megatron_bridge
 from tests.evaluators.adapter.megatron_lm import answers, parsed, strategy_of_arguments
-from tests.server.asking import created
 from tests.server.runner.conftest import Running
 
 HERE = Path(__file__).parents[3]
@@ -53,10 +52,11 @@ def test_a_configuration_becomes_arguments(
             "expert_parallel": [8, 16],
             "global_batch_size": 2048,
         },
-        "budget": {"max_trials": 2},
+        "baseline": "none",
+        "budget": {"max_trials": 1},
         "protocol": {"confirmations": 0},
     }
-    campaign = running.until_state(created(running.store, **asked), "done")
+    campaign = running.done(**asked)
     found = recommend(campaign, running.trials(campaign))
     assert found is not None
     strategy = strategy_of(found.best.strategy)
