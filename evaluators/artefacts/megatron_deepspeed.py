@@ -28,7 +28,11 @@ from evaluators.frameworks.megatron_deepspeed.arguments import (
     null_vocabulary,
     uses_deepspeed,
 )
-from evaluators.frameworks.megatron_deepspeed.checkout import DEFECTS, flash_attention_option
+from evaluators.frameworks.megatron_deepspeed.checkout import (
+    DEFECTS,
+    TOKENIZER_FILES,
+    flash_attention_option,
+)
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -242,9 +246,6 @@ NEEDED = {
 }
 """Environment variables that a script may require -> meaning."""
 
-OF_MODEL = ("SentencePieceTokenizer", "GPTSentencePieceTokenizer", "HFTokenizer")
-"""Tokenizers that consist of one file or folder."""
-
 
 def megatron_needs(profile: ClusterProfile | None) -> dict[str, str]:
     """Return what the Megatron-DeepSpeed script still needs, variable -> meaning.
@@ -264,9 +265,7 @@ def _missing(profile: ClusterProfile | None) -> Iterator[str]:
         yield "DATA_PATH"
     if not given.tokenizer_type:
         yield "TOKENIZER_TYPE"
-    if given.tokenizer_type == "GPT2BPETokenizer":
-        yield from (n for n in ("VOCAB_FILE", "MERGE_FILE") if not getattr(given, n.lower()))
-    if given.tokenizer_type in OF_MODEL and not given.tokenizer_model:
-        yield "TOKENIZER_MODEL"
+    keys = TOKENIZER_FILES.get(given.tokenizer_type, ())
+    yield from (key.upper() for key in keys if not getattr(given, key))
     if profile is None:
         yield "PYTHON"

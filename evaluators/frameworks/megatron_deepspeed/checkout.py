@@ -221,7 +221,7 @@ print(json.dumps({
 }))
 """
 
-_FILES: Mapping[str, tuple[str, ...]] = {
+TOKENIZER_FILES: Mapping[str, tuple[str, ...]] = {
     "GPT2BPETokenizer": ("vocab_file", "merge_file"),
     "SentencePieceTokenizer": ("tokenizer_model",),
     "GPTSentencePieceTokenizer": ("tokenizer_model",),
@@ -377,7 +377,7 @@ def _tokenizer(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
         valid = ", ".join(variant.tokenizers)
         return [InvalidInput("megatron.tokenizer_type", name, reason, valid=valid)]
     problems: list[InvalidInput] = []
-    for key in _FILES.get(name, ()):
+    for key in TOKENIZER_FILES.get(name, ()):
         value = str(getattr(megatron, key))
         # Hugging Face's may be a name, which the nodes have cached.
         is_path = name != "HFTokenizer" or value.startswith(("/", ".", "~"))
