@@ -17,7 +17,8 @@ may then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. If the cluster or 
 the attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,
 `preempted` or `lost`. One that never ran may be `refused`.
 
-A backend subclasses `TrialBackend`, which has submit, poll and cancel, and `ActiveTrial`, a
+A backend subclasses `TrialBackend`, which has submit, poll and cancel, or `AttemptBackend`, whose
+trials are found again, or `FollowingBackend`, which has a thread for them; and `ActiveTrial`, a
 submitted trial, or `AttemptedTrial`, one that is repeated if the cluster or a node is to blame. It
 adds only how it starts an attempt and detects its end.
 """
@@ -511,3 +512,57 @@ class AttemptBackend(TrialBackend[A]):
 
     def _new_readers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(READERS, thread_name_prefix=f"{self.name}-results")
+
+
+class FollowingBackend(AttemptBackend[A]):
+    """Follows its trials in one thread, from the first on."""
+
+    def __init__(self, profile: ClusterProfile, program: Program | None) -> None:
+        super().__init__(profile, program)
+        self._thread: threading.Thread | None = None
+        self._wake, self._closing = threading.Event(), threading.Event()
+
+    def cancel(self, token: str) -> None:
+        super().cancel(token)
+        self._wake.set()
+
+    def close(self) -> None:
+        self._end_thread()
+        super().close()
+
+    @abstractmethod
+    def _round(self, trials: Sequence[A]) -> float | None:
+        """Bring the trials forward; return the seconds until the next round, None without work."""
+
+    def _last_round(self) -> None:
+        """Do what remains before the thread ends."""
+
+    def _follow(self) -> None:
+        """Begin a round now."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name=f"{self.name}-trials", daemon=True
+            )
+            self._thread.start()
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.clear()
+            with self._lock:
+                trials = list(self._trials.values())
+            pause_s: float | None = PAUSE_S
+            try:
+                pause_s = self._round(trials)
+            except Exception:
+                log.exception("an unexpected error while following trials")
+            self._wake.wait(pause_s)
+        self._last_round()
+
+    def _end_thread(self) -> None:
+        self._closing.set()
+        self._wake.set()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+        self._closing.clear()

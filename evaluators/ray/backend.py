@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import socket
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,9 @@ from autotune.schemas.choices import TrialState
 from evaluators.attempt import (
     BODY_SCRIPT,
     Attempt,
-    AttemptBackend,
     AttemptedTrial,
     AttemptState,
+    FollowingBackend,
     TrialContext,
     body_script,
     never_prepared,
@@ -238,7 +237,7 @@ SLOWEST_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class RayBackend(AttemptBackend[RayTrial]):
+class RayBackend(FollowingBackend[RayTrial]):
     """Runs trials on the Ray cluster of a profile. A later object finds them again.
 
     An actor of the cluster (`evaluators.ray.keeper`) keeps each trial, independent of this process.
@@ -256,12 +255,7 @@ class RayBackend(AttemptBackend[RayTrial]):
             profile.ray.address, limit_s=profile.polling.command_limit_s
         )
         self._forgotten: defaultdict[str, set[str]] = defaultdict(set)
-        self._thread: threading.Thread | None = None
-        self._wake, self._closing = threading.Event(), threading.Event()
-
-    def cancel(self, token: str) -> None:
-        super().cancel(token)
-        self._wake.set()
+        self._pause_s = INTERVAL_S
 
     def close(self) -> None:
         """Detach: trials keep running and can be found again by their folders and names."""
@@ -270,22 +264,15 @@ class RayBackend(AttemptBackend[RayTrial]):
         if self._thread:
             self._thread.join(SILENT_S)
             self._connection.interrupt()
-            self._thread.join()
-            self._thread = None
         super().close()
         self._forgotten.clear()
-        self._closing.clear()
 
     def _begin(self, request: TrialRequest) -> RayTrial:
-        """Hand the trial to the thread, which the first trial starts."""
         trial = RayTrial.of(
             request,
             TrialContext(profile=self._profile, program=self._program, readers=self._readers),
         )
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name="ray-trials", daemon=True)
-            self._thread.start()
-        self._wake.set()
+        self._follow()
         return trial
 
     def _advance(self, trial: RayTrial) -> TrialOutcome | TrialProgress:
@@ -298,28 +285,23 @@ class RayBackend(AttemptBackend[RayTrial]):
         self._forgotten[trial.keeper].add(trial.attempt.name)
         self._wake.set()
 
-    def _follow(self) -> None:
-        pause_s = INTERVAL_S
-        while not self._closing.is_set():
-            self._wake.clear()
-            with self._lock:
-                going = [trial for trial in self._trials.values() if trial.reading is None]
-                idle = not going and not any(self._forgotten.values())
-            try:
-                self._speak(going)
-                pause_s = INTERVAL_S
-                self._wake.wait(None if idle else pause_s)
-                continue
-            except (RayUnavailable, RayRefused) as error:
-                _tell(going, f"Ray does not answer ({error})")
-            except OSError as error:
-                log.warning("a trial's folder cannot be written", exc_info=True)
-                _tell(going, f"its folder cannot be written: {error}")
-            pause_s = min(SLOWEST_S, 2 * pause_s)
-            self._closing.wait(pause_s)
+    def _round(self, trials: Sequence[RayTrial]) -> float | None:
+        going = [trial for trial in trials if trial.reading is None]
+        try:
+            self._speak(going)
+            self._pause_s = INTERVAL_S
+            return INTERVAL_S if going or any(self._forgotten.values()) else None
+        except (RayUnavailable, RayRefused) as error:
+            _tell(going, f"Ray does not answer ({error})")
+        except OSError as error:
+            log.warning("a trial's folder cannot be written", exc_info=True)
+            _tell(going, f"its folder cannot be written: {error}")
+        self._pause_s = min(SLOWEST_S, 2 * self._pause_s)
+        return self._pause_s
+
+    def _last_round(self) -> None:
         with suppress(RayUnavailable, RayRefused):
-            if any(self._forgotten.values()):
-                self._speak([])
+            self._speak([])
         self._connection.close()
 
     def _speak(self, going: Sequence[RayTrial]) -> None:

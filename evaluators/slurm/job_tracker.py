@@ -78,6 +78,8 @@ class JobTracker:
         self._queue: deque[Submission] = deque()
         self._full_pause_s = polling.full_queue_pause_s
         self._full, self._submit_due = "", 0.0
+        self._left_over: dict[str, str] = {}
+        self._steps_due = 0.0
         self._wanted = self._hurry = False
         self._accounting = True
         self._trouble, self._silent_since = "", 0.0
@@ -154,6 +156,17 @@ class JobTracker:
         """Stop tracking this name; pending cancellations continue."""
         with self._wake:
             self._records.remove(name)
+
+    def end_steps(self, name: str, *, job_id: str) -> None:
+        """End every step of this name in the job, from now on."""
+        with self._wake:
+            self._left_over[name] = job_id
+            self._wake_up()
+
+    def steps_gone(self, name: str) -> bool:
+        """Return whether Slurm has reported, after `end_steps`, that there is none."""
+        with self._wake:
+            return name not in self._left_over
 
     def submit_status(self, name: str) -> SubmitStatus:
         """Return the state of a tracked name's submission."""
@@ -245,6 +258,8 @@ class JobTracker:
             due.append((self._schedule.accounting_due(), self._ask_accounting))
         if self._wanted or self._records.cancels:
             due.append((status_due, self._ask_status))
+        if self._left_over:
+            due.append((self._steps_due, self._end_left_over))
         if self._queue:
             due.append((self._submit_due, self._submit_next))
         now = time.monotonic()
@@ -352,6 +367,27 @@ class JobTracker:
         with self._wake:
             self._records.take_in_accounting(names, jobs, now=steady_time())
 
+    def _end_left_over(self) -> None:
+        """Cancel the steps that still run, by name and job; an unlisted one is gone."""
+        with self._wake:
+            dead = dict(self._left_over)
+        began = time.monotonic()
+        left: set[str] = set()
+        try:
+            for job_id in set(dead.values()):
+                steps = self.slurm.steps(job_id)
+                left |= {name for _, name in steps}
+                if ours := [step for step, name in steps if dead.get(name) == job_id]:
+                    self.slurm.scancel(ours)
+        except SlurmError as error:
+            self._fell_silent(str(error))
+            return
+        with self._wake:
+            took_s = time.monotonic() - began
+            self._steps_due = time.monotonic() + max(STEPS_PAUSE_S, took_s)
+            for name in dead.keys() - left:
+                self._left_over.pop(name, None)
+
     def _fell_silent(self, message: str, *, asking: bool = False) -> None:
         """Send nothing until a status call is answered.
 
@@ -367,6 +403,8 @@ class JobTracker:
             self._schedule.unanswered(now=time.monotonic())
 
 
+STEPS_PAUSE_S = 1.0
+"""Between two listings of steps, so that they and the status calls stay below two a second."""
 LONG_SILENCE = 2
 """Intervals between status calls after which running trials report Slurm's silence, too."""
 SHORTEST_S = 0.5

@@ -1,13 +1,11 @@
 """Trials as steps of one allocation.
 
-A thread detects ended trials, starts the next ones on free nodes, and requests and releases the
-allocation.
+The backend's thread detects ended trials, starts the next ones on free nodes, and requests and
+releases the allocation.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,15 +14,14 @@ from pathlib import Path
 from autotune.files import is_file_system_failure
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import (
-    AttemptBackend,
     AttemptState,
+    FollowingBackend,
     never_prepared,
     write_abandoned,
 )
 from evaluators.cluster.profile import ClusterProfile, Pilot
 from evaluators.program import Program
 from evaluators.slurm.attempt_files import nodes_to_exclude, read_attempt_files
-from evaluators.slurm.commands import Slurm
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import (
     AllocationRequest,
@@ -37,7 +34,6 @@ from evaluators.slurm.pilot.trial import (
     OrphanedSteps,
     PilotContext,
     PilotTrial,
-    StepCleanup,
     StepPlace,
     StepProcess,
     prepare,
@@ -53,11 +49,10 @@ BUSY_S = 0.02
 IDLE_S = 0.2
 RESCHEDULE_S = 1.0
 """After so long waiting trials are looked at again even where nothing has changed."""
-log = logging.getLogger(__name__)
 
 
 class Dispatcher:
-    """Accepts trials and reports their progress. Thread-safe.
+    """Starts trials on nodes of the allocation and detects their ends.
 
     Args:
         trials: the folder of all trials.
@@ -68,63 +63,16 @@ class Dispatcher:
         self.context = context
         self._orphans = OrphanedSteps(trials)
         self._shares = GroupShares()
-        self._policy = AllocationPolicy(context, self._orphans, trials=trials, nodes=nodes)
-        self._trials: dict[str, PilotTrial] = {}
-        self._wake = threading.Condition()
-        self._closed = False
+        self.policy = AllocationPolicy(context, self._orphans, trials=trials, nodes=nodes)
         self._last_seen: object = None
         self._scheduled_at = float("-inf")
-        self._thread = threading.Thread(target=self._run, name="slurm-pilot", daemon=True)
-        self._thread.start()
 
-    def add(self, trial: PilotTrial) -> None:
-        with self._wake:
-            self._trials.setdefault(trial.request.token, trial)
-            self._wake.notify_all()
-
-    def remove(self, token: str) -> None:
-        with self._wake:
-            self._trials.pop(token, None)
-
-    def close(self) -> None:
-        """End the thread. Trials keep running; a later process finds them and the allocation."""
-        self._end_thread()
-        self.context.allocation.close()
-
-    def leave(self) -> None:
-        """End the thread, and release the allocation if nothing waits for it or runs in it."""
-        self._end_thread()
-        self._policy.leave(list(self._trials.values()))
-
-    def _end_thread(self) -> None:
-        with self._wake:
-            self._closed = True
-            self._wake.notify_all()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                if self._closed:
-                    return
-                trials = list(self._trials.values())
-            pause_s = (
-                BUSY_S if any(trial.state is AttemptState.RUNNING for trial in trials) else IDLE_S
-            )
-            try:
-                self._round(trials)
-            except Exception:
-                log.exception("an unexpected error while dispatching trials")
-                pause_s = RESCHEDULE_S
-            with self._wake:
-                if not self._closed and len(trials) == len(self._trials):
-                    self._wake.wait(pause_s)
-
-    def _round(self, trials: Sequence[PilotTrial]) -> None:
+    def advance(self, trials: Sequence[PilotTrial]) -> None:
+        """Bring all trials and the allocation forward."""
         self._orphans.look()
         for trial in trials:
             self._advance(trial)
-        self._policy.advance(trials)
+        self.policy.advance(trials)
         now, allocation = time.monotonic(), self.context.allocation.running
         states = Counter(trial.state for trial in trials)
         seen = (
@@ -184,7 +132,7 @@ class Dispatcher:
             for trial in waiting:
                 _say(trial, trouble or self.context.allocation.waiting)
             return
-        usable, free = self._policy.usable(allocation), self._free_nodes(allocation, trials)
+        usable, free = self.policy.usable(allocation), self._free_nodes(allocation, trials)
         roomless: dict[PilotTrial, str] = {}
         reasons = {
             trial: why_unfit(trial.request, allocation, usable, now=time.time())
@@ -409,7 +357,7 @@ def why_refused(request: TrialRequest, pilot: Pilot) -> str:
     return ""
 
 
-class PilotBackend(AttemptBackend[PilotTrial]):
+class PilotBackend(FollowingBackend[PilotTrial]):
     """Runs trials side by side in the allocation that this process was started in, or holds itself.
 
     All trials share one parent folder. A later object finds the allocation and its running trials
@@ -434,7 +382,6 @@ class PilotBackend(AttemptBackend[PilotTrial]):
     ) -> None:
         super().__init__(profile, program)
         self.tracker = tracker or JobTracker.of(profile)
-        self.cleanup = StepCleanup(Slurm.of(profile))
         self._owns_tracker = tracker is None
         self._nodes = nodes
         self._dispatcher: Dispatcher | None = None
@@ -444,17 +391,18 @@ class PilotBackend(AttemptBackend[PilotTrial]):
 
         Use it when no work is expected soon: the next allocation may wait long in the queue.
         """
+        self._end_thread()
         if self._dispatcher:
-            self._dispatcher.leave()
+            self._dispatcher.policy.leave(list(self._trials.values()))
 
     def close(self) -> None:
         """Detach: trials keep running, and the allocation is held for a while."""
+        self._end_thread()
         if self._dispatcher:
-            self._dispatcher.close()
-        self.cleanup.close()
+            self._dispatcher.context.allocation.close()
+        self._dispatcher = None
         if self._owns_tracker:
             self.tracker.close()
-        self._dispatcher = None
         super().close()
 
     def _begin(self, request: TrialRequest) -> PilotTrial:
@@ -468,13 +416,13 @@ class PilotBackend(AttemptBackend[PilotTrial]):
                 tracker=self.tracker,
                 allocation=UserAllocation.here(self.tracker)
                 or HeldAllocation(self._profile, self.tracker, trials),
-                cleanup=self.cleanup,
             )
             self._dispatcher = Dispatcher(context, trials=trials, nodes=self._nodes)
         trial = PilotTrial.of(request, self._dispatcher.context)
-        self._dispatcher.add(trial)
+        self._follow()
         return trial
 
-    def _forget(self, trial: PilotTrial) -> None:
-        if self._dispatcher:
-            self._dispatcher.remove(trial.request.token)
+    def _round(self, trials: Sequence[PilotTrial]) -> float:
+        assert self._dispatcher
+        self._dispatcher.advance(trials)
+        return BUSY_S if any(trial.state is AttemptState.RUNNING for trial in trials) else IDLE_S

@@ -1,18 +1,16 @@
 """A trial in pilot mode: a process of this host, with steps on nodes of the allocation.
 
 The process has its own session and outlives the one that started it. It is found again by its
-command line, which names the attempt's folder. `StepCleanup` ends steps that outlive their trial.
+command line, which names the attempt's folder. The tracker ends steps that outlive their trial.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -36,7 +34,6 @@ from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import AttemptEnd, Program
 from evaluators.slurm.attempt_files import note_failed_nodes, read_attempt_files, write_intent
 from evaluators.slurm.batch_script import JOB_SCRIPT, run_script, write_scripts
-from evaluators.slurm.commands import Slurm, SlurmError
 from evaluators.slurm.job_decision import (
     NO_LOSS,
     AbandonAttempt,
@@ -255,73 +252,6 @@ class OrphanedSteps:
         return [place for _, place in self._steps.values() if place.job_id == job_id]
 
 
-PAUSE_S = 1.0
-"""Between two listings of steps, so that they and the status calls stay below two a second."""
-log = logging.getLogger(__name__)
-
-
-class StepCleanup:
-    """Ends steps by name, in its own thread. Thread-safe."""
-
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
-        self._wake = threading.Condition()
-        self._dead: dict[str, str] = {}
-        self._closed = False
-        self._thread: threading.Thread | None = None
-
-    def end_steps(self, name: str, *, job_id: str) -> None:
-        """End every step of this name in the job, from now on."""
-        with self._wake:
-            self._dead[name] = job_id
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="slurm-steps", daemon=True)
-                self._thread.start()
-            self._wake.notify_all()
-
-    def gone(self, name: str) -> bool:
-        """Return whether Slurm has reported, after `end_steps`, that there is none."""
-        with self._wake:
-            return name not in self._dead
-
-    def close(self) -> None:
-        """End the thread, after the current command."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify_all()
-        if self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._dead or self._closed)
-                if self._closed:
-                    return
-                dead = dict(self._dead)
-            began = time.monotonic()
-            try:
-                self._end_left_over(dead)
-            except SlurmError as error:
-                log.warning("steps cannot be listed: %s", error)
-            with self._wake:
-                pause_s = max(PAUSE_S, time.monotonic() - began)
-                self._wake.wait_for(lambda: self._closed, timeout=pause_s)
-
-    def _end_left_over(self, dead: dict[str, str]) -> None:
-        """Cancel the steps that still run, by name and job; an unlisted one is gone."""
-        left: set[str] = set()
-        for job_id in set(dead.values()):
-            steps = self._slurm.steps(job_id)
-            left_over = [step for step, name in steps if dead.get(name) == job_id]
-            left |= {name for _, name in steps}
-            if left_over:
-                self._slurm.scancel(left_over)
-        with self._wake:
-            for name in dead.keys() - left:
-                self._dead.pop(name, None)
-
-
 NO_STEP = "no step"
 """The status of an attempt for which Slurm made no step: it is not the trial's, nor a node's."""
 MOST_NO_STEPS = 10
@@ -335,7 +265,6 @@ class PilotContext(TrialContext):
 
     tracker: JobTracker
     allocation: Allocation
-    cleanup: StepCleanup
 
 
 @dataclass(kw_only=True, eq=False)
@@ -428,7 +357,7 @@ class PilotTrial(AttemptedTrial):
         if end and end.exit_code == 0 and not blamed:
             self._decide(NO_LOSS)
         elif self.place:
-            self.context.cleanup.end_steps(self.attempt.name, job_id=self.place.job_id)
+            self.context.tracker.end_steps(self.attempt.name, job_id=self.place.job_id)
         else:
             self.context.tracker.cancel(self.attempt.name)  # it was a job of its own
 
@@ -437,7 +366,7 @@ class PilotTrial(AttemptedTrial):
         place, context = self._last_place, self.context
         context.tracker.watch(hurry=True)
         loss = context.allocation.node_loss(place.job_id, place.nodes, since=self.gone_at)
-        if loss is not None and context.cleanup.gone(self.attempt.name):
+        if loss is not None and context.tracker.steps_gone(self.attempt.name):
             self._decide(loss)
         elif isinstance(self.answer, TrialProgress):
             self.answer = replace(self.answer, reason=context.tracker.trouble)
