@@ -137,7 +137,7 @@ def test_the_simulated_machine_can_be_learned(tmp_path: Path) -> None:
     """A calibration by ten simulated trials foretells others of larger batches: less than
     half of what was wrong is left, and that is the noise between layouts."""
     before, after = [], []
-    for seed in range(4):
+    for seed in range(2):
         tried, held_out = LAYOUTS[:10], LAYOUTS[10:]
         outcomes = [outcome_at(tmp_path, s, seed) for s in LAYOUTS]
         times = np.array([outcome.measurements[-1].iteration_time_s for outcome in outcomes])

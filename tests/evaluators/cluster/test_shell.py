@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ from evaluators.cluster.shell import (
     sbatch_options,
     srun_words,
 )
-from tests.evaluators.cluster.texts import ANY_TEXT, LINE, VARIABLES
+from tests.evaluators.cluster.texts import ANY_TEXT, VARIABLES
 
 FOLDER = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=30)
 
@@ -181,38 +180,6 @@ def test_a_prologue_is_bash_and_its_last_status_does_not_matter() -> None:
     lines = environment_lines(profile(prologue=prologue))
     assert environment_after(lines)["Y"] == "b"
     assert environment_lines(profile(prologue=" \n")) == environment_lines(profile())
-
-
-@settings(max_examples=200, deadline=None)
-@given(LINE)
-def test_a_directive_is_read_as_sbatch_reads_it(value: str) -> None:
-    line = directive_line(f"--comment={value}")
-    assert words_of_sbatch(line) == [f"--comment={value}"]
-
-
-def words_of_sbatch(line: str) -> list[str]:
-    """As sbatch reads a line (tried on a real one in test_slurm.py)."""
-    text = line.removeprefix("#SBATCH ")
-    assert not re.search("hetjob|packjob", text, re.IGNORECASE)
-    words, word, quote, position = [], "", "", 0
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 1
-            word += text[position]
-        elif quote and character == quote:
-            quote = ""
-        elif not quote and character in "\"'":
-            quote = character
-        elif not quote and character in "# \t":
-            assert character != "#"
-            words.append(word)
-            word = ""
-        else:
-            word += character
-        position += 1
-    assert not quote
-    return [*words, word]
 
 
 @pytest.mark.parametrize("option", ["--a\nb", "--a\0", "--a\rb", "-" * (LONGEST_DIRECTIVE + 1)])

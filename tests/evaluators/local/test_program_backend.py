@@ -76,8 +76,8 @@ def _outcome(adapter: Adapter, request: TrialRequest) -> TrialOutcome:
 
 
 LAYOUTS: list[dict[str, Any]] = [
-    {"gradient_accumulation_steps": 6, "zero_stage": 1},
-    {"tensor_parallel": 2, "sequence_parallel": True, "precision": "bf16"},
+    {"gradient_accumulation_steps": 6, "zero_stage": 1,
+     "tensor_parallel": 2, "sequence_parallel": True, "precision": "bf16"},
     {"pipeline_parallel": 2, "gradient_accumulation_steps": 4, "micro_batch_size": 4},
     {"num_nodes": 2, "tensor_parallel": 2, "pipeline_parallel": 2, "zero_stage": 3,
      "activation_checkpointing": "full"},
@@ -103,7 +103,7 @@ def test_every_dimension_reaches_the_script_and_its_own_figures_come_back(
         assert list(outcome.peak_memory_gib) == pytest.approx(peaks)
         assert outcome.loss == pytest.approx(10 / 6, abs=1e-4)
         assert outcome.versions["adapter"].startswith("my-script ")
-    conf = json.loads((tmp_path / "t3" / "start-1" / "conf.json").read_text())
+    conf = json.loads((tmp_path / "t2" / "start-1" / "conf.json").read_text())
     assert conf == {"lr": 0.001, "accumulate": 1, "zero": 3, "data": {"name": "mine"}}
 
 

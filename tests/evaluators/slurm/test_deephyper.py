@@ -32,44 +32,28 @@ inter_node_gb_per_s = 1.0
 """
 
 
-def evaluator(directory: Path, text: str = QUICK) -> SlurmEvaluator:
+def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_path: Path) -> None:
+    """DeepHyper closes its evaluator after each search; a notebook's next cell uses it again."""
     space = SearchSpace.build(
         load_model("tiny"),
         machine(),
         nodes=2,
-        choices={
-            "tensor_parallel": [1, 2],
-            "pipeline_parallel": [1, 2],
-            "micro_batch_size": [1, 2, 4],
-            "zero_stage": 1,
-            "num_nodes": 2,
-            "precision": "fp32",
-        },
+        choices={"tensor_parallel": [1, 2], "pipeline_parallel": [1, 2], "precision": "fp32"},
         batch=GlobalBatch.of(16),
     )
-    return SlurmEvaluator(
-        profile=PROFILE, space=space, directory=directory, num_workers=4, program=Lines(text=text)
+    made = SlurmEvaluator(
+        profile=PROFILE, space=space, directory=tmp_path / "trials", program=Lines(text=QUICK)
     )
-
-
-def search(made: SlurmEvaluator, folder: Path, **until: int) -> list[str]:
-    """The objectives."""
-    results = CBO(
-        made._space.problem(seed=1),
-        random_state=1,
-        acq_func="UCB",
-        acq_optimizer="sampling",
-        log_dir=str(folder),
-        checkpoint_history_to_csv=False,
-    ).search(made, **until)
-    return [str(objective) for objective in results["objective"]]
-
-
-def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_path: Path) -> None:
-    """DeepHyper closes its evaluator after each search; a notebook's next cell uses it again."""
-    made = evaluator(tmp_path / "trials")
-    assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
-    assert all(float(figure) > 0 for figure in search(made, tmp_path, max_evals=4))
+    for _ in range(2):
+        search = CBO(
+            space.problem(seed=1),
+            random_state=1,
+            acq_optimizer="sampling",
+            log_dir=str(tmp_path),
+            checkpoint_history_to_csv=False,
+        )
+        results = search.search(made, max_evals=2)
+        assert all(float(objective) > 0 for objective in results["objective"])
     until(lambda: not slurm.jobs())
 
 
