@@ -57,6 +57,8 @@ class Experts:
         shared_ffn_hidden_size: width of all shared experts of a layer together, which every token
             passes.
         dense_layers: the first layers, which keep the dense MLP.
+        biases: whether the experts' products add a bias and their activation is clamped (GPT-OSS,
+            arXiv 2508.10925). The biases themselves are not counted.
     """
 
     num_experts: int
@@ -64,6 +66,7 @@ class Experts:
     ffn_hidden_size: int
     shared_ffn_hidden_size: int = 0
     dense_layers: int = 0
+    biases: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,8 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
     gates = np.where(strategies.gated, 2.0, 1.0)
     rank_tokens = strategies.tokens / strategies.sequence_shards
     received = rank_tokens * columns["top_k"] * etp * strategies.parameters.routing_imbalance
-    activated = np.where(strategies.flag("recompute_moe_act"), 0.0, width)
+    clamped = columns["expert_biases"] * gates  # a copy of the products' result
+    activated = np.where(strategies.flag("recompute_moe_act"), 0.0, width + clamped)
     routed = received * (
         strategies.hidden_size * width
         + (gates + activated) * ffn / etp

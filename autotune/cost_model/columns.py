@@ -38,6 +38,7 @@ LAYER_KINDS: Mapping[str, float] = {
     "top_k": 0.0,
     "expert_ffn_hidden_size": 0.0,
     "shared_ffn_hidden_size": 0.0,
+    "expert_biases": 0.0,
     "dense_layers": 0.0,
     "kv_rank": 0.0,
     "q_rank": 0.0,
@@ -212,6 +213,7 @@ def _kinds(transformer: Transformer) -> dict[str, float]:
             "top_k": experts.top_k,
             "expert_ffn_hidden_size": experts.ffn_hidden_size,
             "shared_ffn_hidden_size": experts.shared_ffn_hidden_size,
+            "expert_biases": experts.biases,
             "dense_layers": 0 if mamba else experts.dense_layers,
         }
     if latent is not None:

@@ -20,6 +20,13 @@ fp32."""
 PADDED = 64.0
 """Each expert's tokens are padded to a multiple of this, to align its products."""
 
+BIAS_PASSES = (6.0, 8.0)
+CLAMP_PASSES = (8.0, 10.0)
+"""Reads and writes, forward and backward, that experts with biases add: of each routed token's
+hidden state, whose bias is scaled by the router's probability, and of its inner width, whose two
+halves are clamped. No kernel fuses them (Megatron Core d98e8a6, `TEGroupedMLP._apply_bias` and
+`weighted_bias_quick_geglu_impl`)."""
+
 SCAN_FLOPS = 7.0
 """FLOPs of a Mamba-2 scan per token, channel and state, as Megatron-LM counts them."""
 
@@ -189,6 +196,11 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     activated = np.where(strategies.gated, 3.0, 2.0) * routed * width
     rate = strategies.memory_bytes_per_s
     around = (router + (permuted + activated) * strategies.element_bytes) / rate
+    biased = columns["expert_biases"] * strategies.element_bytes / rate
+    unfused = tuple(
+        biased * (bias * strategies.routed_tokens * etp * h + clamp * routed * width)
+        for bias, clamp in zip(BIAS_PASSES, CLAMP_PASSES, strict=True)
+    )
     cast = compute.cast_time_s(strategies, sizes, routed)
     activation = activated * strategies.element_bytes / rate
     sent = all_to_all_time_s(strategies)
@@ -199,7 +211,10 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     norm = _norm(strategies)
     elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
     forward, backward = (time * strategies.expert_load for time in grouped)
-    products = (forward + around + cast, backward + 1.5 * around + cast)
+    products = (
+        forward + around + unfused[0] + cast,
+        backward + 1.5 * around + unfused[1] + cast,
+    )
     whole = matrix[0] + elementwise[0] - norm + products[0] + sent
     again = np.where(strategies.flag("recompute_moe_act"), activation, 0.0)
     again = np.where(strategies.flag("recompute_moe"), whole, again)

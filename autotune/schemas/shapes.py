@@ -65,6 +65,8 @@ class ExpertsShape(Wire):
     """Width of all shared experts of a layer together, which every token passes."""
     dense_layers: NotNegative = 0
     """The first layers, which keep the dense MLP."""
+    biases: bool = False
+    """Whether the experts' products add a bias and their activation is clamped, as in GPT-OSS."""
 
 
 class LatentAttentionShape(Wire):

@@ -46,6 +46,7 @@ OF_MAMBA: Mapping[str, str] = {
 }
 OF_LAYERS = (
     *OF_EXPERTS,
+    "expert_biases",
     "latent_attention",
     *OF_LATENT_ATTENTION,
     "attention_window",
@@ -109,15 +110,16 @@ def strategy_names(
 
 def _layer_names(transformer: Transformer) -> dict[str, Value]:
     """Return the values of `OF_LAYERS`."""
-    latent = transformer.latent_attention
+    experts, latent = transformer.experts, transformer.latent_attention
     kinds = (
-        (transformer.experts, OF_EXPERTS),
+        (experts, OF_EXPERTS),
         (latent, dict(zip(OF_LATENT_ATTENTION, OF_LATENT_ATTENTION, strict=True))),
         (transformer.mamba, OF_MAMBA),
     )
     return {
         **dict.fromkeys(OF_LAYERS, 0),
         "latent_attention": latent is not None,
+        "expert_biases": experts is not None and experts.biases,
         "attention_window": transformer.attention_window or 0,
         **{
             name: getattr(kind, field) or 0

@@ -37,6 +37,7 @@ class ConfigKeys:
         expert_ffn: the width of one expert.
         shared: the width of all shared experts, or of one where `shared_count` counts them.
         dense: how many of the first layers are dense.
+        biased: whether experts have biases and a clamped activation.
         latent: whether attention is latent.
         window: tokens of a windowed layer; where `layer_types` does not say which layers have the
             window, all but each `full_every`-th have it.
@@ -57,6 +58,7 @@ class ConfigKeys:
     shared: str | None = None
     shared_count: str | None = None
     dense: str | None = None
+    biased: bool = False
     latent: bool = False
     mtp: str | None = None
     window: str | None = None
@@ -108,7 +110,7 @@ FAMILIES = {
         experts="num_experts", only={"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
     ),
     "mixtral": MIXTRAL,
-    "gpt_oss": replace(MIXTRAL, full_every=2),
+    "gpt_oss": replace(MIXTRAL, full_every=2, biased=True),
     "llama4": LLAMA_4,
     "llama4_text": LLAMA_4,
     "deepseek_v2": DEEPSEEK,
@@ -201,6 +203,7 @@ def _experts(config: Mapping[str, Any], keys: ConfigKeys) -> dict[str, int]:
         "ffn_hidden_size": _figure(config, keys.expert_ffn),
         "shared_ffn_hidden_size": count * _count(config, keys.shared) if keys.shared else 0,
         "dense_layers": _count(config, keys.dense) if keys.dense else 0,
+        "biases": keys.biased,
     }
 
 

@@ -52,6 +52,7 @@ FIELDS = (
         _whole("ffn_hidden_size", WIDTH),
         _whole("shared_ffn_hidden_size", WIDTH, minimum=0, required=False),
         _whole("dense_layers", LAYERS, minimum=0, required=False),
+        TableField(name="biases", kind=bool, required=False),
     ),
     _table(
         "latent_attention",

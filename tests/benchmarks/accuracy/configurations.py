@@ -125,6 +125,7 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
     windows = row.figures["num_layers"] / 2.0 if kinds["attention_window"] else 0.0
     return {
         **kinds,
+        "expert_biases": float(row["model"].startswith(BIASED)),
         "dense_layers": 0.0 if hybrid else kinds["dense_layers"],
         "qk_head_dim": (row.number("qk_head_dim") or 0.0) if latent else 0.0,
         "window_layers": windows,
@@ -138,6 +139,9 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
         "expert_tensor_parallel": row.number("expert_tensor_parallel") or 1.0,
     }
 
+
+BIASED = "GPT OSS"
+"""Models whose experts have biases and a clamped activation."""
 
 WAITS = {"alltoall": 1.0, "": 0.5}
 """Dispatchers whose host waits for the counts of tokens, and half of it where a row names none."""

@@ -40,7 +40,13 @@ RECIPES = {
 FIELDS: Mapping[str, Sequence[str]] = {
     "model": (
         *("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"),
-        *("num_query_groups", "seq_length", "gated_linear_unit", "add_bias_linear"),
+        *(
+            "num_query_groups",
+            "seq_length",
+            "gated_linear_unit",
+            "add_bias_linear",
+            "activation_func_clamp_value",
+        ),
         *("share_embeddings_and_output_weights", "tensor_model_parallel_size"),
         *("pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
         "context_parallel_size",

@@ -115,7 +115,9 @@ def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
             ffn_hidden_size=args["moe_ffn_hidden_size"],
             shared_ffn_hidden_size=args["moe_shared_expert_intermediate_size"] or 0,
             dense_layers=routed.index(1),
+            biases=args["add_bias_linear"],
         )
+        assert (args["activation_func_clamp_value"] is not None) == experts.biases
         assert routed == [0] * experts.dense_layers + [1] * (layers - experts.dense_layers)
     mamba = None
     if args["hybrid_layer_pattern"]:
