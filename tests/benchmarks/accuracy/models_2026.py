@@ -13,6 +13,7 @@ from itertools import chain
 
 import numpy as np
 
+from autotune.calibration.history import weight_of
 from autotune.cost_model.columns import Array, Rows
 from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.configurations import data_parallel, modules, no_zero
@@ -30,6 +31,7 @@ PARTS = 10
 """Into which rows are divided to be left out in turn."""
 
 CORE = "core_attn"
+PROGRAM = "program"
 
 
 def _partly_recomputed(row: PublishedRow) -> bool:
@@ -65,9 +67,9 @@ class TimesOf2026:
         describable: of these, those of which a strategy says all that a table does.
         mape_after_5: of describable rows of a stack, after calibration on five others of it.
         leave_one_model_out_mape: after calibration on the other models of the program on this kind
-            of GPU, whatever their release.
+            of GPU, of any release, weighted by it.
         in_stack_mape: after calibration on all other describable rows of the program on this kind
-            of GPU, whatever their release.
+            of GPU, of any release, weighted by it.
         context_parallel_mape: of rows with context parallelism, after calibration on all other rows
             of their stack.
         left_out: reason -> rows that are not predicted, or not describable.
@@ -139,8 +141,20 @@ def predicted_s(stack: Stack) -> Array:
 
 
 def _errors(trials: Trials, judged: Rows, learned_from: Rows) -> list[float]:
-    log_time = trials.forecast(learned_from)[0]
-    return list(np.abs(np.expm1(log_time - trials.log_time))[judged])
+    """Errors of rows after calibration on others, weighted by their release as a campaign weights
+    earlier trials."""
+    releases = np.array([row["release"] for row in trials.stack.rows])
+    errors: list[float] = []
+    for release in dict.fromkeys(releases[judged].tolist()):
+        among = {PROGRAM: release}
+        weights = [
+            weight_of({PROGRAM: other}, among=among, age_days=0.0)
+            for other in releases[learned_from].tolist()
+        ]
+        log_time = trials.forecast(learned_from, np.array(weights))[0]
+        wrong = np.abs(np.expm1(log_time - trials.log_time))
+        errors += list(wrong[judged[releases[judged] == release]])
+    return errors
 
 
 def _zero_shot(trials: Trials) -> list[float]:

@@ -142,11 +142,16 @@ class Trials:
         self.log_time = np.log(stack.figures("iteration_time_s"))
         self._log_samples = np.log([samples(row) for row in stack.rows])
 
-    def forecast(self, drawn: Rows) -> tuple[Array, Array]:
+    def forecast(self, drawn: Rows, weight: Array | float = 1.0) -> tuple[Array, Array]:
         """Logarithm of the median and half the width of the 80 % interval, shape (n,) each, of all
-        rows, after calibration on those `drawn`."""
+        rows, after calibration on those `drawn`, with these weights."""
         known = self.columns.take(drawn) if len(drawn) else Columns.none()
-        sample = Sample(columns=known, log_value=self.log_time[drawn], side=np.zeros(len(drawn)))
+        sample = Sample(
+            columns=known,
+            log_value=self.log_time[drawn],
+            side=np.zeros(len(drawn)),
+            weight=weight,
+        )
         log_time, _, variance = Mixture.of(self.quantity, sample).predict(self.columns)
         return log_time, Z * np.sqrt(variance)
 
