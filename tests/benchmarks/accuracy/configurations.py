@@ -154,10 +154,15 @@ ROUTING_ALONE = 0.25
 """Share of a layer's kernels that graphs of some modules launch, and of the router and what comes
 before the dispatch alone: attention has about as many kernels as these two."""
 
+UNSAID = 0.3
+"""The same of rows of a release that do not say: the mean of those that do."""
+
 
 def captured(row: PublishedRow) -> float:
     """Share of a step's kernels that CUDA graphs launch: of a whole step, or of some modules."""
     graphs = row["cuda_graph"]
+    if not graphs and row["release"]:
+        return UNSAID
     if graphs in ("", "none"):
         return 0.0
     if "full_iteration" in graphs:
