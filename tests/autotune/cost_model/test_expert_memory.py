@@ -82,6 +82,20 @@ def test_what_a_layer_with_experts_keeps(
     assert (kept.passing[0] > 0) == bool(recomputed)
 
 
+def test_the_clamped_copy_is_kept_where_the_activation_is_not_recomputed() -> None:
+    """Two more inner states of 768 of each routed token."""
+    for recomputed, more in [(0.0, 2 * 2 * 768), (1.0, 0.0)]:
+        plain, biased = (
+            activations.KeptBytes.of(
+                of("qwen3-30b-a3b", recompute_moe_act=recomputed, expert_biases=flag)
+            ).routed
+            for flag in (0.0, 1.0)
+        )
+        assert plain is not None
+        assert biased is not None
+        assert biased[0] - plain[0] == pytest.approx(4096 / 2 * 8 * 1.25 * more)
+
+
 def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:
     """Sets and precisions reach the formulas by the strategy alone."""
     kept = [

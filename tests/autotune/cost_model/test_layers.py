@@ -183,6 +183,25 @@ def test_making_operands_narrow_costs_memory_traffic() -> None:
     assert float(narrow["elementwise"][0]) > float(wide["elementwise"][0])
 
 
+def test_biases_of_experts_and_their_clamp_are_streamed() -> None:
+    """Of 8 experts a token 14 passes over hidden states of 2048 and 18 over the inner width of
+    768, in 2 bytes."""
+    parameters = replace(Parameters.default(DGX_H100), **IDEAL)
+    plain, biased = (
+        strategies_of(
+            ONE_STAGE,
+            transformer=QWEN,
+            machine=DGX_H100,
+            parameters=parameters,
+            expert_biases=flag,
+        )
+        for flag in (0.0, 1.0)
+    )
+    more = layer_parts(biased)["experts"] - layer_parts(plain)["experts"]
+    moved = 2 * QWEN.seq_length * 8 * (14 * 2048 + 18 * 768) * 2
+    assert float(more[0]) == pytest.approx(moved / float(plain.memory_bytes_per_s))
+
+
 @pytest.mark.parametrize("changes", [{}, {"full_checkpointing": 1.0}, {"tensor_parallel": 4.0}])
 def test_equal_layers_cost_the_same_by_blocks(changes: dict[str, Any]) -> None:
     """What a model of one kind of layer costs by the short way, and by that of all kinds."""
