@@ -34,8 +34,8 @@ from server.cli.failures import Failed
 from server.cli.output import note, out, text
 from server.cli.port import free_port, usable_port
 from server.cli.progress import ProgressBoard
-from server.cli.tables.elements import started_from
-from server.cli.tables.recommendations import recommendation_in_brief
+from server.cli.tables.campaigns import recommendation_in_brief
+from server.wording import started_from
 
 HOST = "127.0.0.1"
 PREFERRED_PORT = 8765

@@ -22,8 +22,9 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, Event
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
+from autotune.wording import figure
 from server.cli.output import err, note
-from server.cli.tables.elements import duration, figure, mark, not_started
+from server.wording import duration, mark, not_started
 
 
 @dataclass

@@ -18,7 +18,7 @@ from evaluators.ray.preflight import ADDRESS_NEEDED, check_facts, look
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from server.cli.checks import CheckResult
-from server.cli.tables.elements import plural
+from server.wording import plural
 
 SHOWN = ("GPU", "CPU")
 """Kinds of resources shown of a node."""

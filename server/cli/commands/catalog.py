@@ -68,6 +68,7 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
 def machines(json: Json = False) -> None:
     """List the built-in machines; commands also take a TOML file."""
     from autotune.resolution import machine_shape
+    from autotune.wording import figure
     from search_spaces.catalog import load_machine, machine_names
     from server.cli.tables import elements as elements_table
 
@@ -78,7 +79,7 @@ def machines(json: Json = False) -> None:
         ("machine", lambda name: name),
         ("GPU", lambda name: known[name].gpu),
         (">per node", lambda name: str(known[name].gpus_per_node)),
-        (">GiB", lambda name: elements_table.figure(known[name].memory_gib)),
+        (">GiB", lambda name: figure(known[name].memory_gib)),
         (">peak TFLOP/s", lambda name: _rate(known[name].peak_tflops)),
         (">nodes", lambda name: str(known[name].max_nodes)),
     )

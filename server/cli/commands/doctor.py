@@ -135,8 +135,7 @@ def _checks(
     yield from check_slurm(settings)
     if profile is None or machine is None:
         return
-    from server.cli.checks.live import check_node
-    from server.cli.checks.slurm import check_profile
+    from server.cli.checks.slurm import check_node, check_profile
 
     results = check_profile(profile, nodes=cluster.nodes, machine=machine)
     yield from results

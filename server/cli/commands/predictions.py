@@ -14,7 +14,6 @@ from autotune.schemas.choices import ScalingKind
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.commands.calibrations import known_name, read_document
 from server.cli.commands.submit import TrialOptions, submitted
-from server.cli.dimensions import PredictedOptions, SpaceOptions, StrategyOptions, options_of
 from server.cli.failures import ExitCode, Failed
 from server.cli.options import (
     LOCAL,
@@ -24,12 +23,16 @@ from server.cli.options import (
     ModelOptions,
     Nodes,
     OptionGroup,
+    PredictedOptions,
     ProgramOptions,
     ServiceOptions,
+    SpaceOptions,
+    StrategyOptions,
     chosen,
     name_or_file,
     named_machine,
     option,
+    options_of,
 )
 from server.cli.output import Json, document, out, text
 

@@ -11,7 +11,6 @@ import typer
 from autotune.schemas.choices import Objective, SearchMethod, Surrogate
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import follow
-from server.cli.dimensions import SpaceOptions
 from server.cli.options import (
     LOCAL,
     BudgetOptions,
@@ -22,6 +21,7 @@ from server.cli.options import (
     OptionGroup,
     ProgramOptions,
     ServiceOptions,
+    SpaceOptions,
     Watch,
     chosen,
     named_machine,

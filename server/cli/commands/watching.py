@@ -45,7 +45,7 @@ def best(
     json: Json = False,
 ) -> None:
     """Print a campaign's recommendation, and write its launch files."""
-    from server.cli.tables import recommendations as recommendations_table
+    from server.cli.tables import campaigns as campaigns_table
 
     if trainer and (script or out_dir is None):
         raise InvalidInput("for", trainer, "a trainer has files to write", valid="--out as well")
@@ -62,9 +62,9 @@ def best(
         found = {"chosen": ranked, "written": [str(path) for path in written]}
         return document(plain(answer.recommendation) | plain(found))
     if rank == 1:
-        out().print(recommendations_table.recommendation(answer.recommendation))
+        out().print(campaigns_table.recommendation(answer.recommendation))
     else:
-        out().print(recommendations_table.runner_up(answer.recommendation, ranked))
+        out().print(campaigns_table.runner_up(answer.recommendation, ranked))
     for path in written:
         note(f"wrote {path}")
     offer = next((each for each in answer.recommendation.trainers if each.name == trainer), None)
@@ -159,14 +159,14 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
 
 def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
     """Print a campaign's recommendation; without one, return why."""
-    from server.cli.tables import recommendations as recommendations_table
+    from server.cli.tables import campaigns as campaigns_table
 
     campaign, answer = handle.campaign, recommendation_of(handle)
     if json:
         recommendation = answer.recommendation if answer else None
         document({"campaign": campaign, "recommendation": recommendation})
     elif answer:
-        out().print(recommendations_table.recommendation(answer.recommendation))
+        out().print(campaigns_table.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
     return None if answer else without_result(campaign)
 

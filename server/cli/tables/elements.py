@@ -17,44 +17,9 @@ from autotune.wording import figure
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
 from server.wording import (
-    duration,
-    iteration_expected,
-    mark,
     model_size,
-    not_started,
-    parameters,
-    percent,
     plural,
-    probability,
-    seconds,
-    started_from,
-    why_chosen,
 )
-
-__all__ = [
-    "NO_VALUE",
-    "duration",
-    "facts",
-    "figure",
-    "grid",
-    "iteration_expected",
-    "mark",
-    "model_line",
-    "moment",
-    "not_started",
-    "parameters",
-    "percent",
-    "plural",
-    "probability",
-    "rests_on",
-    "seconds",
-    "started_from",
-    "strategy_line",
-    "table",
-    "trials_of",
-    "why_chosen",
-    "with_unit",
-]
 
 T = TypeVar("T")
 NO_VALUE = "–"

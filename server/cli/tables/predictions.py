@@ -16,28 +16,23 @@ from autotune.schemas.calibrations import CalibrationDetail, CalibrationSummary,
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepRow
 from autotune.schemas.scaling import ScalingSeries, ScalingStudy
+from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from search_spaces.transformer import Transformer
-from server.cli.dimensions import options_between
+from server.cli.options import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
     facts,
-    figure,
     grid,
-    mark,
     model_line,
     moment,
-    parameters,
-    percent,
-    plural,
-    probability,
     rests_on,
-    seconds,
     strategy_line,
     table,
     trials_of,
     with_unit,
 )
+from server.wording import mark, parameters, percent, plural, probability, seconds
 
 ROWS_OF_PARTS = 8
 INVISIBLE = 0.0005

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from autotune.schemas.activity import Activity, TrialActivity
 from autotune.schemas.users import AuditEntry, User, WhoAmI
-from server.cli.tables.elements import NO_VALUE, duration, moment, plural, strategy_line, table
+from server.cli.tables.elements import NO_VALUE, moment, strategy_line, table
+from server.wording import duration, plural
 
 if TYPE_CHECKING:
     from server.pruning import Prunable

@@ -15,7 +15,7 @@ import pytest
 from evaluators.cluster import profile_from_dict
 from evaluators.slurm.preflight import ProbeReport, TaskReport
 from server.cli.checks import CheckResult
-from server.cli.checks.live import node_results
+from server.cli.checks.slurm import node_results
 from tests.cluster.fixtures import slurm
 from tests.patience import PATIENCE_S
 from tests.requirement import require
@@ -27,7 +27,7 @@ CHECK = """
 import json, sys
 from pathlib import Path
 from evaluators.cluster import profile_from_dict
-from server.cli.checks.live import check_node
+from server.cli.checks.slurm import check_node
 profile = profile_from_dict({"name": "mine"}, source="test")
 folder = Path(sys.argv[1])
 results = check_node(profile, gpus_per_node=2, folder=folder, tell=sys.stderr.write, settle_s=0.5)

@@ -11,10 +11,11 @@ import pytest
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate, SlurmChoice
 from autotune.schemas.spaces import SpaceSpec
+from autotune.wording import figure
 from server.cli.failures import ExitCode
-from server.cli.tables.elements import figure, seconds
 from server.programs import chosen_profile, chosen_program, reasons_not_to_run
 from server.settings import Settings
+from server.wording import seconds
 from tests.server.cli.calibration_files import slower, written
 from tests.server.cli.conftest import Autotune, Ran
 

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from autotune.schemas.recommendations import Recommendation
-from server.cli.tables.campaigns import campaigns, trials
-from server.cli.tables.recommendations import recommendation
+from server.cli.tables.campaigns import campaigns, recommendation, trials
 from tests.autotune.recommendation.examples import answer, strategy, trial
 from tests.server.figures.subjects import campaign as told_campaign
 from tests.server.figures.subjects import trial as told_trial
