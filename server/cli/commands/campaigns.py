@@ -247,9 +247,7 @@ def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> Non
     """Delete a campaign with its trials. An active campaign must be cancelled first."""
     with service.client() as client:
         client.campaign(campaign).delete()
-    if json:
-        return document({"deleted": campaign})
-    return note(f"campaign {campaign} is deleted")
+    return document({"deleted": campaign}) if json else note(f"campaign {campaign} is deleted")
 
 
 @dataclass(frozen=True, kw_only=True)
