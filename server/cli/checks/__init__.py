@@ -5,7 +5,7 @@ This module has their result.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, Self
 
 
@@ -36,6 +36,3 @@ class CheckResult:
     @classmethod
     def fail(cls, name: str, found: str, *, advice: str) -> Self:
         return cls(name=name, status="fail", found=found, advice=advice)
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)

@@ -301,7 +301,8 @@ def plot(
     from server.cli.tables import campaigns as campaigns_table
 
     if kind is None and to_file is not None:
-        raise InvalidInput("kind", None, "choose the figure to write", valid=", ".join(kinds()))
+        kinds = ", ".join(get_args(FigureName))
+        raise InvalidInput("kind", None, "choose the figure to write", valid=kinds)
     with service.client() as client:
         handle = client.campaign(campaign)
         if kind is None:
@@ -315,11 +316,6 @@ def plot(
         text(figure["caption"])
         return note(f"wrote {written}")
     return out().print(campaigns_table.figure_data(figure))
-
-
-def kinds() -> tuple[str, ...]:
-    """Return the names of all kinds."""
-    return get_args(FigureName)
 
 
 def _written(

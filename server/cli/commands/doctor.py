@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -100,7 +100,7 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     machine = cluster.load_machine(profile) if known else None
     results = list(_checks(settings, cluster, profile, machine))
     if json:
-        document([result.as_dict() for result in results])
+        document([asdict(result) for result in results])
     else:
         columns: tuple[tuple[str, Callable[[CheckResult], str | Text]], ...] = (
             ("", lambda result: Text(result.status, style=STYLES[result.status])),

@@ -25,13 +25,14 @@ __all__ = ["slurm"]
 ELSEWHERE = 'mount -t tmpfs none "$0" || exit 99; exec "$@"'
 CHECK = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 from evaluators.cluster import profile_from_dict
 from server.cli.checks.slurm import check_node
 profile = profile_from_dict({"name": "mine"}, source="test")
 folder = Path(sys.argv[1])
 results = check_node(profile, gpus_per_node=2, folder=folder, tell=sys.stderr.write, settle_s=0.5)
-print(json.dumps([result.as_dict() for result in results]))
+print(json.dumps([asdict(result) for result in results]))
 """
 FINE = TaskReport(
     rank=0,

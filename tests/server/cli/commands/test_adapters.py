@@ -75,17 +75,23 @@ def test_the_file_for_hydra_starts_a_script_as_it_is(
     assert ran.json()["good"], ran.out
 
 
-def test_three_starts_are_judged(alone: Autotune, tmp_path: Path) -> None:
+def test_each_start_is_judged(alone: Autotune, tmp_path: Path) -> None:
     path = tmp_path / "tried.toml"
     command = f'command = ["{{python}}", "-IS", "{TRAINER}"]'
+    recompute = "{'no' if activation_checkpointing == 'none' else activation_checkpointing}"
     reading = checked_adapters.MILLISECONDS + checked_adapters.ECHO
-    path.write_text(f"{command}\n[set]{checked_adapters.ARGUMENTS}{reading}")
+    path.write_text(
+        f'{command}\n[set]{checked_adapters.ARGUMENTS}"--recompute" = "{recompute}"\n{reading}'
+    )
     words = ("adapter", "check", str(path), "--folder", str(tmp_path / "starts"), "--json")
     done = alone(*words)
     found = {each["what"]: each for each in done.json()["findings"]}
-    # The script has a model of its own, and says so.
-    assert {what for what, each in found.items() if not each["good"]} == {"model"}
+    # The script has a model of its own, and takes no selective recomputation.
+    selective = "activation_checkpointing selective"
+    assert {what for what, each in found.items() if not each["good"]} == {"model", selective}
     assert "and tiny has" in found["model"]["told"]
+    assert "invalid choice: 'selective'" in found[selective]["told"]
+    assert found["activation_checkpointing full"]["good"]
     assert done.code == 1
     assert done.json()["matches"][0]["found"]["step"] == "1"
 
@@ -104,18 +110,3 @@ def test_a_start_that_hangs_is_ended_and_told_by_its_last_line(
     assert found["what"] == "GAS 1"
     assert "time limit" in found["told"]
     assert "waiting for the other ranks" in found["told"]
-
-
-def test_a_value_that_the_trainer_does_not_take_is_found(alone: Autotune, tmp_path: Path) -> None:
-    path = tmp_path / "tried.toml"
-    command = f'command = ["{{python}}", "-IS", "{TRAINER}"]'
-    recompute = "{'no' if activation_checkpointing == 'none' else activation_checkpointing}"
-    path.write_text(
-        f"{command}\n[set]{checked_adapters.ARGUMENTS}"
-        f'"--recompute" = "{recompute}"\n{checked_adapters.MILLISECONDS}'
-    )
-    words = ("adapter", "check", str(path), "--folder", str(tmp_path / "starts"), "--json")
-    found = {each["what"]: each for each in alone(*words).json()["findings"]}
-    assert found["activation_checkpointing full"]["good"]
-    assert not found["activation_checkpointing selective"]["good"]
-    assert "invalid choice: 'selective'" in found["activation_checkpointing selective"]["told"]
