@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
     from evaluators.program.adapter_check import CheckFinding, PatternMatch
     from evaluators.trial import Backend, TrialOutcome, TrialRequest
+    from server.cli.tables.elements import TableColumns
 
 HELP = """Describe any trainer with a small file: list, show, write and check adapters.
 
@@ -54,7 +55,7 @@ def list_(json: Json = False) -> None:
         rows.append(row | told | {"description": adapter.description})
     if json:
         return document(rows)
-    columns: tuple[tuple[str, Callable[[dict[str, str]], str]], ...] = (
+    columns: TableColumns[dict[str, str]] = (
         ("adapter", lambda row: row["name"]),
         ("from", lambda row: row["from"]),
         ("evidence", lambda row: row.get("evidence", elements_table.NO_VALUE)),
@@ -290,7 +291,7 @@ def _print(
         else:
             values = ", ".join(f"{name} = {value}" for name, value in match.found.items())
             text(f"{values}\n  in: {match.line}")
-    columns: tuple[tuple[str, Callable[[CheckFinding], str | Text]], ...] = (
+    columns: TableColumns[CheckFinding] = (
         ("", _mark),
         ("check", lambda finding: finding.what),
         ("", lambda finding: finding.told),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from autotune.schemas.sites import ProfileSummary
+    from server.cli.tables.elements import TableColumns
 
 
 def models(
@@ -75,13 +75,13 @@ def machines(json: Json = False) -> None:
     known = {name: load_machine(name) for name in machine_names()}
     if json:
         return document([machine_shape(item) for item in known.values()])
-    columns: tuple[tuple[str, Callable[[str], str]], ...] = (
+    columns: TableColumns[str] = (
         ("machine", lambda name: name),
         ("GPU", lambda name: known[name].gpu),
-        (">per node", lambda name: str(known[name].gpus_per_node)),
+        (">per node", lambda name: known[name].gpus_per_node),
         (">GiB", lambda name: figure(known[name].memory_gib)),
         (">peak TFLOP/s", lambda name: _rate(known[name].peak_tflops)),
-        (">nodes", lambda name: str(known[name].max_nodes)),
+        (">nodes", lambda name: known[name].max_nodes),
     )
     return out().print(elements_table.table(known, columns))
 
@@ -121,7 +121,7 @@ def _list_profiles(folder: Path, *, json: bool) -> None:
     summaries = profile_summaries(folder)
     if json:
         return document(summaries)
-    columns: tuple[tuple[str, Callable[[ProfileSummary], str]], ...] = (
+    columns: TableColumns[ProfileSummary] = (
         ("profile", lambda item: item.name),
         ("machine", lambda i: elements_table.NO_VALUE if i.problem else i.machine or "any"),
         ("trains with", lambda item: item.program or elements_table.NO_VALUE),

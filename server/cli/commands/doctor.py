@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evaluators.cluster import ClusterProfile
     from search_spaces.machine import Machine
     from server.cli.checks import CheckResult
+    from server.cli.tables.elements import TableColumns
     from server.settings import Settings
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -102,7 +103,7 @@ def doctor(storage: StorageOptions, cluster: ClusterOptions, json: Json = False)
     if json:
         document([asdict(result) for result in results])
     else:
-        columns: tuple[tuple[str, Callable[[CheckResult], str | Text]], ...] = (
+        columns: TableColumns[CheckResult] = (
             ("", lambda result: Text(result.status, style=STYLES[result.status])),
             ("check", lambda result: result.name),
             ("found", lambda result: result.found),

@@ -33,6 +33,8 @@ from autotune.trained_model import another_model
 from autotune.wording import figure
 from server.cli.tables.elements import (
     NO_VALUE,
+    Cell,
+    TableColumns,
     facts,
     grid,
     model_line,
@@ -68,14 +70,14 @@ def campaigns(items: Sequence[Campaign]) -> Group:
     return table(
         items,
         (
-            (">id", lambda item: str(item.id)),
+            (">id", lambda item: item.id),
             ("name", lambda item: item.name or NO_VALUE),
             ("=outcome", outcome_of_campaign),
             ("=model", lambda item: item.model.name),
             ("=machine", lambda item: item.machine.name),
-            ("=>nodes", lambda item: str(item.request.nodes)),
+            ("=>nodes", lambda item: item.request.nodes),
             (">trials", lambda item: f"{item.trials}/{item.request.budget.max_trials}"),
-            (">failed", lambda item: str(item.failures)),
+            (">failed", lambda item: item.failures),
             (
                 "=·best layout",
                 lambda item: strategy_line(item.best_strategy) if item.best_strategy else NO_VALUE,
@@ -166,8 +168,8 @@ def reasons(explanation: Explanation) -> Table:
 
 def winners(comparison: CampaignComparison) -> Group:
     """Return one row per campaign: its best, and what finding it cost."""
-    columns: tuple[tuple[str, Callable[[ComparedCampaign], str]], ...] = (
-        (">id", lambda each: str(each.campaign_id)),
+    columns: TableColumns[ComparedCampaign] = (
+        (">id", lambda each: each.campaign_id),
         ("name", lambda each: each.name or NO_VALUE),
         ("search", search_of),
         ("outcome", lambda each: outcome_of(each.state, found=each.winner is not None)),
@@ -237,8 +239,8 @@ def trials(items: Sequence[Trial]) -> Group:
     """Return one row per trial. Jobs and energy have columns only if there are any."""
     with_jobs = any(item.job_id for item in items)
     with_energy = any(item.gpu_joules_per_token is not None for item in items)
-    columns: list[tuple[str, Callable[[Trial], str]]] = [
-        (">no", lambda item: str(item.number)),
+    columns: list[tuple[str, Callable[[Trial], Cell]]] = [
+        (">no", lambda item: item.number),
         ("=purpose", lambda item: item.purpose),
         ("=state", lambda item: item.phase or item.state.value),
         ("·strategy", lambda item: strategy_line(item.strategy) + _stands_for(item)),
@@ -260,8 +262,8 @@ def _measured(cell: Callable[[TrialMetrics], str]) -> Callable[[Trial], str]:
 
 def choices(items: Sequence[Trial]) -> Group:
     """Return why each trial was chosen, without those for which this is unknown."""
-    columns: tuple[tuple[str, Callable[[Trial], str]], ...] = (
-        (">no", lambda item: str(item.number)),
+    columns: TableColumns[Trial] = (
+        (">no", lambda item: item.number),
         ("why it was chosen", why_chosen),
     )
     return table(filter(why_chosen, items), columns)
@@ -448,9 +450,9 @@ def _front(front: ParetoFront) -> Group:
         said = ("" if point.confirmed else "not confirmed", "energy predicted" if predicted else "")
         return ", ".join(filter(None, said))
 
-    columns: list[tuple[str, Callable[[FrontPoint], str]]] = [
+    columns: list[tuple[str, Callable[[FrontPoint], Cell]]] = [
         (f"·{FRONTS[front.against]}", lambda point: strategy_line(point.strategy)),
-        (">nodes", lambda point: str(point.strategy.num_nodes)),
+        (">nodes", lambda point: point.strategy.num_nodes),
         (">tokens/s", lambda point: figure(point.tokens_per_s)),
     ]
     if with_energy:
@@ -494,7 +496,7 @@ def _neighbours(found: SpaceStanding, *, simulated: bool) -> Group:
         low, high = item.relative_low, item.relative_high
         return NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
 
-    columns: tuple[tuple[str, Callable[[Neighbour], str]], ...] = (
+    columns: TableColumns[Neighbour] = (
         ("one step away", lambda item: item.step),
         ("", lambda item: neighbour_state(item, simulated=simulated)),
         (">of the best", lambda item: percent(item.relative_to_best)),
@@ -538,8 +540,8 @@ def _saving(saving: TrainingSaving | None) -> str:
 
 
 def _runners_up(items: Sequence[Ranked]) -> Group:
-    columns: tuple[tuple[str, Callable[[Ranked], str]], ...] = (
-        (">rank", lambda item: str(item.rank)),
+    columns: TableColumns[Ranked] = (
+        (">rank", lambda item: item.rank),
         ("·runners-up", lambda item: strategy_line(item.strategy)),
         (">tokens/s", lambda item: figure(item.metrics.tokens_per_s)),
         (">of the best", lambda item: percent(item.relative_to_best)),

@@ -22,12 +22,16 @@ from server.wording import (
 )
 
 T = TypeVar("T")
+Cell = str | Text | int | None
+TableColumns = Sequence[tuple[str, Callable[[T], Cell]]]
+"""Heading and cell of each column; None is shown as a dash."""
+
 NO_VALUE = "–"
 
 
 def table(
     items: Iterable[T],
-    columns: Iterable[tuple[str, Callable[[T], str | Text]]],
+    columns: TableColumns[T],
     *,
     title: str | None = None,
     failed: Callable[[T], bool] = lambda _: False,
@@ -35,13 +39,19 @@ def table(
     """Return a table with one row per item.
 
     Args:
-        columns: heading and cell of each; the heading may begin with the marks of `grid`.
+        columns: the headings may begin with the marks of `grid`.
         failed: whether to print an item's row in red.
     """
     headings, cells = zip(*columns, strict=True)
     shown = list(items)
-    rows = [[cell(item) for cell in cells] for item in shown]
+    rows = [[_shown(cell(item)) for cell in cells] for item in shown]
     return grid(headings, rows, title=title, red=[failed(item) for item in shown])
+
+
+def _shown(value: Cell) -> str | Text:
+    if isinstance(value, int):
+        return str(value)
+    return NO_VALUE if value is None else value
 
 
 def grid(

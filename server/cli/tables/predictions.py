@@ -22,6 +22,7 @@ from search_spaces.transformer import Transformer
 from server.cli.options import options_between
 from server.cli.tables.elements import (
     NO_VALUE,
+    Cell,
     facts,
     grid,
     model_line,
@@ -266,8 +267,8 @@ def _head(dimension: str) -> str:
 
 
 def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Group:
-    headings: list[tuple[str, Callable[[SweepRow], str]]] = [
-        (">#", lambda row: str(row.rank)),
+    headings: list[tuple[str, Callable[[SweepRow], Cell]]] = [
+        (">#", lambda row: row.rank),
         *((_head(name), partial(_value, name=name)) for name in columns),
         *([(">batch", _batch)] if with_batch else []),
         (">tokens/s", lambda row: figure(row.tokens_per_s)),
@@ -325,7 +326,7 @@ def planned(answer: DryRun) -> RenderableType:
             (">nodes", lambda trial: f"{trial.strategy.num_nodes:,}"),
             (">GPUs", lambda trial: f"{trial.gpus:,}"),
             (">batch", lambda trial: f"{trial.global_batch_size:,}"),
-            (">GAS", lambda trial: str(trial.strategy.gradient_accumulation_steps)),
+            (">GAS", lambda trial: trial.strategy.gradient_accumulation_steps),
             (">iteration", lambda trial: seconds(trial.iteration_time_s)),
             (">GiB", lambda trial: figure(trial.memory_gib)),
             ("fits", lambda trial: "yes" if trial.fits else "probably not"),
@@ -374,11 +375,11 @@ def models(transformers: Sequence[Transformer]) -> Group:
             ("model", lambda item: item.name),
             (">parameters", lambda item: parameters(item.parameters)),
             (">active", lambda item: parameters(item.active_parameters)),
-            (">layers", lambda item: str(item.num_layers)),
-            (">hidden", lambda item: str(item.hidden_size)),
-            (">heads", lambda item: str(item.num_attention_heads)),
-            (">query groups", lambda item: str(item.num_query_groups)),
-            (">seq", lambda item: str(item.seq_length)),
+            (">layers", lambda item: item.num_layers),
+            (">hidden", lambda item: item.hidden_size),
+            (">heads", lambda item: item.num_attention_heads),
+            (">query groups", lambda item: item.num_query_groups),
+            (">seq", lambda item: item.seq_length),
         ),
     )
 
@@ -421,8 +422,8 @@ def calibrations(items: Sequence[CalibrationSummary]) -> Group:
         (
             ("|name", lambda item: item.name),
             ("|machine", lambda item: item.machine),
-            (">trials", lambda item: str(item.observations)),
-            (">OOM", lambda item: str(item.out_of_memory)),
+            (">trials", lambda item: item.observations),
+            (">OOM", lambda item: item.out_of_memory),
             ("models", lambda item: ", ".join(item.models)),
             ("", lambda item: mark(item.simulated)),
             ("|created", lambda item: moment(item.created_at)),

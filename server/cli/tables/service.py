@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autotune.schemas.activity import Activity, TrialActivity
 from autotune.schemas.users import AuditEntry, User, WhoAmI
-from server.cli.tables.elements import NO_VALUE, moment, strategy_line, table
+from server.cli.tables.elements import NO_VALUE, TableColumns, moment, strategy_line, table
 from server.wording import duration, plural
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _runners(found: Activity) -> RenderableType:
             ("runner", lambda runner: f"{runner.host}:{runner.pid}"),
             (">at work", lambda runner: duration((now - runner.started_at).total_seconds())),
             (">last heard of", lambda runner: _silence(runner.silent_s)),
-            (">campaigns", lambda runner: str(len(runner.campaigns))),
+            (">campaigns", lambda runner: len(runner.campaigns)),
             ("=version", lambda runner: runner.version),
         ),
     )
@@ -62,12 +62,12 @@ def _campaigns(found: Activity) -> RenderableType:
     return table(
         found.campaigns,
         (
-            (">id", lambda item: str(item.id)),
+            (">id", lambda item: item.id),
             ("…name", lambda item: item.name),
             ("state", lambda item: item.state),
             ("=with", lambda item: item.evaluator),
-            (">runs", lambda item: str(item.running)),
-            (">waits", lambda item: str(item.waiting)),
+            (">runs", lambda item: item.running),
+            (">waits", lambda item: item.waiting),
             ("=runner", lambda item: item.runner or NO_VALUE),
             ("waits for", lambda item: item.waits_for),
         ),
@@ -75,11 +75,11 @@ def _campaigns(found: Activity) -> RenderableType:
 
 
 def _trials(trials: list[TrialActivity]) -> Group:
-    columns: tuple[tuple[str, Callable[[TrialActivity], str]], ...] = (
+    columns: TableColumns[TrialActivity] = (
         ("trial", lambda trial: f"{trial.campaign_id}/{trial.number}"),
         ("phase", lambda trial: trial.phase),
         (">age", lambda trial: duration(trial.age_s)),
-        ("=>nodes", lambda trial: str(trial.strategy.num_nodes)),
+        ("=>nodes", lambda trial: trial.strategy.num_nodes),
         ("…job, where", lambda t: " ".join(filter(None, [t.job_id, t.host])) or NO_VALUE),
         ("…strategy", lambda trial: strategy_line(trial.strategy)),
         ("…remark", lambda trial: trial.reason),
@@ -95,10 +95,7 @@ def users(found: Sequence[User]) -> Group:
             ("user", lambda user: user.name),
             ("scope", lambda user: user.scope),
             (">campaigns", lambda u: _of(str(u.unfinished_campaigns), u.most_campaigns)),
-            (
-                ">trials at most",
-                lambda user: NO_VALUE if user.most_trials is None else str(user.most_trials),
-            ),
+            (">trials at most", lambda user: user.most_trials),
             (
                 ">node-hours this month",
                 lambda user: _of(f"{user.node_hours_this_month:.1f}", user.node_hours_a_month),
@@ -138,11 +135,8 @@ def changes(found: Sequence[AuditEntry]) -> Group:
             ("user", lambda entry: entry.user or NO_VALUE),
             ("from", lambda entry: entry.address or "socket"),
             ("what", lambda entry: entry.action),
-            (
-                ">campaign",
-                lambda entry: NO_VALUE if entry.campaign_id is None else str(entry.campaign_id),
-            ),
-            (">status", lambda entry: str(entry.status)),
+            (">campaign", lambda entry: entry.campaign_id),
+            (">status", lambda entry: entry.status),
         ),
     )
 
@@ -170,11 +164,11 @@ def pruned(gone: Prunable) -> Group:
     return table(
         gone.campaigns,
         (
-            (">campaign", lambda campaign: str(campaign.id)),
+            (">campaign", lambda campaign: campaign.id),
             ("name", lambda campaign: campaign.name),
             ("state", lambda campaign: campaign.state),
             ("ended", lambda campaign: moment(campaign.finished_at)),
-            (">trials", lambda campaign: str(len(campaign.tokens))),
+            (">trials", lambda campaign: len(campaign.tokens)),
             (">size", lambda campaign: size(campaign.size_bytes)),
         ),
     )
