@@ -7,10 +7,8 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from autotune.resolution import model_shape
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.trials import Trial
-from search_spaces.catalog import load_model
 from server.dashboard.rendering import TEMPLATES
 from server.store.campaigns import get_campaign
 from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
@@ -18,7 +16,6 @@ from tests.autotune.recommendation.test_projected import FULL, narrow
 from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import UNNAMED, explained
 
-QWEN = model_shape(load_model("qwen3-30b-a3b")).model_dump(mode="json", exclude_none=True)
 TOO_LARGE: dict[str, Any] = {
     "model": "gpt-175b",
     "nodes": 16,
@@ -69,37 +66,6 @@ def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) 
         expect(figure.get_by_role("table")).to_contain_text(part)
         expect(figure.get_by_role("columnheader", name="Best:")).to_be_visible()
     assert page.evaluate(UNNAMED) == []
-
-
-def test_a_mixture_of_experts_has_its_parts_of_time_and_memory(
-    service: Service, visit: Open
-) -> None:
-    """Qwen3-30B-A3B, 32k tokens long and split over GPUs: the ring of keys and values hides behind
-    attention, so that it has no part of its own."""
-    campaign = service.campaigns.done(
-        model={**QWEN, "seq_length": 32768},
-        machine="dgx-h100",
-        space={
-            "tensor_parallel": 1,
-            "pipeline_parallel": 1,
-            "context_parallel": [4, 8],
-            "expert_parallel": [16, 32],
-            "micro_batch_size": 1,
-            "gradient_accumulation_steps": [4, 8],
-            "zero_stage": 1,
-        },
-        ok=6,
-        too_big=0,
-    )
-    page = explained(visit(f"{service.url}/campaigns/{campaign.id}#why"))
-    for kind, words in (
-        ("parts", ("routed experts", "sending tokens to experts")),
-        ("memory_parts", ("experts",)),
-    ):
-        figure = page.locator(f"[data-figure={kind}]")
-        figure.get_by_text("The same as a table").click()
-        for each in words:
-            expect(figure.get_by_role("table")).to_contain_text(each)
 
 
 def test_the_launch_script_says_what_it_needs_and_is_shown_and_copied(
@@ -165,18 +131,12 @@ def test_where_nothing_ran_the_cause_is_told_and_a_remedy_is_one_click(
     expect(page.locator("#model")).to_have_value("gpt-175b")
 
 
-def test_the_bars_fit_a_phone(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.done()
-    url = f"{service.url}/campaigns/{campaign.id}#why"
-    page = explained(visit(url, width=390, height=844, color_scheme="dark"))
-    expect(page.locator("[data-figure=memory_parts] canvas")).to_be_visible()
-    assert fits_the_screen(page)
-
-
 def test_why_follows_the_campaign(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(too_big=1)
     page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
     expect(page.locator(".why")).to_contain_text("The one trial ran out of memory")
+    expect(page.get_by_text("Every trial has failed so far")).to_be_visible()
+    expect(page.locator("#trajectory-card")).to_be_hidden()  # its axes would be empty
     strategies = service.campaigns.strategies(campaign, 2, fitting=True)
     service.campaigns.finish(campaign, service.campaigns.start(campaign, strategies))
     expect(page.locator(".answer")).to_contain_text("provisional")

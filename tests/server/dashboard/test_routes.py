@@ -83,21 +83,16 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
     assert said in get(service, f"{address}/fragments/progress")[2]
 
 
-@pytest.mark.parametrize("by", ["trial", "time", "node_hours"])
-def test_trajectory_twin_is_the_series(service: Service, by: Any) -> None:
+def test_the_trajectory_is_served_as_a_series_and_as_a_chart_with_its_rows(
+    service: Service,
+) -> None:
     campaign = service.campaigns.running(ok=3, too_big=2)
-    address = f"/api/v1/campaigns/{campaign.id}/figures/trajectory.json?by={by}"
-    twin = get_json(service, address)["series"]
+    address = f"/api/v1/campaigns/{campaign.id}/figures/trajectory"
+    twin = get_json(service, f"{address}.json?by=time")["series"]
     with service.campaigns.store.session() as session:
         trials = all_trials(session, campaign.id)
-    assert Trajectory.model_validate(twin) == trajectory(campaign, trials, by=by)
-    assert len(twin["points"]) == 5
-
-
-def test_a_charts_specification_carries_its_rows(service: Service) -> None:
-    campaign = service.campaigns.running(ok=3, too_big=2)
-    address = f"/api/v1/campaigns/{campaign.id}/figures/trajectory.vega.json?scheme=dark"
-    spec = get_json(service, address)
+    assert Trajectory.model_validate(twin) == trajectory(campaign, trials, by="time")
+    spec = get_json(service, f"{address}.vega.json?scheme=dark")
     assert spec["usermeta"]["series"]["finished"] == 5
     datasets = spec["datasets"]
     numbers = [row["number"] for row in datasets["measured"] + datasets["failed"]]

@@ -14,6 +14,7 @@ from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import all_trials
 from tests.server.dashboard.campaigns import Campaigns
+from tests.server.figures.subjects import of_layouts
 
 
 class Stages(Campaigns):
@@ -25,7 +26,6 @@ class Stages(Campaigns):
         return FigureSource(campaign=read, trials=trials, belief=SpaceBelief.of(read, trials))
 
     def crashed(self) -> Campaign:
-        """Nothing but failures, of four kinds."""
         campaign = self.running(too_big=3)
         states = (TrialState.CRASHED, TrialState.TIMEOUT, TrialState.NODE_FAIL)
         started = self.start(campaign, self.strategies(campaign, len(states), fitting=True))
@@ -49,3 +49,27 @@ def done(stages: Stages) -> FigureSource:
     """A finished campaign, on two numbers of nodes."""
     fields: dict[str, Any] = {"space": {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}}
     return stages.source(stages.done(ok=16, too_big=6, **fields))
+
+
+@pytest.fixture(scope="session")
+def empty(stages: Stages) -> FigureSource:
+    return stages.source(stages.create())
+
+
+@pytest.fixture(scope="session")
+def failed(stages: Stages) -> FigureSource:
+    """Nothing but failures, of four kinds."""
+    return stages.source(stages.crashed())
+
+
+@pytest.fixture(scope="session")
+def single(stages: Stages) -> FigureSource:
+    """One trial, which ran."""
+    return stages.source(stages.running(ok=1))
+
+
+@pytest.fixture(scope="session")
+def many() -> FigureSource:
+    """More trials than there are lines or marks of failures in a figure; every fifth failed."""
+    layouts = [{"micro_batch_size": size} for size in (1, 2, 4)]
+    return of_layouts(*(layouts[n % 3] for n in range(900)), failing=5)

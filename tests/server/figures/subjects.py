@@ -10,10 +10,19 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.trials import Trial, TrialMetrics
+from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from search_spaces.catalog import load_machine, load_model
+from server.figures.source import FigureSource, SpaceBelief
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+STRATEGY = StrategyShape(
+    tensor_parallel=8,
+    pipeline_parallel=1,
+    micro_batch_size=1,
+    gradient_accumulation_steps=4,
+    zero_stage=1,
+    num_nodes=2,
+)
 
 
 def campaign(**fields: Any) -> Campaign:
@@ -42,20 +51,12 @@ def campaign(**fields: Any) -> Campaign:
 def trial(number: int, rate: float | None, **fields: Any) -> Trial:
     """Finished `number` minutes after the start, for half a node-hour; out of memory without a
     rate."""
-    strategy = StrategyShape(
-        tensor_parallel=8,
-        pipeline_parallel=1,
-        micro_batch_size=1,
-        gradient_accumulation_steps=4,
-        zero_stage=1,
-        num_nodes=2,
-    )
     values: dict[str, Any] = {
         "id": number,
         "campaign_id": 1,
         "number": number,
         "purpose": "search",
-        "strategy": strategy,
+        "strategy": STRATEGY,
         "token": f"t{number}",
         "state": TrialState.OOM if rate is None else TrialState.OK,
         "simulated": True,
@@ -75,6 +76,33 @@ def trial(number: int, rate: float | None, **fields: Any) -> Trial:
         "versions": {},
     }
     return Trial(**(values | fields))
+
+
+def of_layouts(*layouts: dict[str, Any], failing: int = 0) -> FigureSource:
+    """A campaign with a trial of each layout, each faster than the one before; every `failing`th
+    ran out of memory."""
+    shown = campaign()
+    expected = Expectation(
+        objective=10.0,
+        iteration_time_low_s=0.8,
+        iteration_time_high_s=1.25,
+        fit_probability=0.9,
+        node_hours=0.5,
+        best_so_far=None,
+        probability_better=None,
+    )
+    trials = [
+        trial(
+            n,
+            None if failing and n % failing == 0 else 10.0 * n,
+            strategy=STRATEGY.model_copy(update=layout),
+            predicted_iteration_time_s=1.0,
+            predicted_memory_gib=12.0,
+            expected=expected,
+        )
+        for n, layout in enumerate(layouts, start=1)
+    ]
+    return FigureSource(campaign=shown, trials=trials, belief=SpaceBelief.of(shown, trials))
 
 
 def metrics(rate: float) -> TrialMetrics:

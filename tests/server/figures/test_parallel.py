@@ -8,27 +8,14 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.shapes import StrategyShape
 from server.figures.outcome import NOT_DRAWN
 from server.figures.parallel import ALWAYS, LINES, ParallelFigure
 from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values
-from server.figures.source import FigureSource, SpaceBelief
-from tests.server.figures.conftest import Stages
+from server.figures.source import FigureSource
 from tests.server.figures.scene import drawn_words
-from tests.server.figures.subjects import campaign, trial
+from tests.server.figures.subjects import of_layouts
 
 MEASURED = ["peak_memory_gib", "rate"]
-
-
-def of_layouts(*layouts: dict[str, Any]) -> FigureSource:
-    """Trials of these layouts, each faster than the one before."""
-    shown = campaign()
-    usual = trial(1, 1.0).strategy
-    trials = [
-        trial(n, 10.0 * n, strategy=StrategyShape(**usual.model_dump() | layout))
-        for n, layout in enumerate(layouts, start=1)
-    ]
-    return FigureSource(campaign=shown, trials=trials, belief=SpaceBelief.of(shown, trials))
 
 
 def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:
@@ -54,12 +41,11 @@ def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:
                 assert words == str(getattr(ended[line.number].strategy, axis.name))
 
 
-def test_of_thousands_the_fastest_are_drawn_and_every_failure_has_its_share(stages: Stages) -> None:
-    source = stages.source(stages.many(1200))
-    figure = ParallelFigure.of(source)
-    assert figure.finished == 1200
+def test_of_many_the_fastest_are_drawn_and_every_failure_has_its_share(many: FigureSource) -> None:
+    figure = ParallelFigure.of(many)
+    assert figure.finished == len(many.trials) > LINES + ALWAYS
     assert len(figure.lines) <= LINES + ALWAYS
-    rates = sorted(t.metrics.tokens_per_s for t in source.measured if t.metrics)
+    rates = sorted(t.metrics.tokens_per_s for t in many.measured if t.metrics)
     assert [line.rate for line in figure.lines[-ALWAYS:]] == rates[-ALWAYS:]
     assert any(line.rate is None for line in figure.lines)
 

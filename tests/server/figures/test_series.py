@@ -10,8 +10,10 @@ import pytest
 
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import COSTS
+from autotune.resolution import model_shape
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Accumulation
+from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
 from server.figures.calibration import CalibrationFigure
 from server.figures.impact import BeeswarmFigure, ImpactFigure
@@ -37,6 +39,27 @@ def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
     memory = MemoryPartsFigure.of(done)
     for bar, each in zip(memory.bars, ranked, strict=False):
         assert sum(bar.parts.values()) == pytest.approx(each.metrics.peak_memory_gib)
+
+
+def test_a_mixture_of_experts_has_its_parts_of_time_and_memory(stages: Stages) -> None:
+    """Qwen3-30B-A3B, 32k tokens long and split over GPUs: the ring of keys and values hides behind
+    attention, so that it has no part of its own."""
+    shape = model_shape(load_model("qwen3-30b-a3b")).model_dump(mode="json", exclude_none=True)
+    space = {
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "context_parallel": [4, 8],
+        "expert_parallel": [16, 32],
+        "micro_batch_size": 1,
+        "gradient_accumulation_steps": [4, 8],
+        "zero_stage": 1,
+    }
+    long: dict[str, Any] = {"model": {**shape, "seq_length": 32768}, "machine": "dgx-h100"}
+    source = stages.source(stages.running(ok=2, space=space, **long))
+    time = [row[0] for row in PartsFigure.of(source).table.rows]
+    assert {"routed experts", "sending tokens to experts"} <= set(time)
+    memory = [row[0] for row in MemoryPartsFigure.of(source).table.rows]
+    assert "the experts' weights, gradients and optimizer states" in memory
 
 
 def test_bars_of_a_chart_leave_nothing_out(done: FigureSource) -> None:
@@ -92,8 +115,8 @@ def test_a_map_is_narrowed_to_what_there_is(done: FigureSource) -> None:
         LayoutMapFigure.of(done, num_nodes=3)
 
 
-def test_a_place_where_all_ran_out_of_memory_says_so(stages: Stages) -> None:
-    figure = LayoutMapFigure.of(stages.source(stages.crashed()))
+def test_a_place_where_all_ran_out_of_memory_says_so(failed: FigureSource) -> None:
+    figure = LayoutMapFigure.of(failed)
     full = [cell for cell in figure.cells if cell.state == "out_of_memory"]
     assert full
     assert all(cell.rate is None and cell.out_of_memory for cell in full)
