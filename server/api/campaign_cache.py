@@ -27,7 +27,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cache import Cache
 from server.campaign.worth import proposer_of, trial_cost
 from server.figures.figure import DrawnFigure
-from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
+from server.figures.kinds import KINDS, FigureOptions, made, missing, offer
 from server.figures.source import FigureSource, SpaceBelief
 from server.figures.vega import Scheme
 from server.store import NotFound, Store
@@ -252,10 +252,10 @@ def _offers(source: FigureSource) -> FigureOffers:
 
 
 def _made(source: FigureSource, kind: FigureKind, options: FigureOptions) -> DrawnFigure:
-    fits = DEFINITIONS[kind].rests_on != "trials"
+    fits = KINDS[kind].rests_on != "trials"
     with source.belief.lock if fits else nullcontext():
         why = missing(kind, source)
         if why:
             reason = f"campaign {source.campaign.id} has no figure of {kind}: {why}"
             raise NotFound("figure", kind, reason=reason)
-        return DEFINITIONS[kind].make(source, options)
+        return made(kind, source, options)

@@ -29,7 +29,7 @@ from server import wording
 from server.auth.permissions import CALLER, Caller
 from server.dashboard import campaign_rows, prefill
 from server.dashboard.form import SEARCHES
-from server.figures.kinds import DEFINITIONS
+from server.figures.kinds import KINDS
 
 HERE = Path(__file__).parent
 NUMBER = re.compile(r"[+-]?\d|–$")
@@ -170,7 +170,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "energy": energy,
     "fastest_single": wording.fastest_single,
     "figure": figure,
-    "figure_title": lambda kind: DEFINITIONS[kind].title,
+    "figure_title": lambda kind: KINDS[kind].named,
     "setting": setting_text,
     "fits": wording.fits,
     "gain": wording.gain,

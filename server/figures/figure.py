@@ -7,17 +7,20 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
-from typing import TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from autotune.schemas.figures import CampaignFigure, FigureForm, FigureTable
 from autotune.schemas.wire import Wire
 from server.figures.export import export
+from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, encoded, nominal
 
 CSV = "text/csv"
 PICTURE_WIDTH_PX = 760
 CAPTION_LETTERS = 118
 """Maximum length of a line of the caption in a picture."""
+
+NOT_MEASURED = "no trial has given a measurement yet"
 
 Point = TypeVar("Point", bound=Wire)
 Cells = Mapping[str, Callable[[Point], str]]
@@ -103,7 +106,45 @@ class Figure(Wire, ABC):
 
 
 class DrawnFigure(CampaignFigure, Figure):
-    """A figure of a campaign; each kind adds its series."""
+    """A figure of a campaign; each kind adds its series.
+
+    Attributes:
+        named: its usual title.
+        shows: what it shows, as a clause.
+        rests_on: what it needs besides the trials: the calibration, or that and the search space.
+        of_studies: whether scaling studies have it, too.
+        filters: the FigureOptions that `of` takes.
+    """
+
+    named: ClassVar[str]
+    shows: ClassVar[str]
+    rests_on: ClassVar[Literal["trials", "calibration", "space"]] = "trials"
+    of_studies: ClassVar[bool] = False
+    filters: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    @abstractmethod
+    def of(cls, source: FigureSource) -> Self:
+        """Return the figure of a campaign, which must not be missing."""
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        """Return why a campaign has no such figure; empty if it has."""
+        return "" if source.measured else NOT_MEASURED
+
+    @classmethod
+    def _of_campaign(
+        cls, source: FigureSource, caption: str, *, title: str = "", **told: Any
+    ) -> Self:
+        """Return a campaign's figure with this caption, table and series."""
+        campaign = source.campaign
+        return cls(
+            campaign_id=campaign.id,
+            title=title or cls.named,
+            caption=caption,
+            simulated=campaign.simulated,
+            **told,
+        )
 
     @property
     def heading(self) -> str:

@@ -82,6 +82,10 @@ IMPACT_CELLS: Cells[ImpactBar] = {
 class ImpactFigure(DrawnFigure):
     """Mean absolute Shapley values, the largest first."""
 
+    named = "Importance"
+    shows = "how much each dimension changes the rate, with an 80 % interval"
+    rests_on = "space"
+
     kind: Literal["impact"] = "impact"
     """Kind of figure."""
     strategies: int
@@ -95,8 +99,9 @@ class ImpactFigure(DrawnFigure):
     def of(cls, source: FigureSource) -> ImpactFigure:
         bars = [_bar(each) for each in impacts(source.belief.rates.at_fixed_nodes)]
         count = len(source.belief.rates.at_fixed_nodes.lattice)
-        return cls(
-            **source.head(title="Importance", caption=_caption(bars, count)),
+        return cls._of_campaign(
+            source,
+            _caption(bars, count),
             table=table_of(IMPACT_CELLS, bars),
             strategies=count,
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
@@ -121,6 +126,10 @@ class ImpactFigure(DrawnFigure):
 class BeeswarmFigure(DrawnFigure):
     """All Shapley values: one dot per strategy and dimension."""
 
+    named = "Importance by value"
+    shows = "how much each value changes the rate of each strategy"
+    rests_on = "space"
+
     kind: Literal["beeswarm"] = "beeswarm"
     """Kind of figure."""
     strategies: int
@@ -143,8 +152,10 @@ class BeeswarmFigure(DrawnFigure):
             for value, mean in zip(each.values, each.by_level, strict=True)
         ]
         columns = ["Parameter", "Value", "Mean contribution, %"]
-        return cls(
-            **source.head(title="Importance by value", caption=_levels_caption(found)),
+        return cls._of_campaign(
+            source,
+            _levels_caption(found),
+            title="Importance by value",
             table=FigureTable(columns=columns, rows=rows),
             strategies=len(source.belief.rates.at_fixed_nodes.lattice),
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
@@ -177,11 +188,6 @@ class BeeswarmFigure(DrawnFigure):
         ]
         data = {"dots": [dot.model_dump() for dot in self.dots], "zero": [{"x": 0}]}
         return finish(layers, palette, data, height=ROW_PX * max(len(order), 1))
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no importance; empty if there is."""
-    return "" if source.measured else "no trial has given a measurement yet"
 
 
 def per_cent(log_ratio: float) -> float:

@@ -77,6 +77,11 @@ class MapPlace(Wire):
 class LayoutMapFigure(DrawnFigure):
     """The best rate for each TP and PP that has a legal strategy."""
 
+    named = "Best rate by TP and PP"
+    shows = "what ran, ran out of memory, or is predicted"
+    rests_on = "space"
+    filters = ("micro_batch_size", "num_nodes")
+
     kind: Literal["map"] = "map"
     """Kind of figure."""
     unit: str
@@ -115,8 +120,9 @@ class LayoutMapFigure(DrawnFigure):
         _check("num_nodes", num_nodes, found.num_nodes)
         cells = _places(found, _best_run(source, micro_batch_size, num_nodes))
         unit, simulated = OBJECTIVE_UNITS[request.objective], source.campaign.simulated
-        return cls(
-            **source.head(title="Best rate by TP and PP", caption=_caption(cells, unit)),
+        return cls._of_campaign(
+            source,
+            _caption(cells, unit),
             table=table_of(_cells(unit, simulated=simulated), cells),
             unit=unit,
             choices=[
@@ -129,6 +135,10 @@ class LayoutMapFigure(DrawnFigure):
             nodes=list(found.num_nodes),
             cells=cells,
         )
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        return "" if source.trials else "no trial has been started yet"
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
@@ -189,11 +199,6 @@ class LayoutMapFigure(DrawnFigure):
             return PALETTES[scheme].lane
         place = (rate - min(rates)) / max(max(rates) - min(rates), 1e-12)
         return _mixed(*HEAT[scheme], place)
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no map; empty if there is one."""
-    return "" if source.trials else "no trial has been started yet"
 
 
 def words_of(simulated: bool) -> Mapping[PlaceState, str]:

@@ -52,6 +52,10 @@ class MarginalCurve(Wire):
 class MarginalFigure(DrawnFigure):
     """One curve per dimension, the largest impact first."""
 
+    named = "Marginal effect"
+    shows = "the rate at each value of a dimension, all else being equal"
+    rests_on = "space"
+
     kind: Literal["marginal"] = "marginal"
     """Kind of figure."""
     unit: str
@@ -79,8 +83,9 @@ class MarginalFigure(DrawnFigure):
             for point in curve.points
         ]
         columns = ["Parameter", "Value", "Change, %", "80 % interval, %", "Strategies"]
-        return cls(
-            **source.head(title="Marginal effect", caption=f"{caption}."),
+        return cls._of_campaign(
+            source,
+            f"{caption}.",
             table=FigureTable(columns=columns, rows=rows),
             unit=OBJECTIVE_UNITS[source.campaign.request.objective],
             curves=curves,
@@ -140,11 +145,6 @@ class MarginalFigure(DrawnFigure):
                 own = {"row": row, "name": curve.name, "number": number, "said": said}
                 rows.append(point.model_dump() | own | {"sentence": curve.sentence})
         return rows, order
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no curve; empty if there is one."""
-    return "" if source.measured else "no trial has given a measurement yet"
 
 
 def _curve(found: Marginal) -> MarginalCurve:

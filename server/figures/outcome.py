@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
-from server.figures.vega import Palette, Spec, at, by_value, expr, layer, nominal
+from autotune.schemas.wire import TrialPurpose, Wire
+from server.figures.vega import (
+    Palette,
+    Spec,
+    at,
+    axis,
+    by_value,
+    expr,
+    finish,
+    layer,
+    nominal,
+    quantitative,
+    scale,
+)
+from server.wording import strategy_line
+
+MAXIMUM_POINTS = 3000
+"""Maximum number of marks, which a browser draws without delay."""
 
 NOT_DRAWN = frozenset({TrialState.PENDING, TrialState.CANCELLED})
 """Neither measurements nor failures; the table of trials shows them."""
@@ -83,6 +101,63 @@ def objective_of(trial: Trial, objective: Objective) -> float | None:
     return float(getattr(trial.metrics, objective))
 
 
+class TrialMark(Wire):
+    """One trial, as every figure tells it."""
+
+    number: int
+    """The trial."""
+    purpose: TrialPurpose
+    """Why it was run."""
+    outcome: Outcome
+    """How it ended."""
+    strategy: str
+    """The strategy as text."""
+
+
+def mark_of(trial: Trial) -> dict[str, Any]:
+    """Return the fields of a trial's mark."""
+    return {
+        "number": trial.number,
+        "purpose": trial.purpose,
+        "outcome": outcome_of(trial),
+        "strategy": strategy_line(trial.strategy),
+    }
+
+
+class Sampled(Protocol):
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def purpose(self) -> TrialPurpose: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+Mark = TypeVar("Mark", bound=Sampled)
+
+
+def thin(
+    points: Sequence[Mark], *, keep: Collection[int] = (), maximum: int = MAXIMUM_POINTS
+) -> list[Mark]:
+    """Return about `maximum` points, sampled evenly from each outcome, in order.
+
+    Trials in `keep`, confirmations and the baseline are always returned.
+    """
+    if len(points) <= maximum:
+        return list(points)
+    stride = -(-len(points) // maximum)
+    seen: Counter[Outcome] = Counter()
+    kept = []
+    for point in points:
+        always = point.number in keep or point.purpose != "search"
+        if always or seen[point.outcome] % stride == 0:
+            kept.append(point)
+        seen[point.outcome] += 1
+    return kept
+
+
 FAILURE_LANE_PX = 34
 """Height of the strip at the bottom for failures."""
 
@@ -127,6 +202,46 @@ def lane_layers(palette: Palette) -> list[Spec]:
     ]
 
 
-def mark_area_px(count: int) -> int:
-    """Return the area of each of `count` marks."""
-    return 90 if count <= 150 else 45 if count <= 800 else 22
+def measured_axis(field: str, rows: Sequence[Spec], *, title: str, form: str = "~s") -> Spec:
+    """Return the vertical channel of trials that have a value, above the strip."""
+    some = any(row[field] is not None for row in rows)
+    return quantitative(
+        field,
+        title=title,
+        axis=axis(some, format=form, tickCount=6),
+        scale=scale(some, range=above_lane()),
+    )
+
+
+def trials_chart(
+    rows: Sequence[Spec],
+    x: Spec,
+    y: Spec,
+    palette: Palette,
+    *,
+    outcome: Spec,
+    tooltips: tuple[list[Spec], list[Spec]],
+    behind: Sequence[Spec],
+    data: Mapping[str, list[Spec]],
+) -> Spec:
+    """Return a chart with one mark per trial; those without a value of `y` are in the strip.
+
+    Args:
+        outcome: the channels of the outcome.
+        tooltips: of trials with a value, and without one.
+        behind: layers behind the marks, which need `data`.
+    """
+    measured = [row for row in rows if row[y["field"]] is not None]
+    failed = [row for row in rows if row[y["field"]] is None]
+    area = 90 if len(rows) <= 150 else 45 if len(rows) <= 800 else 22
+    look: Spec = {"filled": True, "size": area, "strokeWidth": 0}
+    mark = {"x": x, "y": y, **outcome, "tooltip": tooltips[0]}
+    other = mark | {"y": lane_middle(), "tooltip": tooltips[1]}
+    layers = [
+        *lane_layers(palette),
+        *behind,
+        layer("point", "measured", mark, opacity=0.85, **look),
+        layer("point", "failed", other, opacity=1, **look),
+    ]
+    whole = {**LANE_ROWS, "measured": measured, "failed": failed, **data}
+    return finish(layers, palette, whole, height=320)

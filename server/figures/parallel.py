@@ -18,6 +18,7 @@ from server.figures.outcome import (
     objective_of,
     outcome_channels,
     outcome_of,
+    thin,
 )
 from server.figures.parallel_axes import (
     FAILED_PLACE,
@@ -34,7 +35,6 @@ from server.figures.parallel_axes import (
     measured_scales,
 )
 from server.figures.source import FigureSource
-from server.figures.trajectory import thin
 from server.figures.vega import (
     FIGURE,
     PALETTES,
@@ -113,6 +113,9 @@ class ParallelLine(Wire):
 class ParallelFigure(DrawnFigure):
     """One line per trial through the dimensions that differ, memory and rate."""
 
+    named = "Parallel coordinates"
+    shows = "each trial as a line through its value of every dimension, coloured by its rate"
+
     kind: Literal["parallel"] = "parallel"
     """Kind of figure."""
     unit: str
@@ -137,8 +140,9 @@ class ParallelFigure(DrawnFigure):
         rows = [[str(line.number), *line.values, line.outcome.value] for line in reversed(lines)]
         share = f" {len(drawn):,} are drawn, the fastest among them."
         caption = _caption(trials) + (share if len(drawn) < len(trials) else "")
-        return cls(
-            **source.head(title="Parallel coordinates", caption=caption),
+        return cls._of_campaign(
+            source,
+            caption,
             table=FigureTable(
                 columns=["Trial", *(axis.title for axis in axes), "Outcome"], rows=rows
             ),
@@ -147,6 +151,13 @@ class ParallelFigure(DrawnFigure):
             lines=lines,
             finished=len(trials),
         )
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        trials = _plotted(source)
+        if not trials:
+            return "no trial has ended yet"
+        return "" if differing(trials) else "its trials differ in no dimension"
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
@@ -228,14 +239,6 @@ class ParallelFigure(DrawnFigure):
             | dict(zip(keys, line.places, strict=True))
             for line in self.lines
         ]
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is nothing to compare; empty if there is."""
-    trials = _plotted(source)
-    if not trials:
-        return "no trial has ended yet"
-    return "" if differing(trials) else "its trials differ in no dimension"
 
 
 def _plotted(source: FigureSource) -> list[PlottedTrial]:

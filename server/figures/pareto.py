@@ -49,6 +49,10 @@ class ParetoPoint(Wire):
 class ParetoFigure(DrawnFigure):
     """The rate against one cost."""
 
+    named = "Pareto front"
+    shows = "the layouts that no other beats in both the rate and its cost in nodes or energy"
+    filters = ("against",)
+
     kind: Literal["pareto"] = "pareto"
     """Kind of figure."""
     against: ParetoCost
@@ -68,8 +72,10 @@ class ParetoFigure(DrawnFigure):
             raise InvalidInput("against", cost, reason, valid=", ".join(offered))
         points = _points(source, cost)
         title = f"Pareto front: tokens/s against {'nodes' if cost == 'num_nodes' else 'energy'}"
-        return cls(
-            **source.head(title=title, caption=_caption(points, cost)),
+        return cls._of_campaign(
+            source,
+            _caption(points, cost),
+            title=title,
             table=table_of(_cells(cost), points),
             choices=[
                 FigureChoice(
@@ -86,6 +92,12 @@ class ParetoFigure(DrawnFigure):
             offered=offered,
             points=points,
         )
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        if reason := super().missing(source):
+            return reason
+        return "" if costs_of(source) else "the layouts that ran differ in neither nodes nor energy"
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
@@ -141,13 +153,6 @@ def costs_of(source: FigureSource) -> list[ParetoCost]:
         for name, cost in COSTS.items()
         if len({round(value, 12) for each in ran if (value := cost(each)) is not None}) > 1
     ]
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no front; empty if there is one."""
-    if not source.measured:
-        return "no trial has given a measurement yet"
-    return "" if costs_of(source) else "the layouts that ran differ in neither nodes nor energy"
 
 
 def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:

@@ -113,6 +113,10 @@ class ComparedParts(Wire):
 class PartsFigure(DrawnFigure):
     """Time per token by part, in per cent of the best strategy's."""
 
+    named = "Where the time goes"
+    shows = "the time of the best, its runners-up and the baseline by part"
+    rests_on = "calibration"
+
     kind: Literal["parts"] = "parts"
     """Kind of figure."""
     unit: str
@@ -145,8 +149,9 @@ class PartsFigure(DrawnFigure):
         caption = f"{against[0].sentence}." if against else f"{best.sentence}."
         if best.bubble_note and best.bubble_note not in caption:
             caption = f"{caption} The pipeline's bubble is {best.bubble_note}."
-        return cls(
-            **source.head(title="Where the time goes", caption=caption),
+        return cls._of_campaign(
+            source,
+            caption,
             table=_table(bars, TIME_WORDS, unit="%", simulated=source.campaign.simulated),
             unit=COSTS[source.campaign.request.objective],
             bars=bars,
@@ -166,6 +171,10 @@ class PartsFigure(DrawnFigure):
 
 class MemoryPartsFigure(DrawnFigure):
     """Peak memory of the fullest GPU by part, GiB."""
+
+    named = "Where the memory goes"
+    shows = "the memory of the same by part, against the limit"
+    rests_on = "calibration"
 
     kind: Literal["memory_parts"] = "memory_parts"
     """Kind of figure."""
@@ -201,8 +210,10 @@ class MemoryPartsFigure(DrawnFigure):
             f"{100 * share:.0f} % of it for {MEMORY_WORDS[largest]}; the dashed line is the usable "
             f"memory, {figure(best.memory_limit_gib)} GiB."
         )
-        return cls(
-            **source.head(title="Where the memory goes", caption=caption),
+        return cls._of_campaign(
+            source,
+            caption,
+            title="Where the memory goes",
             table=_table(bars, MEMORY_WORDS, unit="GiB", simulated=source.campaign.simulated),
             limit_gib=best.memory_limit_gib,
             gpu_memory_gib=best.gpu_memory_gib,
@@ -228,11 +239,6 @@ COSTS = {
     "tokens_per_node_hour": "node-hours for a token",
     "tokens_per_joule": "energy for a token",
 }
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there are no parts to show; empty if there are."""
-    return "" if source.measured else "no trial has given a measurement yet"
 
 
 def names(compared: Sequence[StrategyParts]) -> list[str]:

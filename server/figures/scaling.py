@@ -16,7 +16,7 @@ from autotune.schemas.trials import FAILURES, Trial
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.figures.figure import Cells, DrawnFigure, Figure, rows_of, tooltip
+from server.figures.figure import NOT_MEASURED, Cells, DrawnFigure, Figure, rows_of, tooltip
 from server.figures.outcome import (
     LANE_ROWS,
     above_lane,
@@ -59,6 +59,12 @@ FOOT_PX = 18
 class ScalingFigure(DrawnFigure):
     """The efficiency of layouts on more nodes."""
 
+    named = "Scaling"
+    shows = "the efficiency on more nodes, measured and predicted, against the ideal"
+    rests_on = "calibration"
+    of_studies = True
+    filters = ("scaling",)
+
     kind: Literal["scaling"] = "scaling"
     """Kind of figure."""
     scaling: ScalingKind
@@ -81,8 +87,10 @@ class ScalingFigure(DrawnFigure):
         choice = FigureChoice(
             name="scaling", label="scaling", values=[*offered], value=shown, required=True
         )
-        return cls(
-            **source.head(title=TITLES[shown], caption=_caption(series)),
+        return cls._of_campaign(
+            source,
+            _caption(series),
+            title=TITLES[shown],
             table=_table(series, simulated=source.campaign.simulated),
             choices=[choice] if len(offered) > 1 else [],
             scaling=shown,
@@ -90,15 +98,14 @@ class ScalingFigure(DrawnFigure):
             series=series,
         )
 
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        if source.campaign.request.study is not None or source.recommendation:
+            return ""
+        return NOT_MEASURED
+
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         return scaling_chart(self.series, simulated=self.simulated, scheme=scheme)
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no scaling to show; empty if there is."""
-    if source.campaign.request.study is not None or source.recommendation:
-        return ""
-    return "no trial has given a measurement yet"
 
 
 def series_of(source: FigureSource) -> list[ScalingSeries]:

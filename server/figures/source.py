@@ -141,15 +141,6 @@ class FigureSource:
     def key(self) -> bytes:
         return outcome_key(self.campaign, self.trials)
 
-    def head(self, *, title: str, caption: str) -> dict[str, Any]:
-        """Return the fields that all figures have, except the table."""
-        return {
-            "campaign_id": self.campaign.id,
-            "title": title,
-            "caption": caption,
-            "simulated": self.campaign.simulated,
-        }
-
     @cached_property
     def measured(self) -> list[Trial]:
         """Trials with metrics."""

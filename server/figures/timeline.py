@@ -78,6 +78,10 @@ CELLS: Cells[TimelineTrial] = {
 class TimelineFigure(DrawnFigure):
     """The nodes over time."""
 
+    named = "Nodes over time"
+    shows = "when each trial waited, started up and trained, and how busy the nodes were"
+    of_studies = True
+
     kind: Literal["timeline"] = "timeline"
     """Kind of figure."""
     nodes: int
@@ -112,8 +116,9 @@ class TimelineFigure(DrawnFigure):
             f"{held / SECONDS_PER_HOUR:.3g} node-hours"
         )
         shown = "; simulated trials, shown as they would have run" if replayed else ""
-        return cls(
-            **source.head(title="Nodes over time", caption=f"{caption}{shown}."),
+        return cls._of_campaign(
+            source,
+            f"{caption}{shown}.",
             table=table_of(CELLS, placed),
             nodes=nodes,
             span_s=span_s,
@@ -122,6 +127,10 @@ class TimelineFigure(DrawnFigure):
             replayed=replayed,
             trials=placed,
         )
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        return "" if _ended(source) else "no trial has held nodes and ended yet"
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
@@ -190,11 +199,6 @@ class _Span:
     started_s: float
     trained_s: float
     ended_s: float
-
-
-def missing(source: FigureSource) -> str:
-    """Return why there is no timeline; empty if there is one."""
-    return "" if _ended(source) else "no trial has held nodes and ended yet"
 
 
 def _ended(source: FigureSource) -> list[Trial]:

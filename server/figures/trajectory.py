@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal
 
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
@@ -13,21 +13,20 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.trials import Trial
-from autotune.schemas.wire import TrialPurpose, Wire
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from server.figures.figure import DrawnFigure
 from server.figures.outcome import (
     FAILURES,
-    LANE_ROWS,
     NOT_DRAWN,
     Outcome,
-    above_lane,
-    lane_layers,
-    lane_middle,
-    mark_area_px,
+    TrialMark,
+    mark_of,
+    measured_axis,
     objective_of,
     outcome_channels,
-    outcome_of,
+    thin,
+    trials_chart,
 )
 from server.figures.source import FigureSource
 from server.figures.vega import (
@@ -36,7 +35,6 @@ from server.figures.vega import (
     Scheme,
     Spec,
     axis,
-    finish,
     layer,
     nominal,
     ordinal,
@@ -44,10 +42,7 @@ from server.figures.vega import (
     reference_line,
     scale,
 )
-from server.wording import axis_unit, plural, strategy_line
-
-MAXIMUM_POINTS = 3000
-"""Maximum number of marks, which a browser draws without delay."""
+from server.wording import axis_unit, plural
 
 NOTABLE_GAIN = 1.05
 """Gains below this over the baseline, or the first measured trial, are not mentioned."""
@@ -60,21 +55,13 @@ NOTHING_YET = "No trial has finished yet."
 Axis = Literal["trial", "time", "node_hours"]
 
 
-class TrajectoryPoint(Wire):
+class TrajectoryPoint(TrialMark):
     """One finished trial."""
 
-    number: int
-    """The trial."""
     x: float
     """Its position on the horizontal axis, in the unit of `x_title`."""
     objective: float | None
     """Its objective; null for a failure, which is drawn below the axis."""
-    outcome: Outcome
-    """How it ended."""
-    purpose: TrialPurpose
-    """Why it was run."""
-    strategy: str
-    """The strategy as text."""
     note: str
     """Why it failed; empty if it did not."""
 
@@ -140,7 +127,6 @@ def trajectory(
     trials: Sequence[Trial],
     *,
     by: Axis = "trial",
-    maximum_points: int = MAXIMUM_POINTS,
 ) -> Trajectory:
     """Return the series of the trajectory, by trial number, by time, or by node-hours."""
     objective = campaign.request.objective
@@ -149,12 +135,9 @@ def trajectory(
     places = [(x, trial) for x, trial in places if trial.stands_for_nodes is None]
     points = [
         TrajectoryPoint(
-            number=trial.number,
+            **mark_of(trial),
             x=x,
             objective=objective_of(trial, objective),
-            outcome=outcome_of(trial),
-            purpose=trial.purpose,
-            strategy=strategy_line(trial.strategy),
             note=(trial.error or "")[:160],
         )
         for x, trial in places
@@ -162,7 +145,7 @@ def trajectory(
     best = _best_steps(campaign, places, points)
     baseline = _baseline_level(campaign, points)
     failures = Counter(p.outcome for p in points if p.objective is None)
-    drawn = thin(points, keep={step.number for step in best}, maximum=maximum_points)
+    drawn = thin(points, keep={step.number for step in best})
     return Trajectory(
         campaign_id=campaign.id,
         objective=objective,
@@ -203,40 +186,6 @@ def _best_steps(
     if steps and points[-1].x > steps[-1].x:
         steps.append(steps[-1].model_copy(update={"x": points[-1].x}))
     return steps
-
-
-class TrialMark(Protocol):
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def purpose(self) -> TrialPurpose: ...
-
-    @property
-    def outcome(self) -> Outcome: ...
-
-
-Mark = TypeVar("Mark", bound=TrialMark)
-
-
-def thin(
-    points: Sequence[Mark], *, keep: Collection[int] = (), maximum: int = MAXIMUM_POINTS
-) -> list[Mark]:
-    """Return about `maximum` points, sampled evenly from each outcome, in order.
-
-    Trials in `keep`, confirmations and the baseline are always returned.
-    """
-    if len(points) <= maximum:
-        return list(points)
-    stride = -(-len(points) // maximum)
-    seen: Counter[Outcome] = Counter()
-    kept = []
-    for point in points:
-        always = point.number in keep or point.purpose != "search"
-        if always or seen[point.outcome] % stride == 0:
-            kept.append(point)
-        seen[point.outcome] += 1
-    return kept
 
 
 def _places(
@@ -302,57 +251,39 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         axis=axis(series.finished > 0, **({"tickMinStep": 1} if series.by == "trial" else {})),
         scale=scale(series.finished > 0, nice=False, padding=8),
     )
-    y = quantitative(
-        "objective",
-        title=series.objective_title,
-        axis=axis(bool(series.best), format="~s", tickCount=6),
-        scale=scale(bool(series.best), range=above_lane()),
-    )
-    outcome = outcome_channels(palette, simulated=series.simulated)
+    rows = [point.model_dump(mode="json") for point in series.points]
+    y = measured_axis("objective", rows, title=series.objective_title)
     which = [
         ordinal("number", title="trial"),
         nominal("strategy", title="layout"),
         nominal("outcome", title="result"),
     ]
     rate = quantitative("objective", title=series.objective_title, format=FIGURE)
-    error = nominal("note", title="error")
-    marks: Spec = {"filled": True, "size": mark_area_px(series.drawn), "strokeWidth": 0}
     steps: Spec = {"interpolate": "step-after", "strokeWidth": 1.5, "strokeOpacity": 0.75}
-    layers = [
-        *lane_layers(palette),
-        *reference_line("baseline", y, palette),
-        layer("line", "best", {"x": x, "y": y}, color=palette.text, **steps),
-        layer(
-            "point",
-            "measured",
-            {"x": x, "y": y, **outcome, "tooltip": [*which, rate]},
-            opacity=0.85,
-            **marks,
-        ),
-        layer(
-            "point",
-            "failed",
-            {"x": x, "y": lane_middle(), **outcome, "tooltip": [*which, error]},
-            opacity=1,
-            **marks,
-        ),
-    ]
-    return finish(layers, palette, _rows(series), height=320)
-
-
-def _rows(series: Trajectory) -> dict[str, list[dict[str, Any]]]:
-    rows = [point.model_dump(mode="json") for point in series.points]
-    return {
-        **LANE_ROWS,
-        "measured": [row for row in rows if row["objective"] is not None],
-        "failed": [row for row in rows if row["objective"] is None],
-        "baseline": [series.baseline.model_dump()] if series.baseline else [],
-        "best": [step.model_dump(mode="json") for step in series.best],
-    }
+    return trials_chart(
+        rows,
+        x,
+        y,
+        palette,
+        outcome=outcome_channels(palette, simulated=series.simulated),
+        tooltips=([*which, rate], [*which, nominal("note", title="error")]),
+        behind=[
+            *reference_line("baseline", y, palette),
+            layer("line", "best", {"x": x, "y": y}, color=palette.text, **steps),
+        ],
+        data={
+            "baseline": [series.baseline.model_dump()] if series.baseline else [],
+            "best": [step.model_dump(mode="json") for step in series.best],
+        },
+    )
 
 
 class TrajectoryFigure(DrawnFigure):
     """The search trajectory of a campaign."""
+
+    named = "Search trajectory"
+    shows = "every trial, the best so far, and failures"
+    filters = ("by",)
 
     kind: Literal["trajectory"] = "trajectory"
     """Kind of figure."""
@@ -364,11 +295,16 @@ class TrajectoryFigure(DrawnFigure):
         series = trajectory(source.campaign, source.trials, by=by)
         steps = {step.number: step for step in series.best}.values()
         rows = [[str(step.number), figure(step.objective), step.strategy] for step in steps]
-        return cls(
-            **source.head(title="Search trajectory", caption=series.summary),
+        return cls._of_campaign(
+            source,
+            series.summary,
             table=FigureTable(columns=["Trial", series.objective_title, "Strategy"], rows=rows),
             series=series,
         )
+
+    @classmethod
+    def missing(cls, source: FigureSource) -> str:
+        return "" if source.trials else "no trial has been started yet"
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         return trajectory_chart(self.series, scheme=scheme)

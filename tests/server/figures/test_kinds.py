@@ -11,7 +11,7 @@ import vl_convert
 
 from autotune.schemas.choices import FigureKind
 from server.figures.figure import DrawnFigure
-from server.figures.kinds import DEFINITIONS, FigureOptions, missing, offer
+from server.figures.kinds import FigureOptions, made, missing, offer
 from server.figures.source import FigureSource
 from server.figures.vega import VEGA_LITE_VERSION, Scheme
 from tests.server.figures.conftest import Stages
@@ -22,7 +22,7 @@ KINDS: tuple[FigureKind, ...] = get_args(FigureKind)
 
 @cache
 def figure(source: FigureSource, kind: FigureKind) -> DrawnFigure:
-    return DEFINITIONS[kind].make(source, FigureOptions())
+    return made(kind, source, FigureOptions())
 
 
 def compiled(source: FigureSource, kind: FigureKind, scheme: Scheme = "light") -> str:

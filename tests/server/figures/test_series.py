@@ -15,14 +15,13 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Accumulation
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
-from server.figures.calibration import CalibrationFigure
 from server.figures.impact import BeeswarmFigure, ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
-from server.figures.memory_headroom import MemoryFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
 from server.figures.source import FigureSource, SpaceBelief
 from server.figures.timeline import TimelineFigure, TimelineTrial
+from server.figures.trial_marks import CalibrationFigure, MemoryFigure
 from tests.server.figures.conftest import Stages
 from tests.server.figures.subjects import START, campaign, trial
 

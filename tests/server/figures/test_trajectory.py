@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from autotune.schemas.choices import TrialState
-from server.figures.outcome import FAILURES, Outcome, colour_of
-from server.figures.trajectory import thin, trajectory, trajectory_chart
+from server.figures.outcome import FAILURES, Outcome, colour_of, thin
+from server.figures.trajectory import trajectory, trajectory_chart
 from server.figures.vega import PALETTES, Scheme
 from tests.server.contrast import contrast
 from tests.server.figures.subjects import START, campaign, trial
