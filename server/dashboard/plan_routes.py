@@ -3,7 +3,7 @@ types."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import APIRouter, Body, Query, Request
 from fastapi.responses import Response
@@ -22,7 +22,9 @@ from server.dashboard.bundle import bundle_name
 from server.dashboard.plan_pages import memory_context, plan_context
 from server.dashboard.prefill import shape_inputs
 from server.dashboard.rendering import render
+from server.figures.parts import MEMORY_HUES, TIME_HUES
 from server.figures.scaling import PredictedScaling
+from server.figures.vega import HUES, Scheme
 from server.programs import chosen_program, refusals_of
 
 router = APIRouter()
@@ -44,6 +46,21 @@ def page(request: Request, settings: SettingsOf) -> Response:
         "default": form.default_of,
     }
     return render(request, "plan.html", context)
+
+
+@router.get("/static/parts.css")
+def part_colours() -> Response:
+    """Return a style sheet with the figures' colours of the parts of time and memory."""
+    light, dark = (
+        "\n".join(
+            f".part-{kind}-{part} {{ fill: {HUES[scheme][hue]}; }}"
+            for kind, hues in (("time", TIME_HUES), ("memory", MEMORY_HUES))
+            for part, hue in hues.items()
+        )
+        for scheme in get_args(Scheme)
+    )
+    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    return Response(style, media_type="text/css", headers={"Cache-Control": "no-cache"})
 
 
 @router.post("/fragments/shape")

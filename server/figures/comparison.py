@@ -14,26 +14,19 @@ from server.figures.vega import (
     Scheme,
     Spec,
     axis,
-    by_value,
     finish,
     layer,
-    legend,
     nominal,
     ordinal,
     quantitative,
     scale,
+    series_channels,
 )
 
 X_TITLES: dict[ProgressAxis, str] = {
     "trial": "trial",
     "node_hours": "node-hours spent on trials",
 }
-
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
-"""Lines also differ by their dashes, not by colour alone."""
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6d31", "#6b7280")
-"""Okabe and Ito's colours, adjusted to contrast with a light and a dark background."""
 
 
 def campaign_label(campaign: ComparedCampaign) -> str:
@@ -98,8 +91,7 @@ def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme:
     ]
     labels = [campaign_label(campaign) for campaign in comparison.campaigns]
     units = {OBJECTIVE_UNITS[campaign.objective] for campaign in comparison.campaigns}
-    colour = by_value(labels, COLOURS[: len(labels)])
-    dashes = by_value(labels, [DASHES[i % len(DASHES)] for i in range(len(labels))])
+    colour, dashes = series_channels("campaign", labels, scheme)
     place = {
         "x": quantitative(
             "x",
@@ -113,15 +105,14 @@ def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme:
             axis=axis(bool(rows), format="~s", tickCount=6),
             scale=scale(bool(rows)),
         ),
-        "color": nominal("campaign", legend=legend(labels), scale=colour),
+        "color": colour,
     }
-    dashed = nominal("campaign", legend=legend(labels), scale=dashes)
     tooltip = [
         nominal("campaign", title="campaign"),
         ordinal("trial", title="trial"),
         quantitative("objective", title="best so far", format=FIGURE),
     ]
-    line = place | {"strokeDash": dashed}
+    line = place | {"strokeDash": dashes}
     layers = [
         layer("line", "progress", line, interpolate="step-after", strokeWidth=2),
         layer("point", "progress", place | {"tooltip": tooltip}, filled=True, size=40, opacity=1),

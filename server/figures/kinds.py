@@ -12,9 +12,8 @@ from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, Scali
 from autotune.schemas.figures import FigureOffer
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.figures.figure import DrawnFigure
-from server.figures.impact import BeeswarmFigure, ImpactFigure
+from server.figures.importance import BeeswarmFigure, ImpactFigure, MarginalFigure
 from server.figures.layout_map import LayoutMapFigure
-from server.figures.marginal import MarginalFigure
 from server.figures.parallel import ParallelFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 from autotune.dimension_words import value_words
 from autotune.explanation.parts import (
@@ -26,6 +26,8 @@ from search_spaces.strategy import Strategy
 from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.vega import (
+    HUES,
+    INK,
     PALETTES,
     Scheme,
     Spec,
@@ -51,38 +53,36 @@ ROW_PX = 74
 BAR_PX = 26
 HEAD_LINE_PX = 15
 OTHER = "other"
-OTHER_COLOUR = ("#b9bec6", "#1c2430")
 
-TIME_COLOURS: Mapping[str, tuple[str, str]] = {
-    "products": ("#0072B2", "#ffffff"),
-    "attention": ("#56B4E9", "#1c2430"),
-    "experts": ("#004c73", "#ffffff"),
-    "elementwise": ("#a8d5f2", "#1c2430"),
-    "recomputation": ("#009E73", "#ffffff"),
-    "tensor_parallel": ("#D55E00", "#1c2430"),
-    "context_parallel": ("#f4a582", "#1c2430"),
-    "all_to_all": ("#8c3d00", "#ffffff"),
-    "bubble": ("#F0E442", "#1c2430"),
-    "pipeline_transfer": ("#E69F00", "#1c2430"),
-    "data_parallel": ("#CC79A7", "#1c2430"),
-    "optimizer": ("#6a51a3", "#ffffff"),
-    "host": ("#7a828c", "#ffffff"),
-    "stragglers": ("#4a525c", "#ffffff"),
+TIME_HUES: Mapping[str, str] = {
+    "products": "blue",
+    "attention": "sky",
+    "experts": "navy",
+    "elementwise": "pale",
+    "recomputation": "green",
+    "tensor_parallel": "vermilion",
+    "context_parallel": "salmon",
+    "all_to_all": "brown",
+    "bubble": "yellow",
+    "pipeline_transfer": "orange",
+    "data_parallel": "pink",
+    "optimizer": "purple",
+    "host": "grey",
+    "stragglers": "slate",
 }
-MEMORY_COLOURS: Mapping[str, tuple[str, str]] = {
-    "parameters": ("#0072B2", "#ffffff"),
-    "gradients": ("#56B4E9", "#1c2430"),
-    "optimizer": ("#009E73", "#ffffff"),
-    "experts": ("#004c73", "#ffffff"),
-    "activations": ("#E69F00", "#1c2430"),
-    "routed_tokens": ("#8c3d00", "#ffffff"),
-    "recomputation": ("#F0E442", "#1c2430"),
-    "logits": ("#CC79A7", "#1c2430"),
-    "zero3_gather": ("#D55E00", "#1c2430"),
-    "overhead": ("#7a828c", "#ffffff"),
+MEMORY_HUES: Mapping[str, str] = {
+    "parameters": "blue",
+    "gradients": "sky",
+    "optimizer": "green",
+    "experts": "navy",
+    "activations": "orange",
+    "routed_tokens": "brown",
+    "recomputation": "yellow",
+    "logits": "pink",
+    "zero3_gather": "vermilion",
+    "overhead": "grey",
 }
-"""Background and text colour of each part: Okabe and Ito's colours, ordered so that neighbours also
-differ in lightness."""
+"""Hue of each part, ordered so that neighbours also differ in lightness."""
 
 ROLES: Mapping[Role, str] = {
     "winner": "Best",
@@ -110,19 +110,150 @@ class ComparedParts(Wire):
     """Size of each part, in the unit of the figure."""
 
 
-class PartsFigure(DrawnFigure):
+class BarsFigure(DrawnFigure):
+    """One bar of parts for the best, each runner-up and the baseline.
+
+    Attributes:
+        words, hues: label and hue of each part, in the order of a bar.
+        measure: unit of the parts.
+    """
+
+    rests_on = "calibration"
+    words: ClassVar[Mapping[str, str]]
+    hues: ClassVar[Mapping[str, str]]
+    measure: ClassVar[str]
+
+    bars: list[ComparedParts]
+    """The best, its runners-up and the baseline."""
+
+    def _bars(self, *, title: str, scheme: Scheme, limit: float | None = None) -> Spec:
+        """Return one bar per strategy, below its description."""
+        palette, colours = PALETTES[scheme], HUES[scheme]
+        longest = max(bar.total for bar in self.bars)
+        shown = [
+            name
+            for name in self.words
+            if any(bar.parts.get(name, 0.0) >= LEAST_SHARE * longest for bar in self.bars)
+        ]
+        grounds = {self.words[name]: colours[self.hues[name]] for name in shown}
+        rows = [
+            row | {"ground": (grounds | {OTHER: colours["silver"]})[row["part"]]}
+            for number, bar in enumerate(self.bars)
+            for row in self._rows(number, bar, shown, longest=longest)
+        ]
+        if any(row["part"] == OTHER for row in rows):
+            grounds[OTHER] = colours["silver"]
+        heads = [
+            {"bar": number, "head": f"{self._about(bar)}\n{bar.name}"}
+            for number, bar in enumerate(self.bars)
+        ]
+        span = {"domain": [0.0, max(longest, limit or 0.0)], "nice": False, "padding": 0}
+        apart = 1.0 - BAR_PX / ROW_PX
+        y = ordinal("bar", axis=None, scale={"paddingInner": apart, "paddingOuter": apart / 2})
+        colour = nominal(
+            "part",
+            title=None,
+            sort=list(grounds),
+            scale=by_value(list(grounds), list(grounds.values())),
+            legend={
+                "columns": expr("width < 460 ? 1 : 3"),
+                "labelLimit": expr("width < 460 ? width - 24 : width / 3 - 24"),
+            },
+        )
+        tooltip = [
+            nominal("strategy", title="layout"),
+            nominal("part", title="part"),
+            nominal("figure", title="takes"),
+        ]
+        segment = {
+            "x": quantitative("from", title=title, scale=span, axis={"tickCount": 6}),
+            "x2": {"field": "to"},
+            "y": y,
+            "color": colour,
+            "tooltip": tooltip,
+        }
+        label = {
+            "x": quantitative("middle", scale=span),
+            "y": y,
+            "text": nominal("label"),
+            "color": INK,
+            "tooltip": tooltip,
+        }
+        head = {"x": at(0), "y": y, "text": nominal("head")}
+        above: Spec = {
+            "align": "left",
+            "baseline": "bottom",
+            "dy": -BAR_PX // 2 - 2 - HEAD_LINE_PX,
+            "lineBreak": "\n",
+            "lineHeight": HEAD_LINE_PX,
+            "limit": expr("width"),
+        }
+        layers = [
+            layer("bar", "parts", segment, stroke=palette.card, strokeWidth=1),
+            layer("text", "parts", label, fontSize=11),
+            layer("text", "heads", head, color=palette.text, fontSize=12, **above),
+        ]
+        data = {"parts": rows, "heads": heads}
+        if limit is not None:
+            layers.append(limit_line("limit", {"x": quantitative("limit", scale=span)}, palette))
+            data["limit"] = [{"limit": limit}]
+        return finish(layers, palette, data, height=ROW_PX * len(self.bars))
+
+    def _about(self, bar: ComparedParts) -> str:
+        """Return what stands above a bar."""
+        is_share = self.measure == "%"
+        whole = f"{bar.total:.0f}" if is_share else figure(bar.total)
+        origin = _origin(bar, simulated=self.simulated)
+        said = [ROLES[bar.role], f"{whole} {self.measure} {origin}", bar.note]
+        return ", ".join(filter(None, said))
+
+    def _rows(
+        self, number: int, bar: ComparedParts, shown: Sequence[str], *, longest: float
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the parts of a bar from the left, those that are not shown as one."""
+        parts = {self.words[name]: bar.parts.get(name, 0.0) for name in shown}
+        rest = bar.total - sum(parts.values())
+        if rest > 1e-9 * bar.total and len(shown) < len(self.words):
+            parts[OTHER] = rest
+        end = 0.0
+        for part, value in parts.items():
+            if value <= 0.0:
+                continue
+            yield {
+                "bar": number,
+                "strategy": f"{ROLES[bar.role]}: {bar.name}",
+                "part": part,
+                "from": end,
+                "to": end + value,
+                "middle": end + value / 2,
+                "figure": f"{value:.1f} {self.measure}",
+                "label": f"{value:.0f}" if value >= LABELLED_SHARE * longest else "",
+            }
+            end += value
+
+    @classmethod
+    def _table(cls, bars: Sequence[ComparedParts], *, simulated: bool) -> FigureTable:
+        columns = ["Part", *(f"{ROLES[bar.role]}: {bar.name}, {cls.measure}" for bar in bars)]
+        rows = [
+            [word, *(f"{bar.parts.get(part, 0.0):.1f}" for bar in bars)]
+            for part, word in cls.words.items()
+            if any(bar.parts.get(part, 0.0) >= 0.05 for bar in bars)
+        ]
+        whole = [f"{bar.total:.1f}, {_origin(bar, simulated=simulated)}" for bar in bars]
+        return FigureTable(columns=columns, rows=[*rows, ["whole", *whole]])
+
+
+class PartsFigure(BarsFigure):
     """Time per token by part, in per cent of the best strategy's."""
 
     named = "Where the time goes"
     shows = "the time of the best, its runners-up and the baseline by part"
-    rests_on = "calibration"
+    words, hues, measure = TIME_WORDS, TIME_HUES, "%"
 
     kind: Literal["parts"] = "parts"
     """Kind of figure."""
     unit: str
     """What is compared: time, GPU time, node-hours or energy per token."""
-    bars: list[ComparedParts]
-    """The best, its runners-up and the baseline."""
 
     @classmethod
     def of(cls, source: FigureSource) -> PartsFigure:
@@ -133,13 +264,10 @@ class PartsFigure(DrawnFigure):
                 role=each.role,
                 name=name,
                 strategy=strategy_shape(each.strategy),
-                total=100.0 * each.cost / best.cost,
+                total=(total := 100.0 * each.cost / best.cost),
                 origin=each.time_origin,
                 note=f"{seconds(each.iteration_time_s)} a step",
-                parts={
-                    part: 100.0 * each.cost / best.cost * share
-                    for part, share in each.shares.items()
-                },
+                parts={part: total * share for part, share in each.shares.items()},
             )
             for each, name in zip(compared, names(compared), strict=True)
         ]
@@ -152,29 +280,21 @@ class PartsFigure(DrawnFigure):
         return cls._of_campaign(
             source,
             caption,
-            table=_table(bars, TIME_WORDS, unit="%", simulated=source.campaign.simulated),
+            table=cls._table(bars, simulated=source.campaign.simulated),
             unit=COSTS[source.campaign.request.objective],
             bars=bars,
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        return _bars(
-            self.bars,
-            TIME_WORDS,
-            TIME_COLOURS,
-            title=f"{self.unit}, % of the best's",
-            unit="%",
-            scheme=scheme,
-            simulated=self.simulated,
-        )
+        return self._bars(title=f"{self.unit}, % of the best's", scheme=scheme)
 
 
-class MemoryPartsFigure(DrawnFigure):
+class MemoryPartsFigure(BarsFigure):
     """Peak memory of the fullest GPU by part, GiB."""
 
     named = "Where the memory goes"
     shows = "the memory of the same by part, against the limit"
-    rests_on = "calibration"
+    words, hues, measure = MEMORY_WORDS, MEMORY_HUES, "GiB"
 
     kind: Literal["memory_parts"] = "memory_parts"
     """Kind of figure."""
@@ -182,8 +302,6 @@ class MemoryPartsFigure(DrawnFigure):
     """Usable memory of a GPU, GiB."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
-    bars: list[ComparedParts]
-    """The best, its runners-up and the baseline."""
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryPartsFigure:
@@ -213,24 +331,15 @@ class MemoryPartsFigure(DrawnFigure):
         return cls._of_campaign(
             source,
             caption,
-            title="Where the memory goes",
-            table=_table(bars, MEMORY_WORDS, unit="GiB", simulated=source.campaign.simulated),
+            table=cls._table(bars, simulated=source.campaign.simulated),
             limit_gib=best.memory_limit_gib,
             gpu_memory_gib=best.gpu_memory_gib,
             bars=bars,
         )
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
-        return _bars(
-            self.bars,
-            MEMORY_WORDS,
-            MEMORY_COLOURS,
-            title="peak memory of the fullest GPU, GiB",
-            unit="GiB",
-            scheme=scheme,
-            simulated=self.simulated,
-            limit=self.limit_gib,
-        )
+        title = "peak memory of the fullest GPU, GiB"
+        return self._bars(title=title, scheme=scheme, limit=self.limit_gib)
 
 
 COSTS = {
@@ -273,137 +382,3 @@ def _compared(source: FigureSource) -> list[StrategyParts]:
 def _origin(bar: ComparedParts, *, simulated: bool) -> str:
     """Return the origin of a bar's total; simulated results are not called measured."""
     return mark(simulated) if bar.origin == "measured" else bar.origin
-
-
-def _table(
-    bars: Sequence[ComparedParts], words: Mapping[str, str], *, unit: str, simulated: bool
-) -> FigureTable:
-    columns = ["Part", *(f"{ROLES[bar.role]}: {bar.name}, {unit}" for bar in bars)]
-    rows = [
-        [word, *(f"{bar.parts.get(part, 0.0):.1f}" for bar in bars)]
-        for part, word in words.items()
-        if any(bar.parts.get(part, 0.0) >= 0.05 for bar in bars)
-    ]
-    total = [
-        "whole",
-        *(f"{bar.total:.1f}, {_origin(bar, simulated=simulated)}" for bar in bars),
-    ]
-    return FigureTable(columns=columns, rows=[*rows, total])
-
-
-def _bars(
-    bars: Sequence[ComparedParts],
-    words: Mapping[str, str],
-    colours: Mapping[str, tuple[str, str]],
-    *,
-    title: str,
-    unit: str,
-    scheme: Scheme,
-    simulated: bool,
-    limit: float | None = None,
-) -> Spec:
-    """Return one bar per strategy, below its description."""
-    palette = PALETTES[scheme]
-    longest = max(bar.total for bar in bars)
-    shown = [
-        name for name in words if any(b.parts.get(name, 0.0) >= LEAST_SHARE * longest for b in bars)
-    ]
-    rows, heads = _rows(
-        bars, shown, words, colours, longest=longest, unit=unit, simulated=simulated
-    )
-    drawn = [words[name] for name in shown] + [OTHER] * any(r["part"] == OTHER for r in rows)
-    grounds = [colours[name][0] for name in shown] + [OTHER_COLOUR[0]]
-    span = {"domain": [0.0, max(longest, limit or 0.0)], "nice": False, "padding": 0}
-    apart = 1.0 - BAR_PX / ROW_PX
-    y = ordinal("bar", axis=None, scale={"paddingInner": apart, "paddingOuter": apart / 2})
-    colour = nominal(
-        "part",
-        title=None,
-        sort=drawn,
-        scale=by_value(drawn, grounds[: len(drawn)]),
-        legend={
-            "columns": expr("width < 460 ? 1 : 3"),
-            "labelLimit": expr("width < 460 ? width - 24 : width / 3 - 24"),
-        },
-    )
-    tooltip = [
-        nominal("strategy", title="layout"),
-        nominal("part", title="part"),
-        nominal("figure", title="takes"),
-    ]
-    segment = {
-        "x": quantitative("from", title=title, scale=span, axis={"tickCount": 6}),
-        "x2": {"field": "to"},
-        "y": y,
-        "color": colour,
-        "tooltip": tooltip,
-    }
-    label = {
-        "x": quantitative("middle", scale=span),
-        "y": y,
-        "text": nominal("label"),
-        "color": nominal("ink", scale=None),
-        "tooltip": tooltip,
-    }
-    head = {"x": at(0), "y": y, "text": nominal("head")}
-    above: Spec = {
-        "align": "left",
-        "baseline": "bottom",
-        "dy": -BAR_PX // 2 - 2 - HEAD_LINE_PX,
-        "lineBreak": "\n",
-        "lineHeight": HEAD_LINE_PX,
-    }
-    layers = [
-        layer("bar", "parts", segment, stroke=palette.card, strokeWidth=1),
-        layer("text", "parts", label, fontSize=11),
-        layer("text", "heads", head, color=palette.text, fontSize=12, limit=expr("width"), **above),
-    ]
-    data = {"parts": rows, "heads": heads}
-    if limit is not None:
-        layers.append(limit_line("limit", {"x": quantitative("limit", scale=span)}, palette))
-        data["limit"] = [{"limit": limit}]
-    return finish(layers, palette, data, height=ROW_PX * len(bars))
-
-
-def _rows(
-    bars: Sequence[ComparedParts],
-    shown: Sequence[str],
-    words: Mapping[str, str],
-    colours: Mapping[str, tuple[str, str]],
-    *,
-    longest: float,
-    unit: str,
-    simulated: bool,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    heads: list[dict[str, Any]] = []
-    for number, bar in enumerate(bars):
-        head = f"{ROLES[bar.role]}: {bar.name}"
-        whole = f"{bar.total:.0f} %" if unit == "%" else f"{figure(bar.total)} {unit}"
-        origin = _origin(bar, simulated=simulated)
-        about = ", ".join(filter(None, [ROLES[bar.role], f"{whole} {origin}", bar.note]))
-        heads.append({"bar": number, "head": f"{about}\n{bar.name}"})
-        parts = {words[name]: (bar.parts.get(name, 0.0), *colours[name]) for name in shown}
-        rest = bar.total - sum(value for value, _, _ in parts.values())
-        if rest > 1e-9 * bar.total and len(shown) < len(words):
-            parts[OTHER] = (rest, *OTHER_COLOUR)
-        end = 0.0
-        for part, (value, _, ink) in parts.items():
-            if value <= 0.0:
-                continue
-            is_labelled = value >= LABELLED_SHARE * longest
-            rows.append(
-                {
-                    "bar": number,
-                    "strategy": head,
-                    "part": part,
-                    "from": end,
-                    "to": end + value,
-                    "middle": end + value / 2,
-                    "figure": f"{value:.1f} {unit}",
-                    "label": f"{value:.0f}" if is_labelled else "",
-                    "ink": ink,
-                }
-            )
-            end += value
-    return rows, heads

@@ -15,6 +15,7 @@ from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import FAILURES, SHAPES, Outcome, outcome_of
 from server.figures.source import FigureSource
 from server.figures.vega import (
+    HUES,
     PALETTES,
     Scheme,
     Spec,
@@ -30,12 +31,8 @@ MOST_ROWS_PX = 340
 MARKS = 400
 """Failures are marked only if there are at most this many trials."""
 
-PHASES = ("waiting for nodes", "starting up", "training")
-GROUNDS = {
-    "light": ("#c3c9d1", "#E69F00", "#0072B2"),
-    "dark": ("#4a5461", "#E69F00", "#56B4E9"),
-}
-"""Colours of the phases."""
+PHASES = {"waiting for nodes": "silver", "starting up": "orange", "training": "blue"}
+"""Each phase of a trial and its hue."""
 OVERLAP = 1.5
 """Simulated trials that held more than this multiple of the available node-time are replayed."""
 
@@ -149,7 +146,8 @@ class TimelineFigure(DrawnFigure):
             axis={"tickMinStep": 1, "format": "d", "grid": False},
             scale={"domain": [0, height_nodes], "nice": False, "reverse": True},
         )
-        colour = nominal("phase", title=None, scale=by_value(PHASES, GROUNDS[scheme]))
+        colours = by_value(list(PHASES), [HUES[scheme][hue] for hue in PHASES.values()])
+        colour = nominal("phase", title=None, scale=colours)
         phase = {
             "x": x,
             "x2": {"field": "to"},

@@ -15,21 +15,21 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Accumulation, Trial, TrialPower
 from autotune.schemas.wire import Wire
 from autotune.wording import figure
-from server.figures.comparison import COLOURS, DASHES
 from server.figures.figure import Cells, Figure, rows_of, table_of, tooltip
 from server.figures.vega import (
     FIGURE,
     PALETTES,
+    SERIES,
     Scheme,
     Spec,
     by_value,
     finish,
     layer,
-    legend,
     limit_line,
     nominal,
     ordinal,
     quantitative,
+    series_channels,
 )
 from server.wording import count, mark, plural, power_summary, seconds, strategy_line
 
@@ -225,7 +225,7 @@ class PowerFigure(TrialPower, LayoutFigure):
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
         nodes = [node.node for node in self.nodes]
-        few = len(nodes) <= len(COLOURS)
+        few = len(nodes) <= len(SERIES)
         x_title = "seconds since the trial's start"
         line = place = {
             "x": quantitative("at_s", title=x_title, scale={"zero": False}),
@@ -233,12 +233,8 @@ class PowerFigure(TrialPower, LayoutFigure):
             "detail": nominal("node"),
         }
         if few:
-            colours = by_value(nodes, COLOURS[: len(nodes)])
-            dashes = by_value(nodes, [DASHES[n % len(DASHES)] for n in range(len(nodes))])
-            line = place | {
-                "color": nominal("node", legend=legend(nodes), scale=colours),
-                "strokeDash": nominal("node", legend=legend(nodes), scale=dashes),
-            }
+            colour, dashes = series_channels("node", nodes, scheme)
+            line = place | {"color": colour, "strokeDash": dashes}
         hovered = place | {
             "tooltip": [
                 nominal("node", title="node"),

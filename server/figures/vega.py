@@ -117,6 +117,65 @@ PALETTES: dict[Scheme, Palette] = {
 }
 
 
+HUES: dict[Scheme, dict[str, str]] = {
+    "light": {
+        "blue": "#0072B2",
+        "sky": "#2f93cf",
+        "navy": "#003f63",
+        "pale": "#6f93ad",
+        "green": "#008a65",
+        "vermilion": "#c24f00",
+        "salmon": "#c9776b",
+        "brown": "#7a3500",
+        "yellow": "#9a8700",
+        "orange": "#b87a00",
+        "pink": "#b0588c",
+        "purple": "#5b3f9c",
+        "grey": "#6b7280",
+        "slate": "#3d4550",
+        "silver": "#878e99",
+    },
+    "dark": {
+        "blue": "#3d9be0",
+        "sky": "#a6d8f7",
+        "navy": "#1f78b4",
+        "pale": "#cfe6f5",
+        "green": "#2fc79b",
+        "vermilion": "#ff8f4d",
+        "salmon": "#f7b9a0",
+        "brown": "#c06f35",
+        "yellow": "#F0E442",
+        "orange": "#E69F00",
+        "pink": "#e3a3c6",
+        "purple": "#9d85d8",
+        "grey": "#a3adba",
+        "slate": "#75808e",
+        "silver": "#cdd3db",
+    },
+}
+"""Colours of areas and lines, Okabe and Ito's and shades of them: each has a contrast of at least 3
+to 1 with the card of its scheme."""
+
+INK: Spec = {
+    "condition": {"test": "contrast(datum.ground, '#fff') >= 4.5", "value": "#fff"},
+    "value": "#000",
+}
+"""The channel of a text's colour on the colour `ground` of its row: a contrast of at least 4.5 to 1
+(WCAG 2.2, 1.4.3)."""
+
+SERIES = ("blue", "vermilion", "green", "pink", "orange", "sky", "brown", "grey")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+"""Hues and dashes of lines, which differ by both."""
+
+
+def series_channels(field: str, names: Sequence[str], scheme: Scheme) -> tuple[Spec, Spec]:
+    """Return the colour and the dashes of lines by name, of at most as many as there are hues."""
+    colours = [HUES[scheme][hue] for hue in SERIES[: len(names)]]
+    dashes = [DASHES[n % len(DASHES)] for n in range(len(names))]
+    colour = nominal(field, legend=legend(names), scale=by_value(names, colours))
+    return colour, nominal(field, legend=legend(names), scale=by_value(names, dashes))
+
+
 def finish(
     layers: Sequence[Spec], palette: Palette, rows: dict[str, list[dict[str, Any]]], *, height: int
 ) -> Spec:

@@ -16,7 +16,7 @@ from server.dashboard.rendering import HERE
 from server.figures.outcome import FAILURES, SHAPES, Outcome, colour_of, outcomes
 from server.figures.trajectory import trajectory, trajectory_chart
 from server.figures.trial import AccumulationFigure, PowerFigure
-from server.figures.vega import PALETTES, VEGA_LITE_VERSION, Scheme, Spec
+from server.figures.vega import HUES, PALETTES, VEGA_LITE_VERSION, Scheme, Spec
 from tests.server.contrast import contrast
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
@@ -52,6 +52,14 @@ def test_failures_differ_by_shape_and_by_colour() -> None:
     for palette in PALETTES.values():
         assert len({colour_of(outcome, palette) for outcome in possible}) == len(possible)
     assert len({SHAPES[outcome] for outcome in FAILURES}) == len(FAILURES)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_hues_stand_out_from_the_card_and_labels_from_hues(scheme: Scheme) -> None:
+    for colour in HUES[scheme].values():
+        assert contrast(colour, PALETTES[scheme].card) >= 3.0
+        assert max(contrast(colour, ink) for ink in ("#ffffff", "#000000")) >= 4.5
+    assert len(set(HUES[scheme].values())) == len(HUES[scheme])
 
 
 def test_charts_without_rows_are_still_charts() -> None:

@@ -15,7 +15,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Accumulation
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
-from server.figures.impact import BeeswarmFigure, ImpactFigure
+from server.figures.importance import BeeswarmFigure, ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
