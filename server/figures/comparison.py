@@ -10,6 +10,7 @@ from autotune.wording import figure
 from server.figures.figure import Figure
 from server.figures.vega import (
     FIGURE,
+    LETTER_PX,
     PALETTES,
     Scheme,
     Spec,
@@ -91,7 +92,9 @@ def _progress_chart(comparison: CampaignComparison, *, by: ProgressAxis, scheme:
     ]
     labels = [campaign_label(campaign) for campaign in comparison.campaigns]
     units = {OBJECTIVE_UNITS[campaign.objective] for campaign in comparison.campaigns}
-    colour, dashes = series_channels("campaign", labels, scheme)
+    whole = f"{LETTER_PX} * length(datum.label) < width - 24"
+    brief = f"{whole} ? datum.label : 'campaign ' + split(datum.label, ' ')[0]"
+    colour, dashes = series_channels("campaign", labels, scheme, labelExpr=brief)
     place = {
         "x": quantitative(
             "x",

@@ -181,7 +181,7 @@ class BeeswarmFigure(ImportanceFigure):
             "interpolate": "lab",
         }
         dot = {
-            "x": quantitative("change", title=title),
+            "x": quantitative("change", title=title, axis={"tickCount": 8}),
             "y": nominal("name", sort=order, title=None, axis={"grid": False}),
             "yOffset": quantitative("offset", scale={"domain": [-1, 1]}),
             "color": quantitative("level", scale=ramp, legend=legend),
@@ -376,7 +376,7 @@ class MarginalFigure(DrawnFigure):
             "domain": False,
         }
         y = nominal("row", sort=order, title=None, axis=label, scale={"domain": order})
-        x = quantitative("change", title=f"change of {self.unit}, %")
+        x = quantitative("change", title=f"change of {self.unit}, %", axis={"tickCount": 8})
         tooltip = [
             nominal("value", title="value"),
             nominal("said", title="change (80 %)"),

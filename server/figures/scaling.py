@@ -31,7 +31,6 @@ from server.figures.vega import (
     Scheme,
     Spec,
     by_value,
-    expr,
     finish,
     layer,
     nominal,
@@ -44,16 +43,13 @@ TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",
     "weak": "Weak scaling",
 }
-PREDICTED, EFFICIENCY = "predicted", "Efficiency"
+PREDICTED = "predicted"
+PER_CENT = "format(100 * {}, '.0f') + ' %'"
+"""The Vega expression of a share in per cent."""
 STEP = 0.05
 """The efficiency axis is rounded to multiples of this."""
-ROOM = 0.03
-"""Room on the efficiency axis for the labels below the intervals."""
 HIGHEST_BOTTOM = 0.85
 """Maximum lower end of the axis, so that a nearly ideal efficiency looks nearly ideal."""
-LABEL_DOWN_PX = 13
-FOOT_PX = 18
-"""Room below the lowest point for its label."""
 
 
 class ScalingFigure(DrawnFigure):
@@ -208,7 +204,7 @@ def _cells(simulated: bool) -> Cells[ScaledStrategy]:
         "GAS": lambda point: str(point.strategy.gradient_accumulation_steps),
         "Step": lambda point: seconds(point.iteration_time_s),
         "tokens/s": lambda point: figure(point.tokens_per_s),
-        EFFICIENCY: lambda point: f"{100 * point.efficiency:.1f} %",
+        "Efficiency": lambda point: f"{100 * point.efficiency:.1f} %",
         "80 %": lambda point: (
             f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %"
         ),
@@ -293,11 +289,11 @@ def scaling_chart(
     y = quantitative(
         "efficiency",
         title="rate per GPU against the fewest nodes",
-        axis={"format": ".0%", "tickCount": 6},
+        axis={"labelExpr": PER_CENT.format("datum.value"), "tickCount": 6},
         scale={
             "domain": _extent([point for each in series for point in each.points]),
             "nice": False,
-            "range": above_lane() if failed else [expr(f"height - {FOOT_PX}"), 0],
+            **({"range": above_lane()} if failed else {}),
         },
     )
     by_layout = nominal(
@@ -318,18 +314,24 @@ def scaling_chart(
         legend=legend if rows else None,
     )
     layout = nominal("layout", title="Layout")
-    low = quantitative("efficiency_low")
-    bar = {"x": x, "y": low, "y2": {"field": "efficiency_high"}, "stroke": by_layout}
+    bar = {
+        "x": x,
+        "y": quantitative("efficiency_low"),
+        "y2": {"field": "efficiency_high"},
+        "stroke": by_layout,
+    }
     place = {"x": x, "y": y, "stroke": by_layout}
     point = place | {"fill": fill, "tooltip": [layout, *tooltip(cells)]}
-    label = {"x": x, "y": low, "text": nominal(EFFICIENCY)}
+    label = {"x": x, "y": y, "text": nominal("said")}
+    said = [{"calculate": PER_CENT.format("datum.efficiency"), "as": "said"}]
+    beside: Spec = {"align": "left", "dx": 6, "dy": -9, "color": palette.text, "fontSize": 11}
     layers = [
         *(lane_layers(palette) if failed else []),
         *reference_line("ideal", y, palette),
         layer("rule", "points", bar, strokeWidth=1.5, strokeOpacity=0.7),
         layer("line", "points", place, strokeWidth=1.3, strokeOpacity=0.7),
         layer("point", "points", point, size=75, strokeWidth=1.8, opacity=1),
-        layer("text", "labelled", label, dy=LABEL_DOWN_PX, color=palette.text, fontSize=11),
+        layer("text", "labelled", label, transform=said, **beside),
     ]
     if failed:
         drawn = {row["outcome"] for row in failed}
@@ -356,5 +358,5 @@ def _extent(points: Sequence[ScaledStrategy]) -> list[float]:
     """Return the ends of the efficiency axis: round values beyond all intervals and the ideal."""
     low = min((point.efficiency_low for point in points), default=1.0)
     high = max((point.efficiency_high for point in points), default=1.0)
-    bottom = max(0.0, STEP * int(min(low - ROOM, HIGHEST_BOTTOM) / STEP))
+    bottom = max(0.0, STEP * int(min(low, HIGHEST_BOTTOM) / STEP))
     return [bottom, max(1.0, high) + STEP / 2]

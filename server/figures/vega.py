@@ -127,7 +127,7 @@ HUES: dict[Scheme, dict[str, str]] = {
         "vermilion": "#c24f00",
         "salmon": "#c9776b",
         "brown": "#7a3500",
-        "yellow": "#9a8700",
+        "yellow": "#6b5f00",
         "orange": "#b87a00",
         "pink": "#b0588c",
         "purple": "#5b3f9c",
@@ -168,12 +168,15 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 """Hues and dashes of lines, which differ by both."""
 
 
-def series_channels(field: str, names: Sequence[str], scheme: Scheme) -> tuple[Spec, Spec]:
+def series_channels(
+    field: str, names: Sequence[str], scheme: Scheme, **of_legend: Any
+) -> tuple[Spec, Spec]:
     """Return the colour and the dashes of lines by name, of at most as many as there are hues."""
+    told = {"legend": legend(names) | of_legend}
     colours = [HUES[scheme][hue] for hue in SERIES[: len(names)]]
     dashes = [DASHES[n % len(DASHES)] for n in range(len(names))]
-    colour = nominal(field, legend=legend(names), scale=by_value(names, colours))
-    return colour, nominal(field, legend=legend(names), scale=by_value(names, dashes))
+    colour = nominal(field, scale=by_value(names, colours), **told)
+    return colour, nominal(field, scale=by_value(names, dashes), **told)
 
 
 def finish(
