@@ -47,8 +47,8 @@ from server.api.request_record import RequestRecord
 from server.auth.authentication import Authentication, Authenticator
 from server.auth.origin import OriginGuard, TrustedHosts
 from server.auth.permissions import within_scope
-from server.dashboard import reference, sign_in
 from server.dashboard import routes as dashboard
+from server.dashboard import sign_in
 from server.data_folder import closed_folder
 from server.problems import install
 from server.settings import Settings
@@ -144,7 +144,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(OriginGuard, hosts=TrustedHosts.of(settings))
     install(app)
     dashboard.mount_files(app)
-    reference.mount_reader(app)
     return app
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from autotune.schemas.choices import TrialState
 from server.api.answers import Answers
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import (
@@ -21,6 +20,7 @@ from server.api.dependencies import (
 from server.auth.permissions import caller_of
 from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, rendered
+from server.dashboard.trial_table import TableQuestion
 from server.figures.kinds import FigureOptions
 from server.figures.trajectory import NOTHING_YET
 from server.settings import Settings
@@ -94,31 +94,11 @@ class CampaignViews:
 
         return self._html(request, campaign_id, why)
 
-    def rows(
-        self,
-        request: Request,
-        campaign_id: int,
-        *,
-        state: TrialState | None,
-        purpose: str | None,
-        sort: str,
-        shown: int,
-        also: int,
-        unfolded: Collection[str],
-    ) -> Response:
+    def rows(self, request: Request, campaign_id: int, asked: TableQuestion) -> Response:
         def page(event: int) -> bytes:
             source = self.campaigns.source(campaign_id, event)
             with self.store.session() as session:
-                context = pages.rows_context(
-                    session,
-                    source,
-                    state=state,
-                    purpose=purpose,
-                    sort=sort,
-                    shown=shown,
-                    also=also,
-                    unfolded=unfolded,
-                )
+                context = pages.rows_context(session, source, asked)
             return rendered("_rows.html", context)
 
         return self._html(request, campaign_id, page)
@@ -159,17 +139,9 @@ class CampaignViews:
 
 
 async def _views(
-    store: StoreOf,
-    campaigns: CampaignsOf,
-    answers: AnswersOf,
-    settings: SettingsOf,
+    store: StoreOf, campaigns: CampaignsOf, answers: AnswersOf, settings: SettingsOf
 ) -> CampaignViews:
-    return CampaignViews(
-        store=store,
-        campaigns=campaigns,
-        answers=answers,
-        settings=settings,
-    )
+    return CampaignViews(store=store, campaigns=campaigns, answers=answers, settings=settings)
 
 
 CampaignViewsOf = Annotated[CampaignViews, Depends(_views)]

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from autotune.recommendation.baseline import baseline_result
+from autotune.prediction.scaling import scaled_strategies
+from autotune.recommendation import baseline_result
+from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, SearchMethod, TrialState
+from autotune.schemas.choices import CampaignState, ScalingKind, SearchMethod, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.studies import StudySpec
 from autotune.schemas.trials import Trial, TrialPower
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
-from server.dashboard.failures import folds
 from server.dashboard.form import SEARCHES
-from server.dashboard.study_card import study_tiles
-from server.dashboard.trial_columns import TrialColumns
+from server.dashboard.trial_table import (
+    NEWEST_FIRST,
+    NEWEST_ROWS,
+    TableQuestion,
+    TrialColumns,
+    folds,
+)
+from server.figures.scaling import TITLES, layout_line, measured_steps
 from server.figures.source import FigureSource
 from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
 from server.settings import Settings
@@ -29,13 +39,12 @@ from server.wording import (
     age,
     count,
     duration,
+    mark,
     not_started,
     nothing_ran,
     plural,
 )
 
-NEWEST_FIRST = "-number"
-ROWS = 100
 MINUTE_S = 60
 
 MOST_PENDING = 6
@@ -198,52 +207,39 @@ def campaign_context(
 
 
 def rows_context(
-    session: Session,
-    source: FigureSource,
-    *,
-    state: TrialState | None = None,
-    purpose: str | None = None,
-    sort: str = NEWEST_FIRST,
-    shown: int = ROWS,
-    also: int = 0,
-    unfolded: Collection[str] = (),
+    session: Session, source: FigureSource, asked: TableQuestion = NEWEST_ROWS
 ) -> Context:
     """Return the first rows of the trial table, filtered and sorted.
 
     Equal failures are folded into one row per cause, unless a state is selected.
 
-    Args:
-        also: number of a trial to show first if it is not among the rows; ignored if it does not
-            exist.
-        unfolded: keys of the expanded folds.
-
     Raises:
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted this way.
     """
-    asked = [trial for trial in source.trials if purpose in (None, trial.purpose)]
-    folded = folds(asked) if state is None else []
+    state, purpose, shown = asked.state, asked.purpose, asked.shown
+    within_purpose = [trial for trial in source.trials if purpose in (None, trial.purpose)]
+    folded = folds(within_purpose) if state is None else []
     within = {trial.number for fold in folded for trial in fold.trials}
-    if state is None and sort == NEWEST_FIRST:  # already read
-        newest = [trial for trial in reversed(asked) if trial.number not in within]
+    if state is None and asked.sort == NEWEST_FIRST:  # already read
+        newest = [trial for trial in reversed(within_purpose) if trial.number not in within]
         page, more = newest[:shown], len(newest) > shown
     else:
         found = list_trials(
-            session, source.campaign.id, state, purpose, sort, None, shown, without=within
+            session, source.campaign.id, state, purpose, asked.sort, None, shown, without=within
         )
         page, more = found.items, found.next is not None
-    filtered = state is not None or purpose is not None
-    opened = {trial.number for fold in folded if fold.key in unfolded for trial in fold.trials}
-    among = also in opened or any(trial.number == also for trial in page)
-    apart = [trial for trial in source.trials if trial.number == also and not among]
+    opened = {t.number for fold in folded if fold.key in asked.unfolded for t in fold.trials}
+    among = opened | {trial.number for trial in page}
+    apart = [t for t in source.trials if t.number == asked.also and t.number not in among]
     return {
         "campaign": source.campaign,
         "columns": TrialColumns.of(source.trials),
         "trials": [*apart, *page],
         "folds": folded,
-        "unfolded": unfolded,
+        "unfolded": asked.unfolded,
         "more": more,
-        "filtered": filtered,
+        "filtered": state is not None or purpose is not None,
     }
 
 
@@ -281,3 +277,79 @@ def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[
     figures: list[LayoutFigure] = [rates] if len(rates.points) > 1 else []
     figures += [memory] if len(memory.ranks) > 1 else []
     return figures + ([PowerFigure.of(power)] if power.nodes else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyTile:
+    """One layout and kind of scaling.
+
+    Attributes:
+        layout: empty if the study has only one.
+        kept: rate per GPU on the most timed nodes over that on the fewest; None with fewer than
+            two.
+        remark: the numbers of nodes compared.
+        omitted: where the layout cannot run, and why.
+    """
+
+    title: str
+    layout: str
+    kept: float | None
+    remark: str
+    omitted: Mapping[int, str]
+
+
+def study_tiles(source: FigureSource) -> list[StudyTile]:
+    """Return how each layout of a campaign's study scales; empty for a search."""
+    study = source.campaign.request.study
+    if study is None:
+        return []
+    several = len(study.strategies) > 1
+    tiles = []
+    for shape in study.strategies:
+        for kind in study.kinds:
+            rates, omitted = _rates(source, study, shape, kind)
+            kept, remark = _kept(source, rates)
+            tiles.append(
+                StudyTile(
+                    title=TITLES[kind],
+                    layout=layout_line(shape) if several else "",
+                    kept=kept,
+                    remark=remark,
+                    omitted=omitted,
+                )
+            )
+    return tiles
+
+
+def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | None, str]:
+    if len(rates) < 2:
+        return None, f"timed on {plural(len(rates), 'number')} of nodes, and it takes two"
+    fewest, most = min(rates), max(rates)
+    return (
+        rates[most] / rates[fewest],
+        f"of the rate per GPU from {count(fewest)} to {count(most)} nodes, "
+        f"{mark(source.campaign.simulated)}",
+    )
+
+
+def _rates(
+    source: FigureSource, study: StudySpec, shape: StrategyShape, kind: ScalingKind
+) -> tuple[dict[int, float], dict[int, str]]:
+    """Return samples per second and node by number of nodes with a timed step, and where the layout
+    cannot run."""
+    belief = source.belief
+    steps, gpus = measured_steps(source.trials), belief.machine.gpus_per_node
+    strategies, omitted = scaled_strategies(
+        belief.machine,
+        belief.transformer,
+        strategy_of(shape),
+        kind=kind,
+        nodes=study.nodes,
+        program=belief.program,
+    )
+    rates = {
+        each.num_nodes: each.global_batch_size(gpus) / steps[each] / each.num_nodes
+        for each in strategies
+        if each in steps
+    }
+    return rates, omitted

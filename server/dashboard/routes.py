@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
 from autotune.schemas.choices import TrialState
+from autotune.schemas.figures import FigureForm
 from autotune.schemas.wire import TrialPurpose
+from server.api.conditional import JSON
 from server.api.dependencies import (
     LARGEST_ID,
+    AnswersOf,
     CampaignId,
     CampaignListOf,
+    CampaignsOf,
     CampaignSort,
     Cursor,
     OwnerFilter,
@@ -30,32 +35,40 @@ from server.api.dependencies import (
 from server.auth.permissions import CallerOf, demand_seen
 from server.dashboard import (
     campaign_rows,
-    chart_routes,
     comparison_page,
     form,
     pages,
-    plan_routes,
+    plan_pages,
     prefill,
-    reference,
 )
 from server.dashboard.bundle import bundle_path
 from server.dashboard.campaign_rows import ListQuestion
 from server.dashboard.campaign_views import CampaignViewsOf
 from server.dashboard.rendering import HERE, render
+from server.dashboard.trial_table import TableQuestion
+from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
+from server.figures.vega import Scheme
 from server.store import NotFound
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
+from server.store.trials import get_power, get_trial
 
 MOST_ROWS = 5000
 MOST_FOLDS = 20
 NONE_UNFOLDED: list[str] = []
 YEAR_S = 365 * 24 * 3600
 
+TrialChart = Literal["accumulations", "memory", "power"]
+
+SWAGGER_UI = Path(str(files("fastapi_offline"))) / "static"
+"""The package serves an application of its own; only its copy of Swagger UI is used."""
+POLICY = "Content-Security-Policy"
+ICONS = "; img-src 'self' data:"
+"""Swagger UI's stylesheet embeds its icons."""
+
 router = APIRouter(include_in_schema=False)
-router.include_router(plan_routes.router)
-router.include_router(chart_routes.router)
+router.include_router(plan_pages.router)
 router.include_router(comparison_page.router)
-router.include_router(reference.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):
@@ -70,6 +83,7 @@ class StaticFilesKeptFresh(StaticFiles):
 
 def mount_files(app: FastAPI) -> None:
     app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
+    app.mount("/reference/reader", StaticFiles(directory=SWAGGER_UI), name="reader")
 
 
 @router.get("/static/vega.js")
@@ -84,36 +98,28 @@ def vega(settings: SettingsOf) -> FileResponse:
     return FileResponse(path, media_type="text/javascript", headers=headers)
 
 
+async def _asked_list(
+    owner: OwnerFilter = "",
+    search: Search = "",
+    sort: CampaignSort = NEWEST_FIRST,
+    cursor: Cursor = None,
+) -> ListQuestion:
+    return ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+
+
 @router.get("/")
+@router.get("/fragments/campaigns")
 def campaigns(
     request: Request,
     store: StoreOf,
     kept: CampaignListOf,
     caller: CallerOf,
-    owner: OwnerFilter = "",
-    search: Search = "",
-    sort: CampaignSort = NEWEST_FIRST,
-    cursor: Cursor = None,
+    asked: Annotated[ListQuestion, Depends(_asked_list)],
 ) -> Response:
-    asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
+    """Return the list of campaigns, as a page or alone."""
+    template = "campaigns.html" if request.url.path == "/" else "_campaigns.html"
     context = campaign_rows.context(store, kept, asked, reader=caller.reader)
-    return render(request, "campaigns.html", context)
-
-
-@router.get("/fragments/campaigns")
-def campaigns_fragment(
-    request: Request,
-    store: StoreOf,
-    kept: CampaignListOf,
-    caller: CallerOf,
-    owner: OwnerFilter = "",
-    search: Search = "",
-    sort: CampaignSort = NEWEST_FIRST,
-    cursor: Cursor = None,
-) -> Response:
-    asked = ListQuestion(owner=owner, search=search, sort=sort, cursor=cursor)
-    context = campaign_rows.context(store, kept, asked, reader=caller.reader)
-    return render(request, "_campaigns.html", context)
+    return render(request, template, context)
 
 
 @router.get("/campaigns/new")
@@ -200,22 +206,15 @@ def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsO
     return views.explanation(request, campaign_id)
 
 
-@router.get("/campaigns/{campaign_id:positive}/fragments/trials")
-def trials(
-    request: Request,
-    campaign_id: CampaignId,
-    views: CampaignViewsOf,
+async def _asked_rows(
     state: TrialState | Literal[""] = "",
     purpose: TrialPurpose | Literal[""] = "",
-    sort: Annotated[str, Query(max_length=50)] = pages.NEWEST_FIRST,
-    shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = pages.ROWS,
+    sort: Annotated[str, Query(max_length=50)] = TableQuestion.sort,
+    shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = TableQuestion.shown,
     also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
     unfolded: Annotated[list[str], Query(max_length=MOST_FOLDS)] = NONE_UNFOLDED,
-) -> Response:
-    """Return rows of the trial table with their heading; an empty filter is ignored."""
-    return views.rows(
-        request,
-        campaign_id,
+) -> TableQuestion:
+    return TableQuestion(
         state=TrialState(state) if state else None,
         purpose=purpose or None,
         sort=sort,
@@ -223,6 +222,17 @@ def trials(
         also=also,
         unfolded=unfolded,
     )
+
+
+@router.get("/campaigns/{campaign_id:positive}/fragments/trials")
+def trials(
+    request: Request,
+    campaign_id: CampaignId,
+    views: CampaignViewsOf,
+    asked: Annotated[TableQuestion, Depends(_asked_rows)],
+) -> Response:
+    """Return rows of the trial table with their heading; an empty filter is ignored."""
+    return views.rows(request, campaign_id, asked)
 
 
 @router.get("/campaigns/{campaign_id:positive}/fragments/trials/{number:positive}")
@@ -236,3 +246,60 @@ def trial(
     with store.session() as session:
         context = pages.trial_context(session, campaign_id, number, settings)
     return render(request, "_trial.html", context)
+
+
+@router.get("/campaigns/{campaign_id:positive}/charts/accumulations.json")
+@router.get("/campaigns/{campaign_id:positive}/charts/accumulations.vega.json")
+def best_accumulations(
+    request: Request,
+    campaign_id: CampaignId,
+    campaigns: CampaignsOf,
+    answers: AnswersOf,
+    scheme: Scheme = "light",
+) -> Response:
+    """Return the best layout's figure; raises NotFound if there is none."""
+
+    def made(event: int) -> bytes:
+        best = campaigns.existing_recommendation(campaign_id, event)
+        return AccumulationFigure.of_best(best).encoded(_form(request), scheme=scheme)
+
+    return answers.of(request, campaign_id, made)
+
+
+# The last one is registered, and matched, first.
+@router.get("/campaigns/{campaign_id:positive}/trials/{number:positive}/charts/{chart}.json")
+@router.get("/campaigns/{campaign_id:positive}/trials/{number:positive}/charts/{chart}.vega.json")
+def of_trial(
+    request: Request,
+    campaign_id: CampaignId,
+    number: TrialNumber,
+    chart: TrialChart,
+    campaigns: CampaignsOf,
+    store: StoreOf,
+    scheme: Scheme = "light",
+) -> Response:
+    figure: LayoutFigure
+    if chart == "power":
+        with store.session() as session:
+            figure = PowerFigure.of(get_power(session, campaign_id, number))
+    else:
+        campaign = campaigns.campaign(campaign_id, campaigns.last_event(campaign_id))
+        with store.session() as session:
+            trial = get_trial(session, campaign_id, number)
+        figure = (
+            RankMemoryFigure.of(trial, limit_gib=campaign.machine.memory_gib)
+            if chart == "memory"
+            else AccumulationFigure.of_trial(campaign, trial)
+        )
+    return Response(figure.encoded(_form(request), scheme=scheme), media_type=JSON)
+
+
+def _form(request: Request) -> FigureForm:
+    return "vega.json" if request.url.path.endswith(".vega.json") else "json"
+
+
+@router.get("/reference")
+def api_reference(request: Request) -> Response:
+    answer = render(request, "reference.html", {"here": "reference"})
+    answer.headers[POLICY] += ICONS
+    return answer

@@ -244,21 +244,9 @@ def _places(found: LayoutMap, best: Mapping[tuple[int, int], Contender]) -> list
         ran = best.get((cell.tensor_parallel, cell.pipeline_parallel))
         if state == "measured" and ran is not None:
             rate, strategy = ran.rate, ran.strategy
-        places.append(
-            MapPlace(
-                tensor_parallel=cell.tensor_parallel,
-                pipeline_parallel=cell.pipeline_parallel,
-                state=state,
-                rate=rate,
-                low=cell.low,
-                high=cell.high,
-                strategy=strategy_shape(strategy) if strategy else None,
-                fit_probability=cell.fit_probability,
-                strategies=cell.strategies,
-                trials=cell.trials,
-                out_of_memory=cell.out_of_memory,
-            )
-        )
+        shape = strategy_shape(strategy) if strategy else None
+        told = vars(cell) | {"state": state, "rate": rate, "strategy": shape}
+        places.append(MapPlace(**told))
     return places
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from autotune.measurement import SECONDS_PER_HOUR
@@ -190,15 +189,6 @@ class TimelineFigure(DrawnFigure):
         return rows, ends
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Span:
-    trial: Trial
-    asked_s: float
-    started_s: float
-    trained_s: float
-    ended_s: float
-
-
 def _ended(source: FigureSource) -> list[Trial]:
     """Return the trials that held nodes and ended, by number."""
     ran = [t for t in source.trials if t.started_at and t.duration_s and t.finished_at]
@@ -207,13 +197,24 @@ def _ended(source: FigureSource) -> list[Trial]:
     )
 
 
-def _trained_s(trial: Trial) -> float:
-    """Return the seconds of a trial in which it timed iterations."""
+def _span(trial: Trial, *, asked_s: float, started_s: float) -> TimelineTrial:
+    """Return a trial by when it was asked for and got its nodes, on the first ones."""
+    ended_s = started_s + (trial.duration_s or 0.0)
     timed = sum(sum(point.iteration_times_s) for point in trial.accumulations if point.measured)
-    return min(timed, trial.duration_s or 0.0)
+    return TimelineTrial(
+        number=trial.number,
+        outcome=outcome_of(trial),
+        strategy=strategy_line(trial.strategy),
+        first_node=0,
+        num_nodes=trial.strategy.num_nodes,
+        asked_s=asked_s,
+        started_s=started_s,
+        trained_s=max(started_s, ended_s - timed),
+        ended_s=ended_s,
+    )
 
 
-def _spans(trials: Sequence[Trial], nodes: int) -> tuple[list[_Span], bool]:
+def _spans(trials: Sequence[Trial], nodes: int) -> tuple[list[TimelineTrial], bool]:
     """Return when each trial held its nodes, and whether they are replayed.
 
     Simulated trials end faster than they report. If they report more node-time than there was, they
@@ -228,20 +229,11 @@ def _spans(trials: Sequence[Trial], nodes: int) -> tuple[list[_Span], bool]:
     for trial in trials:
         asked = (trial.created_at - start).total_seconds()
         started = max(asked, ((trial.started_at or start) - start).total_seconds())
-        ended = started + (trial.duration_s or 0.0)
-        spans.append(
-            _Span(
-                trial=trial,
-                asked_s=asked,
-                started_s=started,
-                trained_s=ended - _trained_s(trial),
-                ended_s=ended,
-            )
-        )
+        spans.append(_span(trial, asked_s=asked, started_s=started))
     return spans, False
 
 
-def _replayed(trials: Sequence[Trial], nodes: int) -> list[_Span]:
+def _replayed(trials: Sequence[Trial], nodes: int) -> list[TimelineTrial]:
     """Return the trials in their order, each as soon as enough nodes are free."""
     running: list[tuple[float, int]] = []
     free, now = nodes, 0.0
@@ -250,41 +242,24 @@ def _replayed(trials: Sequence[Trial], nodes: int) -> list[_Span]:
         while free < trial.strategy.num_nodes:
             ended, count = heapq.heappop(running)
             now, free = max(now, ended), free + count
-        ended = now + (trial.duration_s or 0.0)
-        heapq.heappush(running, (ended, trial.strategy.num_nodes))
+        spans.append(_span(trial, asked_s=now, started_s=now))
+        heapq.heappush(running, (spans[-1].ended_s, trial.strategy.num_nodes))
         free -= trial.strategy.num_nodes
-        trained = ended - _trained_s(trial)
-        spans.append(
-            _Span(trial=trial, asked_s=now, started_s=now, trained_s=trained, ended_s=ended)
-        )
     return spans
 
 
-def _placed(spans: Sequence[_Span]) -> list[TimelineTrial]:
+def _placed(spans: Sequence[TimelineTrial]) -> list[TimelineTrial]:
     """Return each trial on the lowest consecutive nodes that are free throughout."""
     placed: list[TimelineTrial] = []
     running: list[TimelineTrial] = []
-    for span in sorted(spans, key=lambda each: (each.started_s, each.trial.number)):
-        count = span.trial.strategy.num_nodes
+    for span in sorted(spans, key=lambda each: (each.started_s, each.number)):
         running = [each for each in running if each.ended_s > span.started_s]
         taken = sorted((each.first_node, each.first_node + each.num_nodes) for each in running)
         first = 0
         for low, high in taken:
-            if low - first >= count:
+            if low - first >= span.num_nodes:
                 break
             first = max(first, high)
-        running.append(
-            TimelineTrial(
-                number=span.trial.number,
-                outcome=outcome_of(span.trial),
-                strategy=strategy_line(span.trial.strategy),
-                first_node=first,
-                num_nodes=count,
-                asked_s=span.asked_s,
-                started_s=span.started_s,
-                trained_s=span.trained_s,
-                ended_s=span.ended_s,
-            )
-        )
-        placed.append(running[-1])
+        placed.append(span.model_copy(update={"first_node": first}))
+        running.append(placed[-1])
     return placed

@@ -9,8 +9,16 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from server.figures.outcome import NOT_DRAWN
-from server.figures.parallel import ALWAYS, LINES, ParallelFigure
-from server.figures.parallel_axes import FAILED_PLACE, LABELLED, AxisTick, labelled, round_values
+from server.figures.parallel import (
+    ALWAYS,
+    FAILED_PLACE,
+    LABELLED,
+    LINES,
+    AxisTick,
+    ParallelFigure,
+    labelled,
+    round_values,
+)
 from server.figures.source import FigureSource
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import of_layouts

@@ -1,17 +1,45 @@
-"""Columns of a campaign's trial table. What all trials have in common is shown once, above it."""
+"""The trial table: its columns, and equal failures folded into one row. What all trials have in
+common is shown once, above it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 from autotune.dimension_words import value_words
+from autotune.failures import cause_of
+from autotune.schemas.choices import TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from search_spaces.dimensions import BY_NAME, IN_LINE, TABLE
 
 OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)
 """Dimensions that share a column."""
+
+
+NEWEST_FIRST = "-number"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableQuestion:
+    """Which rows are asked for.
+
+    Attributes:
+        also: number of a trial to show first if it is not among the rows; ignored if it does not
+            exist.
+        unfolded: keys of the expanded folds.
+    """
+
+    state: TrialState | None = None
+    purpose: str | None = None
+    sort: str = NEWEST_FIRST
+    shown: int = 100
+    also: int = 0
+    unfolded: Collection[str] = ()
+
+
+NEWEST_ROWS = TableQuestion()
 
 
 @dataclass(frozen=True)
@@ -111,3 +139,39 @@ def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]
         **{name: value_words(name, value) for name, value in strategy.settings},
     }
     return [words[name] for name in dimensions if words.get(name)]
+
+
+FEWEST = 3
+"""Minimum number of equal failures to fold."""
+
+NO_FAILURE = frozenset({TrialState.OK, TrialState.PENDING, TrialState.CANCELLED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureFold:
+    """Trials that failed alike, newest first. `key` identifies their cause in addresses."""
+
+    key: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def newest(self) -> Trial:
+        return self.trials[0]
+
+
+def folds(trials: Sequence[Trial]) -> list[FailureFold]:
+    """Return the causes with several trials, most frequent first.
+
+    Messages that differ only in numbers are equal.
+    """
+    causes: dict[str, list[Trial]] = {}
+    for trial in reversed(trials):
+        if trial.state not in NO_FAILURE:
+            key = f"{crc32(cause_of(trial.error or '').encode()):08x}"
+            causes.setdefault(f"{trial.state}-{key}", []).append(trial)
+    found = [
+        FailureFold(key=key, trials=tuple(alike))
+        for key, alike in causes.items()
+        if len(alike) >= FEWEST
+    ]
+    return sorted(found, key=lambda fold: -len(fold.trials))
