@@ -137,6 +137,7 @@ class TimelineFigure(DrawnFigure):
         x = quantitative(
             "from",
             title=f"time since the first trial, {unit}",
+            axis={"tickCount": 8},
             scale={"nice": False, "zero": True, "domain": [0, self.span_s / length_s * 1.01]},
         )
         y = quantitative(
@@ -155,7 +156,9 @@ class TimelineFigure(DrawnFigure):
             "color": colour,
             "tooltip": tooltip(CELLS),
         }
-        layers = [layer("rect", "phases", phase, stroke=palette.card, strokeWidth=0.6)]
+        # The gaps between thousands of trials would cover them.
+        gap_px = 0.6 if len(self.trials) <= MARKS else 0.0
+        layers = [layer("rect", "phases", phase, stroke=palette.card, strokeWidth=gap_px)]
         if ends:
             kinds = [each.value for each in FAILURES if any(e["outcome"] == each for e in ends)]
             shapes = by_value(kinds, [SHAPES[Outcome(kind)] for kind in kinds])

@@ -119,7 +119,7 @@ class CalibrationFigure(DrawnFigure):
         x = quantitative(
             "number",
             title="trial",
-            axis=axis(bool(rows), tickMinStep=1),
+            axis=axis(bool(rows), tickMinStep=1, tickCount=8),
             scale={"zero": False, "nice": False, "padding": 10},
         )
         title = "time against its prediction, %"
@@ -257,6 +257,7 @@ class MemoryFigure(DrawnFigure):
         x = quantitative(
             "headroom_gib",
             title="memory left on the fullest GPU, GiB",
+            axis={"tickCount": 8},
             scale={"domain": self._domain(), "nice": False, "padding": 14, "clamp": True},
         )
         limit = {"x": quantitative("headroom_gib")}
