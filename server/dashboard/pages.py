@@ -10,14 +10,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from autotune.prediction.scaling import scaled_strategies
-from autotune.recommendation import baseline_result
+from autotune.recommendation.baseline import baseline_result
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, ScalingKind, SearchMethod, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.studies import StudySpec
+from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial, TrialPower
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name

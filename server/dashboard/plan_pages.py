@@ -13,7 +13,8 @@ from fastapi.responses import Response
 from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
-from autotune.prediction import predict, scaling_study
+from autotune.prediction.scaling import scaling_study
+from autotune.prediction.strategy import predict
 from autotune.resolution import model_shape, strategy_of
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
 from autotune.schemas.predictions import Prediction

@@ -10,8 +10,9 @@ import numpy as np
 
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import capitalised, dimension_name, value_words
-from autotune.explanation import DimensionImpact, Marginal, impacts
-from autotune.explanation import marginal as marginal_of
+from autotune.explanation.impact import DimensionImpact, impacts
+from autotune.explanation.marginal import Marginal
+from autotune.explanation.marginal import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.wire import Wire
