@@ -46,8 +46,8 @@ from server.wording import mark, probability, seconds
 LEAST_SHARE = 0.01
 """Parts below this share of the longest bar in all bars are combined."""
 
-LABELLED_SHARE = 0.06
-"""Parts from this share of the longest bar on are labelled."""
+LABELLED_SHARE = 0.03
+"""Share of the longest bar that each digit of a part's label needs."""
 
 ROW_PX = 74
 BAR_PX = 26
@@ -219,6 +219,7 @@ class BarsFigure(DrawnFigure):
         for part, value in parts.items():
             if value <= 0.0:
                 continue
+            label = f"{value:.0f}" if longest >= 10.0 else f"{value:.2g}"
             yield {
                 "bar": number,
                 "strategy": f"{ROLES[bar.role]}: {bar.name}",
@@ -226,8 +227,8 @@ class BarsFigure(DrawnFigure):
                 "from": end,
                 "to": end + value,
                 "middle": end + value / 2,
-                "figure": f"{value:.1f} {self.measure}",
-                "label": f"{value:.0f}" if value >= LABELLED_SHARE * longest else "",
+                "figure": f"{figure(value)} {self.measure}",
+                "label": label if value >= len(label) * LABELLED_SHARE * longest else "",
             }
             end += value
 
