@@ -58,6 +58,11 @@ from evaluators.trial import (
 )
 from search_spaces.errors import InvalidInput
 
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0
+PAUSE_S = 1.0
+
 
 class AttemptState(StrEnum):
     """State of an attempt."""
@@ -200,7 +205,7 @@ class Abandoned:
 
 
 def read_abandoned(folder: Path) -> Abandoned | None:
-    """Return what is recorded of an abandoned attempt; None if it was not abandoned."""
+    """Return the record of an abandoned attempt, or None if the attempt was not abandoned."""
     try:
         content = json.loads((folder / ABANDONED).read_text(encoding="utf-8"))
         return Abandoned(str(content["status"]), float(content["duration_s"]))
@@ -208,11 +213,6 @@ def read_abandoned(folder: Path) -> Abandoned | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         return Abandoned()
-
-
-PATIENCE_S = 120.0
-PAUSE_S = 1.0
-log = logging.getLogger(__name__)
 
 
 def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:

@@ -15,16 +15,10 @@ from search_spaces.dimensions import BY_NAME, DIVIDING
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import NARROW, Machine, offers
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
-from search_spaces.rule import (
-    EXPERTS_WITHIN_NODE,
-    WARNING,
-    Rule,
-    RuleContext,
-    Severity,
-    uneven_stages,
-)
+from search_spaces.rule import Rule, RuleContext, Severity
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS, Experts, Mamba, Transformer
+from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING, uneven_stages
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
 BLOCKS_OF_32 = ("mxfp8", "nvfp4")

@@ -194,15 +194,13 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     router = ROUTER_BYTES * strategies.rank_tokens * columns["num_experts"]
     permuted = parameters.permutation_passes * strategies.routed_tokens * h
     activated = np.where(strategies.gated, 3.0, 2.0) * routed * width
-    rate = strategies.memory_bytes_per_s
-    around = (router + (permuted + activated) * strategies.element_bytes) / rate
-    biased = columns["expert_biases"] * strategies.element_bytes / rate
-    unfused = tuple(
-        biased * (bias * strategies.routed_tokens * etp * h + clamp * routed * width)
-        for bias, clamp in zip(BIAS_PASSES, CLAMP_PASSES, strict=True)
-    )
+    streamed = strategies.element_bytes / strategies.memory_bytes_per_s
+    around = router / strategies.memory_bytes_per_s + (permuted + activated) * streamed
+    biased = columns["expert_biases"] * routed * streamed
+    clamped = [passes * biased * width for passes in CLAMP_PASSES]
+    shifted = [passes * biased * h for passes in BIAS_PASSES]
     cast = compute.cast_time_s(strategies, sizes, routed)
-    activation = activated * strategies.element_bytes / rate
+    activation = activated * streamed + clamped[0]
     sent = all_to_all_time_s(strategies)
     shared_width = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel
     shared = _mlp_block(strategies, shared_width, repeated="recompute_moe")
@@ -212,8 +210,8 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
     forward, backward = (time * strategies.expert_load for time in grouped)
     products = (
-        forward + around + unfused[0] + cast,
-        backward + 1.5 * around + unfused[1] + cast,
+        forward + around + clamped[0] + shifted[0] + cast,
+        backward + 1.5 * around + clamped[1] + shifted[1] + cast,
     )
     whole = matrix[0] + elementwise[0] - norm + products[0] + sent
     again = np.where(strategies.flag("recompute_moe_act"), activation, 0.0)

@@ -1,4 +1,4 @@
-"""What is known of each of our jobs by name: its submission, Slurm's reports, whether it must end.
+"""Records of this backend's jobs by name: submission, reports of Slurm, cancellation.
 
 Nothing here is thread-safe. Observations are compared by a clock that nobody sets.
 """
@@ -64,7 +64,12 @@ class SubmitStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class LookUp:
-    """A query about a name beyond the queue: of jobs since then (epoch), and of these nodes."""
+    """A query to accounting and about nodes, for a job that the queue does not show.
+
+    Attributes:
+        since: submission time of the oldest job to return (epoch).
+        nodes: nodes to check for failures, as Slurm writes them.
+    """
 
     since: float
     nodes: str
@@ -78,10 +83,9 @@ class _Record:
         since: time of the first submission (epoch); older jobs of the name are not ours.
         ids: ids of jobs that are ours whatever the clocks say.
         looked_up_at: last accounting query since `absent_since` (`steady_time`).
-        look_up: the query that is due.
-        cancelled_at: when its jobs were to end, for as long as one may still appear
-            (`steady_time`).
-        followed: whether it is kept for more than its cancellation.
+        look_up: the query to send next.
+        cancelled_at: when its jobs were cancelled (`steady_time`), until no further job can appear.
+        followed: whether a trial still uses the record; if not, it is kept for its cancellation.
     """
 
     submitted: SubmitStatus
@@ -96,7 +100,7 @@ class _Record:
     followed: bool = True
 
     def owns(self, job: SlurmJob) -> bool:
-        """Return whether it is none of an earlier use of the name."""
+        """Return whether a job of this name is ours, not one of an earlier use of the name."""
         at = job.submitted_at
         return job.id in self.ids or at is None or at >= self.since - CLOCKS_DIFFER_S
 
@@ -135,7 +139,7 @@ class JobRecords:
         return [job for job in jobs if (r := self._records.get(job.name)) and r.owns(job)]
 
     def remove(self, name: str) -> None:
-        """Forget the name, apart from its cancellation."""
+        """Drop the record, once its cancellation is complete."""
         if record := self._records.get(name):
             record.followed, record.look_up = False, None
             if record.cancelled_at is None:
@@ -195,11 +199,11 @@ class JobRecords:
         if record := self._records.get(name):
             record.failed_nodes = nodes
 
-    # What the queue does not tell.
+    # Queries to accounting.
 
     def ask_about(self, name: str, look_up: LookUp, *, unless_since: float) -> bool:
-        """Let accounting be queried, unless it was since then (`steady_time`); return whether that
-        is new."""
+        """Schedule a query, unless one is scheduled or was answered after `unless_since`
+        (`steady_time`); return whether it was scheduled."""
         record = self._records.get(name)
         if record is None or record.look_up or (record.looked_up_at or 0.0) > unless_since:
             return False
@@ -207,7 +211,7 @@ class JobRecords:
         return True
 
     def look_ups(self) -> dict[str, LookUp]:
-        """Return the queries that are due, by name."""
+        """Return the scheduled queries by name."""
         return {name: each.look_up for name, each in self._records.items() if each.look_up}
 
     def take_in_accounting(
@@ -224,16 +228,16 @@ class JobRecords:
             record.ended_jobs = [job for job in known.get(name, ()) if job.finished]
             record.looked_up_at, record.look_up = now, None
 
-    # Jobs that must end.
+    # Cancellation.
 
     @property
     def cancels(self) -> bool:
-        """Return whether any job is to end."""
+        """Return whether any cancellation is pending."""
         return any(record.cancelled_at is not None for record in self._records.values())
 
     def cancel(self, name: str, *, at: float) -> bool:
-        """Let every job of the name end; return whether that is new. Of a name that is not tracked,
-        every job is ours."""
+        """Cancel every job of the name; return whether it was not cancelled before. If the name is
+        not tracked, all its jobs count as ours."""
         if name not in self._records:
             tried = SubmitStatus(state=SubmitState.TRIED, at=at)
             self._records[name] = _Record(submitted=tried, since=0.0, followed=False)
@@ -244,7 +248,7 @@ class JobRecords:
         return True
 
     def to_cancel(self, jobs: Iterable[SlurmJob], *, now: float) -> list[str]:
-        """Return the ids to cancel now, and drop cancellations whose names cannot have a job any
+        """Return the ids to cancel now, and drop cancellations of names that can have no job any
         more.
 
         Args:
@@ -273,7 +277,7 @@ class JobRecords:
         self._signalled = recent | dict.fromkeys(job_ids, now)
 
     def _unsettled(self, record: _Record, *, now: float) -> bool:
-        """Return whether its submission is in progress, or so recent that its job may not show."""
+        """Return whether its submission is in progress, or its job may not be in the queue yet."""
         submitted = record.submitted
         return submitted.state is SubmitState.UNDER_WAY or now - submitted.at < self._settle_s
 

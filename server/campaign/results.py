@@ -1,4 +1,4 @@
-"""Trials as they are stored: before they start, and what is kept of what they reported."""
+"""Trials as the store keeps them: new ones with predictions, ended ones with results."""
 
 from __future__ import annotations
 

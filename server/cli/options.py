@@ -47,7 +47,7 @@ def option(
     Args:
         flags: its name; for a switch with two, `--on/--off`.
         meaning: a sentence for --help.
-        others: names by which it is known as well.
+        others: further names.
         default: what --help shows as its default; empty for nothing.
         value: the field's value without the option.
         more: arguments of `typer.Option`.

@@ -210,7 +210,7 @@ class BarsFigure(DrawnFigure):
     def _rows(
         self, number: int, bar: ComparedParts, shown: Sequence[str], *, longest: float
     ) -> Iterator[dict[str, Any]]:
-        """Yield the parts of a bar from the left, those that are not shown as one."""
+        """Yield the parts of a bar from left to right, those outside `shown` as one, OTHER."""
         parts = {self.words[name]: bar.parts.get(name, 0.0) for name in shown}
         rest = bar.total - sum(parts.values())
         if rest > 1e-9 * bar.total and len(shown) < len(self.words):

@@ -1,4 +1,4 @@
-"""Each trial against what was predicted of its time, and against the memory that it left free."""
+"""The measured time of each trial against its prediction, and its rate against the free memory."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CalibrationFigure(DrawnFigure):
     """Predicted and measured time of each trial."""
 
     named = "Predicted and measured"
-    shows = "each trial against what was predicted of it, with the 80 % interval"
+    shows = "the measured time of each trial against its prediction, with the 80 % interval"
     of_studies = True
 
     kind: Literal["calibration"] = "calibration"

@@ -243,7 +243,7 @@ class OrphanedSteps:
         return process
 
     def places(self, job_id: str) -> list[StepPlace]:
-        """Return the places in this allocation of those that still run."""
+        """Return the places of the running processes whose steps are in this allocation."""
         self._steps = {
             folder: (process, place)
             for folder, (process, place) in self._steps.items()

@@ -155,7 +155,7 @@ ROUTING_ALONE = 0.25
 before the dispatch alone: attention has about as many kernels as these two."""
 
 UNSAID = 0.3
-"""The same of rows of a release that do not say: the mean of those that do."""
+"""Share assumed for rows of models of 2026 that do not name it: the mean of the rows that do."""
 
 
 def captured(row: PublishedRow) -> float:
