@@ -219,7 +219,7 @@ class BarsFigure(DrawnFigure):
         for part, value in parts.items():
             if value <= 0.0:
                 continue
-            label = f"{value:.0f}" if longest >= 10.0 else f"{value:.2g}"
+            label = f"{value:.0f}" if longest >= 10.0 else f"{value:#.2g}"
             yield {
                 "bar": number,
                 "strategy": f"{ROLES[bar.role]}: {bar.name}",

@@ -31,11 +31,11 @@ from tests.server.asking import created
 
 FULL_KILLS = int(os.environ.get("AUTOTUNE_RUNNER_KILLS", "0"))
 KILLS = FULL_KILLS or 1
-CAMPAIGNS = 200 if FULL_KILLS else 6
+CAMPAIGNS = 200 if FULL_KILLS else 9
 RUNNERS = 4 if FULL_KILLS else 3
 SEED = 12
 LONGEST_S = 480.0 + 5.0 * CAMPAIGNS
-TRIALS = 2 if FULL_KILLS else 1
+TRIALS = 2
 QUESTION: dict[str, Any] = {
     "budget": {"max_trials": TRIALS},
     "protocol": {"confirmations": 0},
