@@ -18,7 +18,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine, offers_bf16
 from search_spaces.rules import rule_masks
 from search_spaces.strategy import Precision, Strategy
-from search_spaces.transformer import ActivationCheckpointing, Transformer
+from search_spaces.transformer import ActivationCheckpointing, Experts, Transformer
 
 
 def _llama(
@@ -31,6 +31,7 @@ def _llama(
     *,
     seq_length: int = 2048,
     vocab_size: int = 32000,
+    experts: Experts | None = None,
 ) -> Transformer:
     return Transformer(
         name=name,
@@ -43,7 +44,12 @@ def _llama(
         tied_embeddings=False,
         seq_length=seq_length,
         vocab_size=vocab_size,
+        experts=experts,
     )
+
+
+def _mixture(num_experts: int, top_k: int, ffn_hidden_size: int) -> Experts:
+    return Experts(num_experts=num_experts, top_k=top_k, ffn_hidden_size=ffn_hidden_size)
 
 
 def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Transformer:
@@ -59,7 +65,9 @@ GPU_MODELS = (
     _llama("llama-500m", 24, 1280, 20, 4, 3456),
     _gpt("gpt-760m", 24, 1536, 16),
     _llama("llama-1.1b", 22, 2048, 32, 4, 5632),
+    _llama("mixture-1.2b", 16, 1024, 16, 4, 2816, experts=_mixture(16, 2, 1408)),
     _gpt("gpt-1.3b", 24, 2048, 16),
+    _llama("mixture-2.5b", 16, 2048, 32, 4, 5632, experts=_mixture(16, 4, 1408)),
     _gpt("gpt-2.7b", 32, 2560, 20),
     _llama("llama-3b", 28, 3072, 24, 8, 8192, seq_length=4096),
     _gpt("gpt-6.7b", 32, 4096, 32),
@@ -67,7 +75,7 @@ GPU_MODELS = (
     _gpt("gpt-13b", 40, 5120, 40),
 )
 """By size, up to more than any one GPU of today holds with its optimizer: GPT-3-like ones with tied
-embeddings, Llama-like ones without."""
+embeddings, Llama-like ones without, two of them mixtures of experts."""
 
 CPU_MODELS = (
     _gpt("gpt-cpu", 4, 128, 4, seq_length=128, vocab_size=512),

@@ -16,7 +16,7 @@ from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+from search_spaces.transformer import Experts, Transformer
 from tests.benchmarks.accuracy.tables import PublishedRow, TableError, read
 
 MODEL = (
@@ -29,6 +29,12 @@ MODEL = (
     "seq_length",
     "vocab_size",
 )
+EXPERTS = {
+    "num_experts": "num_experts",
+    "moe_top_k": "top_k",
+    "moe_ffn_hidden_size": "ffn_hidden_size",
+}
+"""Columns and fields of a mixture of experts; empty for a dense model."""
 BATCH = (
     "virtual_stages",
     "micro_batch_size",
@@ -43,7 +49,7 @@ HOW = (
 )
 MEASURED = ("iteration_time_s", "peak_memory_gb", "gpu_joules_per_token")
 COLUMNS = (
-    *("cluster", "gpu", "num_gpus", "gpus_per_node", "model", *MODEL),
+    *("cluster", "gpu", "num_gpus", "gpus_per_node", "model", *MODEL, *EXPERTS),
     *("tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel", *BATCH),
     *("global_batch_size", *HOW, "framework", "status", *MEASURED, "source"),
     # No published table has these, and what is said of a trial needs them.
@@ -115,6 +121,7 @@ def line(row: MeasuredTrial, machine: Machine) -> str:
     model, strategy = row.transformer, row.strategy
     cells = {
         **{name: getattr(model, name) for name in (*MODEL, "tied_embeddings")},
+        **{column: getattr(model.experts, name, None) for column, name in EXPERTS.items()},
         **strategy.as_dict(),
         "cluster": machine.name,
         "gpu": machine.gpu,
@@ -231,7 +238,11 @@ def _row(row: PublishedRow) -> MeasuredTrial:
 def _transformer(row: PublishedRow) -> Transformer:
     shape: dict[str, Any] = {name: row.whole(name) for name in (*MODEL, "tied_embeddings")}
     switches = {name: bool(shape[name]) for name in ("gated_mlp", "tied_embeddings")}
-    return Transformer(name=row["model"], **shape | switches)
+    experts = None
+    if row.number("num_experts") is not None:
+        sizes: dict[str, Any] = {name: row.whole(column) for column, name in EXPERTS.items()}
+        experts = Experts(**sizes)
+    return Transformer(name=row["model"], experts=experts, **shape | switches)
 
 
 def _strategy(row: PublishedRow) -> Strategy:
