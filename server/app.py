@@ -29,21 +29,18 @@ from server.api import (
     profiles,
     recommendations,
     repeats,
-    scaling,
     trials,
     users,
 )
-from server.api.answers import Answers
-from server.api.auditing import Auditing
+from server.api.answers import Answers, Compression, ConditionalAnswers
 from server.api.campaign_cache import CampaignCache
-from server.api.conditional import Compression, ConditionalAnswers
 from server.api.dependencies import exact_path, known_filters
 from server.api.description import SUMMARY, TITLE, described, operation_id
 from server.api.event_feed import EventFeed
 from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
 from server.api.planning import Plans
-from server.api.request_record import RequestRecord
+from server.api.request_record import Auditing, RequestRecord
 from server.auth.authentication import Authentication, Authenticator
 from server.auth.origin import OriginGuard, TrustedHosts
 from server.auth.permissions import within_scope
@@ -66,7 +63,6 @@ RESOURCES = (
     profiles,
     adapters,
     predictions,
-    scaling,
     calibrations,
     events,
     activity,

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from autotune.schemas.campaigns import Event
 from autotune.schemas.wire import Problem
-from server.api.conditional import ETAG, JSON, RESOURCES
+from server.api.answers import ETAG, JSON, RESOURCES
 from server.api.dependencies import problems
 from server.api.samples import SAMPLES
 

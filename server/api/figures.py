@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from autotune.schemas.choices import FigureKind, FigureName, ParetoCost, ScalingKind, figure_kind
 from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
-from server.api.conditional import ETAG, JSON
+from server.api.answers import ETAG, JSON
 from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES
 from server.figures.figure import CSV

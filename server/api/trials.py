@@ -29,7 +29,7 @@ from server.api.dependencies import (
     TrialNumber,
     problems,
 )
-from server.attempt_folders import attempt_folders
+from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign

@@ -17,7 +17,7 @@ from fastapi.staticfiles import StaticFiles
 from autotune.schemas.choices import TrialState
 from autotune.schemas.figures import FigureForm
 from autotune.schemas.wire import TrialPurpose
-from server.api.conditional import JSON
+from server.api.answers import JSON
 from server.api.dependencies import (
     LARGEST_ID,
     AnswersOf,

@@ -1,4 +1,4 @@
-"""Limit the size of trials' logs."""
+"""The folders of trials' attempts, and the size of the logs in them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from evaluators.adapter.log import InformativeLines
 from evaluators.cluster import profile_from_dict
 from evaluators.log_limit import CannotShorten, LogLimit
 from evaluators.trial import LOG
-from server.attempt_folders import attempt_folders
 from server.logs import BYTES_PER_MB
 from server.settings import Settings
 
 EVERY_S = 2.0
+ATTEMPT = "attempt-"
+"""How the folder of an attempt is named, in its trial's, before its number."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -99,3 +101,14 @@ class TrialLogs:
 
     def _folders(self, tokens: Iterable[str]) -> Sequence[Path]:
         return [self._settings.trial_dir(token) for token in tokens]
+
+
+def attempt_folder(directory: Path, number: int) -> Path:
+    """Return the folder of one attempt of the trial in `directory`."""
+    return directory / f"{ATTEMPT}{number}"
+
+
+def attempt_folders(directory: Path) -> list[Path]:
+    """Return the existing attempt folders, in order."""
+    found = directory.glob(f"{ATTEMPT}[1-9]*")
+    return sorted(found, key=lambda folder: int(folder.name.removeprefix(ATTEMPT)))

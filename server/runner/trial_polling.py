@@ -21,10 +21,9 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
-from server.attempt_folders import attempt_folder, attempt_folders
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload
-from server.runner.trial_logs import TrialLogs
+from server.runner.trial_logs import TrialLogs, attempt_folder, attempt_folders
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)

@@ -17,8 +17,8 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from evaluators.trial import read_result
-from server.attempt_folders import attempt_folders
 from server.pruning import OF_TRIAL
+from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from tests.benchmarks.faults.kinds import DISK
 from tests.benchmarks.faults.programs import marked

@@ -15,7 +15,7 @@ from jsonschema_rs import Draft202012Validator
 from typer.testing import CliRunner
 
 from autotune import Client
-from server.api.conditional import JSON
+from server.api.answers import JSON
 from server.api.description import operations
 from server.api.samples import SAMPLES
 from server.app import create_app

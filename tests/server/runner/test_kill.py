@@ -29,7 +29,7 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from server.attempt_folders import attempt_folders
+from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.trial import read_result, write_result
-from server.attempt_folders import attempt_folders
 from server.runner.runner import Runner
+from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
