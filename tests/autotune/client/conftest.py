@@ -10,7 +10,7 @@ import pytest
 from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.question import CampaignInput
-from tests.patience import PATIENCE_S
+from autotune.schemas.campaigns import Event
 from tests.serving import Served, serving
 
 CAMPAIGN: CampaignInput = {
@@ -21,15 +21,6 @@ CAMPAIGN: CampaignInput = {
     "evaluator": "simulated",
     "budget": {"max_trials": 5},
     "protocol": {"confirmations": 1},
-}
-
-STRATEGY = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 8,
-    "micro_batch_size": 1,
-    "gradient_accumulation_steps": 320,
-    "zero_stage": 1,
-    "num_nodes": 2,
 }
 
 
@@ -52,7 +43,14 @@ def client(service: Served) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="package")
-def finished(service: Served) -> Iterator[CampaignHandle]:
-    """A campaign that is done, shared by the tests that only read."""
+def watched(service: Served) -> Iterator[tuple[CampaignHandle, list[Event]]]:
+    """A campaign that was watched until it was done, and what was seen."""
     with Client(service.url) as connected:
-        yield connected.create(**CAMPAIGN).wait(timeout_s=PATIENCE_S)
+        campaign = connected.create(**CAMPAIGN)
+        yield campaign, list(campaign.watch())
+
+
+@pytest.fixture(scope="package")
+def finished(watched: tuple[CampaignHandle, list[Event]]) -> CampaignHandle:
+    """That campaign, shared by the tests that only read."""
+    return watched[0]

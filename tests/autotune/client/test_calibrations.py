@@ -10,8 +10,7 @@ from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.errors import ApiError
 from autotune.schemas.choices import TrialState
-from search_spaces.errors import InvalidInputs
-from tests.autotune.client.conftest import STRATEGY
+from tests.server.calibrations import STRATEGY
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -33,7 +32,9 @@ def test_from_a_campaign_to_a_sweep(service: Served, finished: CampaignHandle) -
         assert prediction.calibration.name == "mine"
         simulated: Any = {**SUBJECT, "evaluator": "simulated"}
         assert prediction == client.predict(**simulated, strategy=STRATEGY)
+        tight = client.predict(**SUBJECT, strategy=STRATEGY, min_headroom_gib=60)
         general = client.predict(**SUBJECT, strategy=STRATEGY, calibration="none")
+        assert (general.fits, tight.fits) == (True, False)
         assert general.calibration is None
         assert general == client.predict(**SUBJECT, strategy=STRATEGY)  # nothing was measured
         swept = client.sweep(**simulated, nodes=2, space={"zero_stage": 1}, most=3)
@@ -63,20 +64,6 @@ def test_a_document_goes_from_one_name_to_another(
         with pytest.raises(ApiError, match="no calibration first") as gone:
             client.calibration("first")
         assert gone.value.status == 404
-
-
-def test_bad_input_is_told_before_anything_is_sent() -> None:
-    with Client("http://127.0.0.1:9") as nobody:
-        with pytest.raises(InvalidInputs, match="campaigns") as refused:
-            nobody.calibrate("two words", [])
-        assert [p.field for p in refused.value.problems] == ["name", "campaigns"]
-        with pytest.raises(InvalidInputs, match="observations"):
-            nobody.import_calibration("mine", {"machine": {}, "observations": []})
-        with pytest.raises(InvalidInputs, match="most"):
-            nobody.sweep(**SUBJECT, most=0)
-
-
-def test_a_name_is_never_a_path(service: Served) -> None:
-    with Client(service.url) as client, pytest.raises(ApiError) as refused:
-        client.calibration("../campaigns")
-    assert refused.value.status in {404, 422}
+        with pytest.raises(ApiError) as refused:
+            client.calibration("../campaigns")  # a name is never a path
+        assert refused.value.status in {404, 422}

@@ -15,6 +15,7 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.transport import Follower, Transport
 from autotune.errors import ApiError
+from autotune.schemas.campaigns import Event
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import campaign_input
@@ -27,12 +28,20 @@ pytestmark = pytest.mark.xdist_group("client")  # one service for all
 def test_a_campaign_from_the_question_to_the_launch_script(
     finished: CampaignHandle, tmp_path: Path
 ) -> None:
-    assert finished.state == CampaignState.DONE
+    assert repr(finished) == f"<campaign {finished.id} {finished.campaign.name!r} done>"
+    assert finished.at_rest
     assert finished.campaign.simulated
     trials = finished.trials()
     assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
     assert len([trial for trial in trials if trial.purpose != "confirmation"]) == 5
     assert trials[0].purpose == "baseline"
+    assert finished.trial(1) == trials[0]
+    assert finished.log(1, lines=5).strip()
+    sorted_ = finished.trials(state="ok", purpose="search", sort="iteration_time_s")
+    times = [trial.metrics.iteration_time_s for trial in sorted_ if trial.metrics]
+    assert len(times) == len(sorted_) > 0
+    assert times == sorted(times)
+    assert {trial.purpose for trial in sorted_} == {"search"}
     best = finished.best()
     assert best.simulated
     assert best.metrics.tokens_per_s == max(
@@ -45,50 +54,22 @@ def test_a_campaign_from_the_question_to_the_launch_script(
     script = tmp_path / "run" / "launch.sbatch"
     assert script.read_text() == best.launch_script()
     assert script.stat().st_mode & 0o100
-
-
-def test_trials_are_filtered_and_sorted(finished: CampaignHandle) -> None:
-    times = [
-        trial.metrics.iteration_time_s
-        for trial in finished.trials(state="ok", sort="iteration_time_s")
-        if trial.metrics
-    ]
-    assert times
-    assert times == sorted(times)
-    assert {trial.purpose for trial in finished.trials(purpose="confirmation")} == {"confirmation"}
-    assert finished.trial(1).number == 1
-
-
-def test_a_trials_log(finished: CampaignHandle) -> None:
-    assert finished.log(1, lines=5).strip()
-
-
-def test_an_archive_is_written_whole(finished: CampaignHandle, tmp_path: Path) -> None:
     [path] = finished.download(tmp_path / "new" / "run.zip")
     with zipfile.ZipFile(path) as opened:
-        names = {Path(name).name for name in opened.namelist()}
-    assert names == set(finished.artefacts())
+        assert {Path(name).name for name in opened.namelist()} == set(finished.artefacts())
 
 
-def test_watching_yields_every_event_once_and_ends(finished: CampaignHandle) -> None:
-    events = list(finished.watch())
-    numbers = [event.id for event in events]
-    assert numbers == sorted(set(numbers))
-    assert {event.trial.number for event in events if event.trial} == {
-        trial.number for trial in finished.trials()
-    }
+def test_watching_yields_every_event_once_and_ends(
+    watched: tuple[CampaignHandle, list[Event]],
+) -> None:
+    finished, seen = watched
+    trials = {trial.number for trial in finished.trials()}
+    assert {event.trial.number for event in seen if event.trial and event.trial.metrics} <= trials
+    ended = {event.trial.number for event in seen if event.trial and event.trial.state != "pending"}
+    assert ended == trials
+    numbers = [event.id for event in finished.watch()]
+    assert numbers == [event.id for event in seen] == sorted(set(numbers))
     assert [event.id for event in finished.watch(after=numbers[-3])] == numbers[-2:]
-
-
-def test_watching_a_campaign_that_runs(client: Client) -> None:
-    handle = client.create(**campaign_input(seed=1))
-    ended = {
-        event.trial.number
-        for event in handle.watch()
-        if event.trial and event.trial.state != "pending"
-    }
-    assert handle.at_rest
-    assert ended == {trial.number for trial in handle.trials()}
 
 
 def test_pause_resume_cancel_extend_delete(client: Client) -> None:
@@ -157,8 +138,7 @@ def test_a_plot_shows_itself_and_is_saved(
         finished.plot("impct")  # type: ignore[arg-type]
     with pytest.raises(ApiError, match="did you mean num_nodes"):
         finished.plot("map", nodes=2)  # type: ignore[call-arg]
-    other = client.create(**campaign_input(seed=3))
-    other.wait()
+    other = client.create(**campaign_input(time_scale=1.0)).cancel()
     compared = client.plot_comparison(finished.id, other.id, by="trial")
     assert f"Campaigns {finished.id} and {other.id}" in compared.svg
     data = json.loads(compared.save(tmp_path / "compared.json").read_text())

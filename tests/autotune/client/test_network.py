@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience, retry_after_s, settings
+from autotune.client.transport import Follower, Transport
 from autotune.errors import ApiError, ServiceUnreachable
 from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import CAMPAIGN
 from tests.flaky_proxy import flaky_proxy
-from tests.serving import Served, serving
+from tests.serving import Served
 
 QUICK = Patience(first_wait_s=0.01)
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -146,30 +148,33 @@ def test_a_stream_cut_at_any_place_loses_and_repeats_nothing(
         assert not proxy.cuts
 
 
-def test_watching_ends_when_the_service_stays_away(tmp_path: Path) -> None:
-    with serving(tmp_path, "--no-runner") as served:
-        patience = Patience(attempts=1, first_wait_s=0.01, stream_attempts=2)
-        with Client(served.url, patience=patience) as connected:
-            events = connected.create(**CAMPAIGN).watch()
-            next(events)
-            served.process.terminate()
-            with pytest.raises(ServiceUnreachable):
-                list(events)
+def test_watching_ends_when_the_service_stays_away(
+    service: Served, finished: CampaignHandle
+) -> None:
+    patience = Patience(attempts=1, first_wait_s=0.01, stream_attempts=2)
+    with flaky_proxy(service.url) as (url, proxy):
+        proxy.cuts = [6_000]
+        transport = Transport(locate(url, token_file=service.token_file), patience)
+        events = transport.follow(Follower(finished.campaign, after=0))
+        next(events)
+    with closing(transport), pytest.raises(ServiceUnreachable):
+        list(events)
 
 
-def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AUTOTUNE_URL", "http://cluster.example:9000/")
-    assert settings(locate(None, token_file=None))["base_url"] == "http://cluster.example:9000"
-    assert (
-        settings(locate("http://127.0.0.1:1", token_file=None))["base_url"] == "http://127.0.0.1:1"
-    )
-
-
-def test_a_proxy_of_the_environment_is_for_other_machines() -> None:
-    for url in ("http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "unix:/tmp/x"):
-        assert not settings(locate(url, token_file=None))["trust_env"]
-    for url in ("http://login.example:1", "http://10.0.0.1:1"):
-        assert settings(locate(url, token_file=None))["trust_env"]
+def test_the_address_comes_from_the_environment_and_its_proxy_is_for_other_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_URL", "http://login.example:1/")
+    for url, base_url, proxied in (
+        (None, "http://login.example:1", True),
+        ("http://10.0.0.1:1", "http://10.0.0.1:1", True),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1", False),
+        ("http://localhost:1", "http://127.0.0.1:1", False),
+        ("http://[::1]:1", "http://[::1]:1", False),
+        ("unix:/tmp/x", "http://localhost", False),
+    ):
+        found = settings(locate(url, token_file=None))
+        assert (found["base_url"], found["trust_env"]) == (base_url, proxied)
 
 
 @pytest.mark.parametrize("url", ["http://tuning.example:8765", "http://10.0.0.7:8765"])
