@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from autotune.schemas.sites import ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import ProfileDetail, ProfileSummary
 from evaluators.cluster import load_profile, profile_as_dict, profile_file, profile_names
 from search_spaces.errors import InvalidInput, InvalidInputs
 

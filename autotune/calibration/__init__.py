@@ -7,7 +7,6 @@ formulas, and every forecast has an interval and a probability of fitting into m
 
 from autotune.calibration.calibration import (
     COVERAGE,
-    CalibratedConstant,
     Calibration,
     Forecast,
     calibration_for,
@@ -19,7 +18,6 @@ from autotune.calibration.observations import Observation, observations_of
 
 __all__ = [
     "COVERAGE",
-    "CalibratedConstant",
     "Calibration",
     "Forecast",
     "Observation",

@@ -22,6 +22,7 @@ from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
 from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
+from autotune.schemas.calibrations import ConstantShape
 from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
@@ -95,23 +96,6 @@ class Forecast:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalibratedConstant:
-    """One constant before and after calibration.
-
-    Attributes:
-        prior, value: its prior median and its calibrated value.
-        prior_spread, spread: standard deviation of its logarithm, before and after.
-    """
-
-    name: str
-    unit: str
-    prior: float
-    value: float
-    prior_spread: float
-    spread: float
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
     """A calibrated cost model, valid for any model on `machine` under `software`.
@@ -176,7 +160,7 @@ class Calibration:
         return replace(time.quantity.parameters(time.z), **remembered)
 
     @property
-    def constants(self) -> Iterator[CalibratedConstant]:
+    def constants(self) -> Iterator[ConstantShape]:
         """Every constant that can be calibrated on this machine."""
         for mixture in (self.time, self.memory):
             posterior = mixture.best
@@ -185,7 +169,7 @@ class Calibration:
             metadata = {field.name: field.metadata for field in fields(Parameters)}
             for name, deviation in zip(quantity.names, deviations, strict=False):
                 spread = prior_spread(self.machine, name)
-                yield CalibratedConstant(
+                yield ConstantShape(
                     name=name,
                     unit=metadata[name]["unit"],
                     prior=float(getattr(quantity.prior, name)),
@@ -194,7 +178,7 @@ class Calibration:
                     spread=spread * float(deviation),
                 )
         if self.machine.gpu_idle_watt is not None and self.machine.gpu_max_watt is not None:
-            yield CalibratedConstant(
+            yield ConstantShape(
                 name="gpu_power",
                 unit="ratio",
                 prior=1.0,

@@ -24,7 +24,6 @@ from autotune.schemas.calibrations import (
     CalibrationDetail,
     CalibrationDocument,
     CalibrationSummary,
-    ConstantShape,
     ObservationShape,
 )
 from autotune.schemas.shapes import ModelShape
@@ -199,5 +198,4 @@ def detail_of(calibration: Calibration, summary: CalibrationSummary) -> Calibrat
     constants = sorted(
         calibration.constants, key=lambda constant: constant.spread / constant.prior_spread
     )
-    shapes = [ConstantShape(**vars(constant)) for constant in constants]
-    return CalibrationDetail(**summary.model_dump(), constants=shapes)
+    return CalibrationDetail(**summary.model_dump(), constants=constants)

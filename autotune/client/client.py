@@ -33,6 +33,7 @@ from autotune.schemas.calibrations import (
     CalibrationSummary,
 )
 from autotune.schemas.campaigns import Campaign, CampaignPage
+from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.choices import FigureScheme, ProgressAxis
 from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.figures import FigureForm
@@ -41,7 +42,6 @@ from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep,
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import MachineShape, ModelShape
-from autotune.schemas.sites import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.validation import validated
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -12,62 +11,15 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.explanation.rates import blocks
+from autotune.resolution import strategy_shape
 from autotune.schemas.choices import Objective
+from autotune.schemas.figures import MapPlace, PlaceState
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-
-CellState = Literal["measured", "predicted", "out_of_memory", "illegal"]
-"""`measured`: a strategy of the cell ran; `predicted`: none ran and one probably fits;
-`out_of_memory`: none is likely to fit, by trials or prediction; `illegal`: the space has no
-strategy there."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MapCell:
-    """All strategies with one tensor and one pipeline parallelism.
-
-    Attributes:
-        strategy: the best that ran, or else the best predicted that probably fits; None in the
-            other states.
-        rate: its objective, measured or predicted as `state` says; `low` and `high` bound the 80 %
-            interval of a prediction.
-        fit_probability: probability that it fits; in an `out_of_memory` cell the highest of its
-            strategies, 0 if none is legal.
-        trials: number of trials in the cell that ended; `out_of_memory` of them ran out of memory.
-        strategies: number of legal strategies.
-    """
-
-    tensor_parallel: int
-    pipeline_parallel: int
-    state: CellState
-    strategy: Strategy | None
-    rate: float | None
-    low: float | None
-    high: float | None
-    fit_probability: float
-    trials: int
-    out_of_memory: int
-    strategies: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayoutMap:
-    """Cells in row-major order: `tensor_parallel` by `pipeline_parallel`.
-
-    Attributes:
-        micro_batch_sizes, num_nodes: all legal values, to filter the map by.
-    """
-
-    objective: Objective
-    tensor_parallel: tuple[int, ...]
-    pipeline_parallel: tuple[int, ...]
-    micro_batch_sizes: tuple[int, ...]
-    num_nodes: tuple[int, ...]
-    cells: tuple[MapCell, ...]
 
 
 def layout_map(
@@ -79,10 +31,10 @@ def layout_map(
     headroom_gib: float = 0.0,
     micro_batch_size: int | None = None,
     num_nodes: int | None = None,
-) -> LayoutMap:
-    """Return the map of a space after these trials.
+) -> list[MapPlace]:
+    """Return the places of a space that have a strategy or a trial, after these trials.
 
-    Trials that stood in for larger strategies count for the calibration, but not as a cell's
+    Trials that stood in for larger strategies count for the calibration, but not as a place's
     measurement.
 
     Args:
@@ -106,24 +58,12 @@ def layout_map(
         and trial.stands_for is None
         and all(value in {None, getattr(trial.strategy, name)} for name, value in wanted.items())
     ]
-    tensor, pipeline = _legal(whole, "tensor_parallel"), _legal(whole, "pipeline_parallel")
-    cells = [
-        believed.cell(t, p, [trial for trial in ended if _place(trial.strategy) == (t, p)])
-        for t in tensor
-        for p in pipeline
+    places = [
+        believed.place(t, p, [trial for trial in ended if _place(trial.strategy) == (t, p)])
+        for t in np.unique(whole["tensor_parallel"]).tolist()
+        for p in np.unique(whole["pipeline_parallel"]).tolist()
     ]
-    return LayoutMap(
-        objective=objective,
-        tensor_parallel=tensor,
-        pipeline_parallel=pipeline,
-        micro_batch_sizes=_legal(whole, "micro_batch_size"),
-        num_nodes=_legal(whole, "num_nodes"),
-        cells=tuple(cells),
-    )
-
-
-def _legal(lattice: Lattice, dimension: str) -> tuple[int, ...]:
-    return tuple(np.unique(lattice[dimension]).tolist())
+    return [place for place in places if place is not None]
 
 
 def _place(strategy: Strategy) -> tuple[int, int]:
@@ -171,7 +111,8 @@ class _Believed:
             fits=fits,
         )
 
-    def cell(self, tensor: int, pipeline: int, trials: Sequence[SearchTrial]) -> MapCell:
+    def place(self, tensor: int, pipeline: int, trials: Sequence[SearchTrial]) -> MapPlace | None:
+        """Return one TP and PP; None if nothing ran there and the space has no strategy there."""
         rows = np.flatnonzero(
             (self.lattice["tensor_parallel"] == tensor)
             & (self.lattice["pipeline_parallel"] == pipeline)
@@ -181,41 +122,40 @@ class _Believed:
             for trial, rate in zip(trials, self._rates(trials), strict=True)
             if trial.state == "ok"
         }
-        best = max(ran, key=lambda strategy: ran[strategy], default=None)
-        state: CellState = "measured"
-        strategy, rate, low, high = best, ran.get(best) if best else None, None, None
+        strategy = max(ran, key=lambda strategy: ran[strategy], default=None)
+        if strategy is None and not len(rows):
+            return None
+        out_of_memory = sum(trial.out_of_memory for trial in trials)
+        state: PlaceState = "measured"
+        rate, low, high = ran.get(strategy) if strategy else None, None, None
         fits = 1.0
-        if best is None:
-            state, row = self._promising(rows)
-            fits = float(self.fits[rows].max(initial=0.0))
+        if strategy is None:
+            state, row = "out_of_memory" if out_of_memory else "too_large", self._promising(rows)
+            fits = float(self.fits[rows].max())
             if row is not None:
-                strategy, fits = self.lattice.strategy(row), float(self.fits[row])
+                state, strategy, fits = "predicted", self.lattice.strategy(row), self.fits[row]
                 reach = Z * float(self.deviation[row])
                 low, rate, high = np.exp(
                     self.log_rate[row] + np.array([-reach, 0.0, reach])
                 ).tolist()
-        return MapCell(
+        return MapPlace(
             tensor_parallel=tensor,
             pipeline_parallel=pipeline,
             state=state,
-            strategy=strategy,
+            strategy=None if strategy is None else strategy_shape(strategy),
             rate=rate,
             low=low,
             high=high,
-            fit_probability=fits,
+            fit_probability=float(fits),
             trials=len(trials),
-            out_of_memory=sum(trial.out_of_memory for trial in trials),
+            out_of_memory=out_of_memory,
             strategies=len(rows),
         )
 
-    def _promising(self, rows: Rows) -> tuple[CellState, int | None]:
-        """Return the state of a cell without trials, and its best row that probably fits."""
-        if not len(rows):
-            return "illegal", None
+    def _promising(self, rows: Rows) -> int | None:
+        """Return the row with the best prediction among those that probably fit."""
         fitting = rows[self.fits[rows] >= LIKELY_TO_FIT]
-        if not len(fitting):
-            return "out_of_memory", None
-        return "predicted", int(fitting[np.argmax(self.log_rate[fitting])])
+        return int(fitting[np.argmax(self.log_rate[fitting])]) if len(fitting) else None
 
     def _rates(self, trials: Sequence[SearchTrial]) -> list[float]:
         """Return the measured objective of each trial; 0 if it has none."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from autotune.calibration import Calibration
-from autotune.dimension_words import percent
-from autotune.resolution import strategy_of
+from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
+from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.choices import Objective
+from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.recommendations import Ranked, Recommendation
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import TrialMetrics
@@ -21,12 +21,6 @@ from search_spaces.lattice import Lattice
 from search_spaces.rules import experts_across_network
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-Role = Literal["winner", "runner_up", "baseline"]
-
-Origin = Literal["measured", "derived", "projected", "predicted"]
-"""Origin of a number: `measured`; `derived` from the same layout at other accumulations;
-`projected` from fewer nodes; `predicted` by the calibrated cost model."""
 
 TIME_PARTS: Mapping[str, tuple[str, ...]] = {
     "products": ("matrix_multiplication", "embedding_and_logits"),
@@ -106,6 +100,19 @@ routed tokens."""
 SHOWN = 3
 """Maximum number of parts in a sentence."""
 
+HARDLY = 0.01
+"""Differences below this share of the best strategy's time are not mentioned."""
+
+LOSSES = 2
+SAVINGS = 1
+"""Maximum number of longer and of shorter parts in a sentence."""
+
+TWICE = 1.0
+"""Excess over the best strategy's time above which a sentence gives the ratio and the strategy's
+own largest parts, since differences then exceed 100 %."""
+
+FORESEEN: tuple[Origin, ...] = ("projected", "predicted")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedStrategy:
@@ -123,53 +130,6 @@ class ComparedStrategy:
     peak_memory_gib: float | None = None
     time_origin: Origin = "measured"
     memory_origin: Origin = "measured"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrategyParts:
-    """Time and memory of one strategy by part.
-
-    The parts are always predicted, and scaled to add up to the total, whose origin is given.
-
-    Attributes:
-        iteration_time_s: seconds of one step, the sum of `time_parts_s`, which is keyed by
-            TIME_PARTS.
-        cost: cost of one token, the reciprocal of the `objective`; energy uses the predicted power.
-        memory_gib: peak of the fullest rank, the sum of `memory_parts_gib`, which is keyed by
-            MEMORY_WORDS.
-        memory_limit_gib: usable part of a GPU's `gpu_memory_gib`.
-        fit_probability: probability that it fits; 1 if a peak was measured.
-        bubble_note: assumption about the bubble; empty if there is none.
-        sentence: the largest parts of a step in words, and whether tokens cross the network to
-            their experts.
-    """
-
-    role: Role
-    strategy: Strategy
-    global_batch_size: int
-    iteration_time_s: float
-    time_origin: Origin
-    time_parts_s: Mapping[str, float]
-    objective: Objective
-    cost: float
-    memory_gib: float
-    memory_origin: Origin
-    memory_parts_gib: Mapping[str, float]
-    memory_limit_gib: float
-    gpu_memory_gib: float
-    fit_probability: float
-    bubble_note: str
-    sentence: str
-
-    @property
-    def shares(self) -> Mapping[str, float]:
-        """Share of each part in the step's time."""
-        return {name: part / self.iteration_time_s for name, part in self.time_parts_s.items()}
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        """The label of each of `time_parts_s`."""
-        return time_words(self.bubble_note)
 
 
 def compared_of(recommendation: Recommendation) -> list[ComparedStrategy]:
@@ -221,8 +181,9 @@ def parts_of(
     transformer: Transformer,
     *,
     objective: Objective = "tokens_per_s",
-) -> list[StrategyParts]:
-    """Return time and memory by part of each strategy.
+) -> list[ExplainedStrategy]:
+    """Return time and memory by part of each strategy, and how each compares with the first, the
+    best, for the same work; energy uses the predicted power.
 
     Raises:
         InvalidInput: field `objective`: it is about energy, and the machine's power is unknown.
@@ -230,52 +191,121 @@ def parts_of(
     if not compared:
         return []
     machine = calibration.machine
-    lattice = Lattice.of([each.strategy for each in compared], gpus_per_node=machine.gpus_per_node)
+    strategies = [each.strategy for each in compared]
+    lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
     work = np.exp(log_work(lattice, transformer, machine, objective=objective))
-    limit = calibration.parameters.usable_gib(machine)
-    note = bubble_note(calibration)
-    told = []
+    given = zip(compared, forecast.iteration_time_s, strict=True)
+    times_s = np.array([each.iteration_time_s or predicted_s for each, predicted_s in given])
+    costs, words = times_s / work, time_words(bubble_note(calibration))
+    told: list[ExplainedStrategy] = []
     for row, each in enumerate(compared):
-        predicted = float(forecast.iteration_time_s[row])
-        seconds = each.iteration_time_s or predicted
-        gib = each.peak_memory_gib or float(forecast.memory_gib[row])
-        by_part = {name: float(part[row]) for name, part in forecast.time_parts_s.items()}
-        shown = time_by_part(by_part)
-        times = {name: seconds / predicted * part for name, part in shown.items()}
-        scale = gib / float(forecast.memory_gib[row])
-        across = experts_across_network(each.strategy, transformer, machine)
+        predicted = forecast.of_one(row)
+        seconds = float(times_s[row])
+        gib = each.peak_memory_gib or predicted["memory_gib"]
         ran = each.peak_memory_gib is not None and each.memory_origin == "measured"
-        told.append(
-            StrategyParts(
-                role=each.role,
-                strategy=each.strategy,
-                global_batch_size=int(lattice.global_batch_size[row]),
-                iteration_time_s=seconds,
-                time_origin=each.time_origin if each.iteration_time_s else "predicted",
-                time_parts_s=times,
-                objective=objective,
-                cost=seconds / float(work[row]),
-                memory_gib=gib,
-                memory_origin=each.memory_origin if each.peak_memory_gib else "predicted",
-                memory_parts_gib={
-                    name: scale * float(part[row])
-                    for name, part in forecast.memory_parts_gib.items()
-                },
-                memory_limit_gib=limit,
-                gpu_memory_gib=machine.memory_gib,
-                fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
-                bubble_note=note,
-                sentence=_sentence(times, seconds, time_words(note))
-                + ("" if across is None else f"; its {across}"),
-            )
+        parts = ExplainedStrategy(
+            role=each.role,
+            strategy=strategy_shape(each.strategy),
+            global_batch_size=int(lattice.global_batch_size[row]),
+            iteration_time_s=seconds,
+            time_origin=each.time_origin if each.iteration_time_s else "predicted",
+            time_parts_s={
+                name: seconds / predicted["iteration_time_s"] * part
+                for name, part in time_by_part(predicted["time_parts_s"]).items()
+            },
+            relative_cost=float(costs[row] / costs[0]),
+            memory_gib=gib,
+            memory_origin=each.memory_origin if each.peak_memory_gib else "predicted",
+            memory_parts_gib={
+                name: gib / predicted["memory_gib"] * part
+                for name, part in predicted["memory_parts_gib"].items()
+            },
+            fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
+            sentence="",
         )
+        if told:
+            apart = told_apart(each.strategy, strategies[0], among=strategies[1:])
+            sentence = _against(told[0], parts, apart, words, objective)
+        else:
+            across = experts_across_network(each.strategy, transformer, machine)
+            sentence = _largest(parts, words) + ("" if across is None else f"; its {across}")
+        told.append(parts.model_copy(update={"sentence": f"{sentence}."}))
     return told
 
 
-def _sentence(times: Mapping[str, float], seconds: float, words: Mapping[str, str]) -> str:
-    most = sorted(times, key=lambda name: -times[name])[:SHOWN]
-    shares = [percent(times[name] / seconds) for name in most]
-    first, *others = zip(shares, (words[name] for name in most), strict=True)
-    said = [f"{first[0]} is {first[1]}", *(" ".join(each) for each in others)]
+def shares(strategy: ExplainedStrategy) -> dict[str, float]:
+    """Return the share of each part in the step's time."""
+    parts = strategy.time_parts_s.items()
+    return {name: part / strategy.iteration_time_s for name, part in parts}
+
+
+def differences(winner: ExplainedStrategy, other: ExplainedStrategy) -> dict[str, float]:
+    """Return by how much more of each part another strategy takes for the same work, as a share of
+    the best strategy's total; the sum is its `relative_cost - 1`."""
+    own, ratio = shares(winner), other.relative_cost
+    return {name: ratio * share - own[name] for name, share in shares(other).items()}
+
+
+def _largest(strategy: ExplainedStrategy, words: Mapping[str, str]) -> str:
+    each = shares(strategy)
+    most = sorted(each, key=lambda name: -each[name])[:SHOWN]
+    first, *others = ((percent(each[name]), words[name]) for name in most)
+    said = [f"{first[0]} is {first[1]}", *(" ".join(one) for one in others)]
     return f"Of a step {listed(said)}"
+
+
+def _against(
+    winner: ExplainedStrategy,
+    other: ExplainedStrategy,
+    apart: str,
+    words: Mapping[str, str],
+    objective: Objective,
+) -> str:
+    """Return the largest differences from the best in words.
+
+    Args:
+        apart: the values in which it differs from the others.
+    """
+    name = capitalised(apart or "the same strategy")
+    if other.role == "baseline":
+        name = f"The baseline ({name})"
+    foreseen = any(each.time_origin in FORESEEN for each in (winner, other))
+    tells = f"{name} {'is predicted to take' if foreseen else 'takes'}"
+    head = f"{tells} {_cost(other.relative_cost - 1.0, objective)}"
+    if own := _own_dimensions(winner, other):
+        return f"{head}; no formula explains why: {own}"
+    more = differences(winner, other)
+    if other.relative_cost - 1.0 >= TWICE:
+        most = max(more, key=lambda part: more[part])
+        return f"{head}: {percent(shares(other)[most])} of its time is {words[most]}"
+    order = sorted(more, key=lambda part: -more[part])
+    losses = [part for part in order if more[part] >= HARDLY][:LOSSES]
+    savings = [part for part in reversed(order) if more[part] <= -HARDLY][:SAVINGS]
+    said = []
+    if losses:
+        lost = [f"{percent(more[part])} to {words[part]}" for part in losses]
+        said.append(f"loses {' and '.join(lost)}")
+    if savings:
+        saved = [f"{percent(more[part])} in {words[part]}" for part in savings]
+        said.append(f"saves {' and '.join(saved)}")
+    return f"{head}: it {' and '.join(said)}" if said else head
+
+
+def _cost(longer: float, objective: Objective) -> str:
+    """Return a difference in cost in words."""
+    same, more, less = COST_WORDS[objective]
+    if longer >= TWICE:
+        return f"{1.0 + longer:.2g} times {same}"
+    if abs(longer) < HARDLY:
+        return f"{same} as the best"
+    return f"{percent(longer)} {more if longer > 0.0 else less}"
+
+
+def _own_dimensions(winner: ExplainedStrategy, other: ExplainedStrategy) -> str:
+    """Return the trainer-defined dimensions that differ, in words. Their effect is learned from
+    trials and belongs to no part of a step."""
+    own = dict(winner.strategy.settings)
+    names = [name for name, value in other.strategy.settings if own.get(name) != value]
+    verb = "is the trainer's own" if len(names) == 1 else "are the trainer's own"
+    return f"{listed(names)} {verb}" if names else ""

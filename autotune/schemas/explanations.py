@@ -8,6 +8,12 @@ from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
 from search_spaces.dimensions import Scalar
 
+Role = Literal["winner", "runner_up", "baseline"]
+
+Origin = Literal["measured", "derived", "projected", "predicted"]
+"""Origin of a number: `measured`; `derived` from the same layout at other accumulations;
+`projected` from fewer nodes; `predicted` by the calibrated cost model."""
+
 
 class ExplainedStrategy(Wire):
     """Time and memory of one strategy by part.
@@ -15,7 +21,7 @@ class ExplainedStrategy(Wire):
     The parts are predicted by the campaign's calibration and scaled to add up to the total.
     """
 
-    role: Literal["winner", "runner_up", "baseline"]
+    role: Role
     """Its role in the campaign."""
     strategy: StrategyShape
     """The strategy."""
@@ -23,7 +29,7 @@ class ExplainedStrategy(Wire):
     """Samples of one optimizer step."""
     iteration_time_s: float
     """Time of an optimizer step, s."""
-    time_origin: Literal["measured", "derived", "projected", "predicted"]
+    time_origin: Origin
     """Origin of the time: measured, derived from other accumulations, projected from fewer nodes,
     or predicted."""
     time_parts_s: dict[str, float]
@@ -34,7 +40,7 @@ class ExplainedStrategy(Wire):
     """Cost per token (time, node-hours or energy, by the objective) relative to the best."""
     memory_gib: float
     """Peak memory of the fullest GPU, GiB."""
-    memory_origin: Literal["measured", "derived", "projected", "predicted"]
+    memory_origin: Origin
     """Origin of the memory, like `time_origin`."""
     memory_parts_gib: dict[str, float]
     """Memory by part (`parameters`, `gradients`, `optimizer`, `experts`, `activations`,

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.choices import FigureKind, FigureName
+from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
 
 PictureFormat = Literal["svg", "png", "pdf"]
@@ -57,6 +58,38 @@ class CampaignFigure(Wire):
     """The figure as a table."""
     choices: list[FigureChoice] = Field(default_factory=list)
     """Filters with more than one value to choose from."""
+
+
+PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
+
+
+class MapPlace(Wire):
+    """One TP and PP."""
+
+    tensor_parallel: int
+    """GPUs that each layer is split over (TP)."""
+    pipeline_parallel: int
+    """Pipeline stages (PP)."""
+    state: PlaceState
+    """`predicted`: no trial ran there yet; `out_of_memory`: trials there ran out of memory, and the
+    other strategies are unlikely to fit; `too_large`: no trial ran, and no strategy is likely to
+    fit."""
+    rate: float | None
+    """Rate of its best strategy; null if none runs."""
+    low: float | None
+    """Lower bound of the 80 % interval of a predicted rate; null if it is measured."""
+    high: float | None
+    """Upper bound of the 80 % interval of a predicted rate; null if it is measured."""
+    strategy: StrategyShape | None
+    """Its best strategy; null if none runs."""
+    fit_probability: float
+    """Probability that the best strategy fits, or the highest of all strategies."""
+    strategies: int
+    """Legal strategies there."""
+    trials: int
+    """Trials that have ended there."""
+    out_of_memory: int
+    """Trials that ran out of memory there."""
 
 
 class FigureOffer(Wire):

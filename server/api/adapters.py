@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fastapi import APIRouter
 
-from autotune.schemas.sites import AdapterSummary
+from autotune.schemas.catalog import AdapterSummary
 from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs

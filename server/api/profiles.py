@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from autotune.schemas.sites import ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import ProfileDetail, ProfileSummary
 from evaluators.cluster import profile_file
 from search_spaces.errors import InvalidInput
 from server.api.dependencies import SettingsOf, problems

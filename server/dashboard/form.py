@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.resolution import model_shape
+from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.choices import SearchMethod
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.sites import AdapterSummary, ProfileSummary
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from autotune.explanation.layout_map import LayoutMap, MapCell, layout_map
+import numpy as np
+
+from autotune.explanation.layout_map import layout_map
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
-from autotune.resolution import strategy_shape
-from autotune.schemas.figures import FigureChoice
-from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.wire import Wire
+from autotune.schemas.figures import FigureChoice, MapPlace, PlaceState
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, by_value, finish, layer, nominal, ordinal
 from server.wording import plural, probability, strategy_line
-
-PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
 
 CELL_PX = 56
 MARK_DOWN_PX = 12
@@ -43,35 +40,6 @@ SHAPES: Mapping[PlaceState, str] = {
 LABELS = {"micro_batch_size": "micro-batch", "num_nodes": "nodes"}
 HOLLOW = frozenset({"predicted", "too_large"})
 BAD = frozenset({"out_of_memory", "too_large"})
-
-
-class MapPlace(Wire):
-    """One TP and PP."""
-
-    tensor_parallel: int
-    """GPUs that each layer is split over (TP)."""
-    pipeline_parallel: int
-    """Pipeline stages (PP)."""
-    state: PlaceState
-    """`predicted`: no trial ran there yet; `out_of_memory`: trials there ran out of memory, and the
-    other strategies are unlikely to fit; `too_large`: no trial ran, and no strategy is likely to
-    fit."""
-    rate: float | None
-    """Rate of its best strategy; null if none runs."""
-    low: float | None
-    """Lower bound of the 80 % interval of a predicted rate; null if it is measured."""
-    high: float | None
-    """Upper bound of the 80 % interval of a predicted rate; null if it is measured."""
-    strategy: StrategyShape | None
-    """Its best strategy; null if none runs."""
-    fit_probability: float
-    """Probability that the best strategy fits, or the highest of all strategies."""
-    strategies: int
-    """Legal strategies there."""
-    trials: int
-    """Trials that have ended there."""
-    out_of_memory: int
-    """Trials that ran out of memory there."""
 
 
 class LayoutMapFigure(DrawnFigure):
@@ -107,6 +75,10 @@ class LayoutMapFigure(DrawnFigure):
     ) -> LayoutMapFigure:
         """Raise InvalidInput if the space lacks the micro-batch size or the number of nodes."""
         request, belief = source.campaign.request, source.belief
+        lattice = belief.space.lattice()
+        sizes, nodes = (np.unique(lattice[name]).tolist() for name in cls.filters)
+        _check("micro_batch_size", micro_batch_size, sizes)
+        _check("num_nodes", num_nodes, nodes)
         found = layout_map(
             belief.space,
             belief.calibration,
@@ -116,9 +88,8 @@ class LayoutMapFigure(DrawnFigure):
             micro_batch_size=micro_batch_size,
             num_nodes=num_nodes,
         )
-        _check("micro_batch_size", micro_batch_size, found.micro_batch_sizes)
-        _check("num_nodes", num_nodes, found.num_nodes)
-        cells = _places(found, _best_run(source, micro_batch_size, num_nodes))
+        best = _best_run(source, micro_batch_size, num_nodes)
+        cells = [_with_best(place, best) for place in found]
         unit, simulated = OBJECTIVE_UNITS[request.objective], source.campaign.simulated
         return cls._of_campaign(
             source,
@@ -126,13 +97,13 @@ class LayoutMapFigure(DrawnFigure):
             table=table_of(_cells(unit, simulated=simulated), cells),
             unit=unit,
             choices=[
-                *_choice("micro_batch_size", found.micro_batch_sizes, micro_batch_size),
-                *_choice("num_nodes", found.num_nodes, num_nodes),
+                *_choice("micro_batch_size", sizes, micro_batch_size),
+                *_choice("num_nodes", nodes, num_nodes),
             ],
             micro_batch_size=micro_batch_size,
             num_nodes=num_nodes,
-            micro_batch_sizes=list(found.micro_batch_sizes),
-            nodes=list(found.num_nodes),
+            micro_batch_sizes=sizes,
+            nodes=nodes,
             cells=cells,
         )
 
@@ -234,29 +205,12 @@ def _best_run(
     return best
 
 
-def _places(found: LayoutMap, best: Mapping[tuple[int, int], Contender]) -> list[MapPlace]:
-    places = []
-    for cell in found.cells:
-        state = _state(cell)
-        if state is None:
-            continue
-        rate, strategy = cell.rate, cell.strategy
-        ran = best.get((cell.tensor_parallel, cell.pipeline_parallel))
-        if state == "measured" and ran is not None:
-            rate, strategy = ran.rate, ran.strategy
-        shape = strategy_shape(strategy) if strategy else None
-        told = vars(cell) | {"state": state, "rate": rate, "strategy": shape}
-        places.append(MapPlace(**told))
-    return places
-
-
-def _state(cell: MapCell) -> PlaceState | None:
-    """Return the state of a cell; None if it is not drawn."""
-    if cell.state == "illegal":
-        return None
-    if cell.state == "out_of_memory" and not cell.out_of_memory:
-        return "too_large"
-    return cell.state
+def _with_best(place: MapPlace, best: Mapping[tuple[int, int], Contender]) -> MapPlace:
+    """Return a place with the rate of the best layout, of which all trials count."""
+    ran = best.get((place.tensor_parallel, place.pipeline_parallel))
+    if place.state != "measured" or ran is None:
+        return place
+    return place.model_copy(update={"rate": ran.rate, "strategy": ran.shape})
 
 
 def _caption(cells: Sequence[MapPlace], unit: str) -> str:

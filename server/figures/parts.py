@@ -9,14 +9,13 @@ from autotune.dimension_words import value_words
 from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_WORDS,
-    Origin,
-    Role,
-    StrategyParts,
+    bubble_note,
     compared_of,
     parts_of,
+    shares,
 )
-from autotune.explanation.summary import compare
-from autotune.resolution import strategy_shape
+from autotune.resolution import strategy_of
+from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
@@ -259,25 +258,24 @@ class PartsFigure(BarsFigure):
     @classmethod
     def of(cls, source: FigureSource) -> PartsFigure:
         compared = _compared(source)
-        best = compared[0]
         bars = [
             ComparedParts(
                 role=each.role,
                 name=name,
-                strategy=strategy_shape(each.strategy),
-                total=(total := 100.0 * each.cost / best.cost),
+                strategy=each.strategy,
+                total=(total := 100.0 * each.relative_cost),
                 origin=each.time_origin,
                 note=f"{seconds(each.iteration_time_s)} a step",
-                parts={part: total * share for part, share in each.shares.items()},
+                parts={part: total * share for part, share in shares(each).items()},
             )
             for each, name in zip(compared, names(compared), strict=True)
         ]
-        others = compare(best, compared[1:])
         # The baseline is last; if it is itself the best, describe the first runner-up instead.
-        against = [each for each in others if each.strategy.role == "baseline"] or others
-        caption = f"{against[0].sentence}." if against else f"{best.sentence}."
-        if best.bubble_note and best.bubble_note not in caption:
-            caption = f"{caption} The pipeline's bubble is {best.bubble_note}."
+        against = [each for each in compared[1:] if each.role == "baseline"] or compared[1:]
+        caption = (against or compared)[0].sentence
+        note = bubble_note(source.belief.calibration)
+        if note and note not in caption:
+            caption = f"{caption} The pipeline's bubble is {note}."
         return cls._of_campaign(
             source,
             caption,
@@ -306,35 +304,36 @@ class MemoryPartsFigure(BarsFigure):
 
     @classmethod
     def of(cls, source: FigureSource) -> MemoryPartsFigure:
-        compared = _compared(source)
-        best = compared[0]
+        compared, calibration = _compared(source), source.belief.calibration
+        best, gpu_gib = compared[0], calibration.machine.memory_gib
+        limit_gib = calibration.parameters.usable_gib(calibration.machine)
         bars = [
             ComparedParts(
                 role=each.role,
                 name=name,
-                strategy=strategy_shape(each.strategy),
+                strategy=each.strategy,
                 total=each.memory_gib,
                 origin=each.memory_origin,
                 note=""
                 if each.memory_origin == "measured"
                 else f"{probability(each.fit_probability)} likely to fit",
-                parts=dict(each.memory_parts_gib),
+                parts=each.memory_parts_gib,
             )
             for each, name in zip(compared, names(compared), strict=True)
         ]
         largest = max(best.memory_parts_gib, key=lambda part: best.memory_parts_gib[part])
         share = best.memory_parts_gib[largest] / best.memory_gib
         caption = (
-            f"The best takes {figure(best.memory_gib)} of {figure(best.gpu_memory_gib)} GiB, "
+            f"The best takes {figure(best.memory_gib)} of {figure(gpu_gib)} GiB, "
             f"{100 * share:.0f} % of it for {MEMORY_WORDS[largest]}; the dashed line is the usable "
-            f"memory, {figure(best.memory_limit_gib)} GiB."
+            f"memory, {figure(limit_gib)} GiB."
         )
         return cls._of_campaign(
             source,
             caption,
             table=cls._table(bars, simulated=source.campaign.simulated),
-            limit_gib=best.memory_limit_gib,
-            gpu_memory_gib=best.gpu_memory_gib,
+            limit_gib=limit_gib,
+            gpu_memory_gib=gpu_gib,
             bars=bars,
         )
 
@@ -351,9 +350,9 @@ COSTS = {
 }
 
 
-def names(compared: Sequence[StrategyParts]) -> list[str]:
+def names(compared: Sequence[ExplainedStrategy]) -> list[str]:
     """Return the values in which each strategy differs from the others; a single one in full."""
-    strategies = [each.strategy for each in compared]
+    strategies = [strategy_of(each.strategy) for each in compared]
     differing = [
         name
         for name in dict.fromkeys(name for each in strategies for name in each.dimensions)
@@ -370,7 +369,7 @@ def _briefly(dimension: str, strategy: Strategy) -> str:
     return value_words(dimension, value) if own is None else own.told(value)
 
 
-def _compared(source: FigureSource) -> list[StrategyParts]:
+def _compared(source: FigureSource) -> list[ExplainedStrategy]:
     assert source.recommendation is not None
     return parts_of(
         compared_of(source.recommendation),

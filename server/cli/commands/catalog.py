@@ -12,7 +12,7 @@ from server.cli.options import name_or_file
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
-    from autotune.schemas.sites import ProfileSummary
+    from autotune.schemas.catalog import ProfileSummary
     from server.cli.tables.elements import TableColumns
 
 

@@ -14,9 +14,10 @@ from autotune.explanation.parts import (
     ComparedStrategy,
     bubble_note,
     compared_of,
+    differences,
     parts_of,
+    shares,
 )
-from autotune.explanation.summary import compare
 from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
@@ -59,7 +60,9 @@ def test_experts_whose_tokens_cross_the_network_are_told() -> None:
     machine, mixture = load_machine("dgx-h100"), load_model("qwen3-30b-a3b")
     near = strategy(tp=1, pp=1, expert_parallel=8)
     far = replace(near, expert_parallel=16)
-    within, across = parts_of([of(near), of(far)], general_knowledge(machine), mixture)
+    within, across = (
+        parts_of([of(each)], general_knowledge(machine), mixture)[0] for each in (near, far)
+    )
     assert "experts" in within.sentence
     assert "network" not in within.sentence
     assert "; its expert_parallel 16 spreads the experts over 16 GPUs, across" in across.sentence
@@ -78,10 +81,10 @@ def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
     for each in (measured, predicted):
         assert sum(each.time_parts_s.values()) == pytest.approx(each.iteration_time_s)
         assert sum(each.memory_parts_gib.values()) == pytest.approx(each.memory_gib)
-        assert sum(each.shares.values()) == pytest.approx(1.0)
+        assert sum(shares(each).values()) == pytest.approx(1.0)
     assert measured.memory_gib == 44.0
     assert measured.fit_probability == 1.0
-    assert measured.shares == pytest.approx(predicted.shares)
+    assert shares(measured) == pytest.approx(shares(predicted))
     assert measured.sentence.startswith("Of a step 54 % is matrix products, 18 % recomputation")
 
 
@@ -93,25 +96,25 @@ def test_differences_add_up_and_the_largest_are_told() -> None:
     winner, *others = parts_of(
         [of(each) for each in (BEST, wider, deeper, shallow)], FRONTIER_KNOWN, GPT_175B
     )
-    compared = compare(winner, others)
-    for each in compared:
-        assert sum(each.differences.values()) == pytest.approx(each.longer, abs=1e-9)
-        assert each.longer == pytest.approx(each.strategy.cost / winner.cost - 1.0)
+    for each in others:
+        samples = each.global_batch_size / winner.global_batch_size
+        longer = each.iteration_time_s / winner.iteration_time_s / samples - 1.0
+        assert sum(differences(winner, each).values()) == pytest.approx(longer, abs=1e-9)
+        assert each.relative_cost == pytest.approx(1.0 + longer)
         assert "is predicted to take" in each.sentence
-    assert max(compared[0].differences, key=compared[0].differences.__getitem__) == (
-        "tensor_parallel"
-    )
-    assert compared[0].sentence.startswith("TP 8 · PP 8 is predicted to take ")
-    assert "to tensor-parallel communication" in compared[0].sentence
-    assert "saves" in compared[0].sentence
-    assert compared[2].sentence.startswith("GAS 40 is predicted to take 2.1 times as long: ")
-    assert "of its time is the pipeline's bubble" in compared[2].sentence
+    more = differences(winner, others[0])
+    assert max(more, key=more.__getitem__) == "tensor_parallel"
+    assert others[0].sentence.startswith("TP 8 · PP 8 is predicted to take ")
+    assert "to tensor-parallel communication" in others[0].sentence
+    assert "saves" in others[0].sentence
+    assert others[2].sentence.startswith("GAS 40 is predicted to take 2.1 times as long: ")
+    assert "of its time is the pipeline's bubble" in others[2].sentence
 
 
 def test_it_is_the_same_work_that_is_compared() -> None:
     """Twice the batch takes twice the time, and no longer for a token."""
     double = replace(BEST, gradient_accumulation_steps=640)
-    winner, other, both = parts_of(
+    _, same, wide = parts_of(
         [
             of(BEST, iteration_time_s=200.0),
             of(double, iteration_time_s=400.0),
@@ -121,10 +124,9 @@ def test_it_is_the_same_work_that_is_compared() -> None:
         GPT_175B,
         objective="tokens_per_node_hour",
     )
-    same, wide = compare(winner, [other, both])
-    assert same.longer == pytest.approx(0.0)
+    assert same.relative_cost == pytest.approx(1.0)
     assert same.sentence.startswith("GAS 640 takes as many node-hours per token as the best")
-    assert wide.longer == pytest.approx(0.1)
+    assert wide.relative_cost == pytest.approx(1.1)
     assert wide.sentence.startswith("32 nodes takes 10 % more node-hours per token")
 
 
@@ -154,7 +156,7 @@ def test_a_recommendation_says_where_each_figure_is_from() -> None:
         "predicted",
     ]
     assert told[0].iteration_time_s == recommendation.best.metrics.iteration_time_s
-    foreseen = ["is predicted to take" in each.sentence for each in compare(told[0], told[1:])]
+    foreseen = ["is predicted to take" in each.sentence for each in told[1:]]
     assert foreseen == [False, False, True]
     ran = answer([trial(1, A, seconds=3.0, purpose="baseline"), *trials[1:]])
     assert [each.role for each in compared_of(ran)] == ["winner", "runner_up", "runner_up"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from autotune.schemas.sites import AdapterSummary
+from autotune.schemas.catalog import AdapterSummary
 from server.api.adapters import usable_adapters
 from server.settings import Settings
 from tests.evaluators.adapter.samples import my_script

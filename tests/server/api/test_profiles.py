@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas.sites import ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import ProfileDetail, ProfileSummary
 from server.settings import Settings
 
 PROFILES = "/api/v1/profiles"

@@ -1,4 +1,4 @@
-"""Cluster profiles and trainers of the service that a campaign may name."""
+"""What a campaign may name besides models and machines: cluster profiles, and adapters."""
 
 from __future__ import annotations
 
