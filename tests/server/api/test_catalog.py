@@ -3,18 +3,11 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas.predictions import Prediction, SpaceReport
 from autotune.schemas.shapes import MachineShape, ModelShape
+from tests.server.calibrations import STRATEGY
 
-QUERY = {"model": "gpt-22b", "machine": "frontier", "nodes": 2}
-STRATEGY = {
-    "tensor_parallel": 1,
-    "pipeline_parallel": 8,
-    "micro_batch_size": 1,
-    "gradient_accumulation_steps": 320,
-    "zero_stage": 1,
-    "num_nodes": 2,
-}
+SUBJECT = {"model": "gpt-22b", "machine": "frontier"}
+QUERY = SUBJECT | {"nodes": 2}
 
 
 @pytest.fixture
@@ -29,9 +22,6 @@ def test_every_name_of_the_catalog_can_be_read(client: TestClient) -> None:
         found = MachineShape.model_validate(client.get(f"/api/v1/machines/{name}").json())
         assert found.gpus_per_node >= 1
     assert "table-v" in client.get("/api/v1/spaces").json()
-
-
-def test_a_bare_size_is_a_model(client: TestClient) -> None:
     assert client.get("/api/v1/models/13B").json()["num_layers"] == 40
 
 
@@ -49,26 +39,10 @@ def test_a_path_is_no_name(client: TestClient) -> None:
         assert answer.status_code == 422
 
 
-def test_a_space_is_counted(client: TestClient) -> None:
-    body = QUERY | {"nodes": 16, "space": {"preset": "table-v"}}
-    found = SpaceReport.model_validate(client.post("/api/v1/spaces", json=body).json())
-    assert found.raw >= found.legal >= found.fitting > 0
-
-
-def test_a_strategy_is_predicted(client: TestClient) -> None:
-    query = {key: QUERY[key] for key in ("model", "machine")}
-    answer = client.post("/api/v1/predictions", json=query | {"strategy": STRATEGY})
-    found = Prediction.model_validate(answer.json())
-    assert found.legal
-    assert found.fits
-    assert found.global_batch_size == 640
-
-
 def test_the_program_of_a_profile_decides_what_is_legal(client: TestClient) -> None:
     choice = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
-    query = {key: QUERY[key] for key in ("model", "machine")}
     strategy = STRATEGY | {"tensor_parallel": 2, "sequence_parallel": True}
-    asked = query | {"strategy": strategy}
+    asked = SUBJECT | {"strategy": strategy}
     assert client.post("/api/v1/predictions", json=asked).json()["legal"]
     found = client.post("/api/v1/predictions", json=asked | choice).json()
     assert [reason["rule"] for reason in found["reasons"]] == ["program"]
@@ -84,21 +58,12 @@ def test_the_program_of_a_profile_decides_what_is_legal(client: TestClient) -> N
         assert [error["field"] for error in answer.json()["errors"]] == ["slurm.profile"]
 
 
-def test_an_illegal_strategy_is_predicted_to_be_so(client: TestClient) -> None:
-    query = {key: QUERY[key] for key in ("model", "machine")}
-    strategy = STRATEGY | {"zero_stage": 3}
-    found = client.post("/api/v1/predictions", json=query | {"strategy": strategy}).json()
-    assert not found["legal"]
-    assert found["reasons"]
-
-
 @pytest.mark.parametrize("name", ["micro_batch_size", "gradient_accumulation_steps", "num_nodes"])
 def test_a_number_beyond_all_strategies_is_refused(client: TestClient, name: str) -> None:
     """Before it overflows anywhere."""
-    query = {key: QUERY[key] for key in ("model", "machine")}
     for value in (1_000_001, 10**30):
         strategy = STRATEGY | {name: value}
-        answer = client.post("/api/v1/predictions", json=query | {"strategy": strategy})
+        answer = client.post("/api/v1/predictions", json=SUBJECT | {"strategy": strategy})
         assert answer.status_code == 422
         [error] = answer.json()["errors"]
         assert (error["field"], error["value"]) == (f"strategy.{name}", value)

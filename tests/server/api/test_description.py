@@ -102,9 +102,11 @@ def test_every_property_parameter_and_answer_is_described(document: dict[str, An
                 not ("$ref" in parameter or parameter.get("description"))
             )
         for status, answer in operation["responses"].items():
+            refusal = int(status) >= 400
+            silent += [f"{method} {path} {status}"] * (refusal and PROBLEM not in answer["content"])
             said = answer["description"] not in {"", "Successful Response"}
             silent += [f"{method} {path} {status}"] * (not said)
-        silent += [f"{method} {path}"] * (not operation["summary"])
+        silent += [f"{method} {path}"] * (not (operation["summary"] and operation["tags"]))
     assert silent == []
     assert {tag for *_, each in operations(document) for tag in each["tags"]} == {
         tag["name"] for tag in document["tags"]

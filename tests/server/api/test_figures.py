@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import get_args
 
@@ -14,13 +13,8 @@ from fastapi.testclient import TestClient
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import FigureKind
 from autotune.schemas.figures import FigureOffers
-from server.api.campaign_cache import CampaignCache
-from server.figures.figure import DrawnFigure
-from server.figures.kinds import FigureOptions
-from server.settings import Settings
 from server.store import Store
 from tests.server.asking import created
-from tests.server.dashboard.campaigns import Campaigns
 from tests.server.entitled import entitled
 
 SIGNATURES = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
@@ -61,20 +55,6 @@ def test_pictures_are_of_their_format_and_kept(asked: tuple[TestClient, str], pi
         assert "(simulated)" in answer.text
 
 
-def test_what_is_known_is_not_sent_again(asked: tuple[TestClient, str]) -> None:
-    client, address = asked
-    first = client.get(f"{address}/beeswarm.vega.json")
-    assert first.headers["content-encoding"] == "gzip"
-    known = {"If-None-Match": first.headers["etag"]}
-    again = client.get(f"{address}/beeswarm.vega.json", headers=known)
-    assert (again.status_code, again.content) == (304, b"")
-    other = client.get(f"{address}/beeswarm.vega.json?scheme=dark", headers=known)
-    assert other.status_code == 200
-    plain = client.get(f"{address}/beeswarm.vega.json", headers={"Accept-Encoding": "identity"})
-    assert "content-encoding" not in plain.headers
-    assert plain.json() == first.json()
-
-
 def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -> None:
     campaign = created(store)
     answer = client.get(f"/api/v1/campaigns/{campaign.id}/figures/impact.json")
@@ -104,21 +84,3 @@ def test_what_is_refused_names_what_would_do(
     (error,) = answer.json()["errors"]
     assert error["field"] == field
     assert valid in error["valid"]
-
-
-def test_many_viewers_cost_one_computation_until_something_happens(
-    sqlite_settings: Settings,
-) -> None:
-    campaigns = Campaigns(sqlite_settings)
-    campaign = campaigns.running(ok=3, too_big=1)
-    cache, options = CampaignCache(campaigns.store), FigureOptions()
-
-    def drawn(_: int = 0) -> DrawnFigure:
-        return cache.figure(campaign.id, cache.last_event(campaign.id), "impact", options)
-
-    with ThreadPoolExecutor(8) as pool:
-        seen = list(pool.map(drawn, range(8)))
-    assert all(each is seen[0] for each in seen)
-    campaigns.start(campaign, campaigns.strategies(campaign, 1, fitting=True))
-    assert drawn() is not seen[0]
-    campaigns.store.close()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from fastapi.testclient import TestClient
 from hypothesis.errors import FlakyStrategyDefinition, Unsatisfiable
 
 from server.app import create_app
@@ -49,16 +48,6 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
         for path, item in document["paths"].items()
         for method, operation in item.items()
     ]
-
-
-def test_every_operation_describes_its_refusals(client: TestClient) -> None:
-    document = client.get("/api/v1/openapi.json").json()
-    assert "Problem" in document["components"]["schemas"]
-    for method, path, operation in operations(document):
-        for status, answer in operation["responses"].items():
-            if int(status) >= 400:
-                assert "application/problem+json" in answer["content"], (method, path, status)
-        assert operation["tags"], path
 
 
 @dataclass(frozen=True)

@@ -113,12 +113,6 @@ def test_an_answer_is_kept_until_another_trial_has_ended(store: Store, settings:
     assert plans.of(asked()) is not first
 
 
-def test_that_nothing_fits_is_an_answer_and_no_error(client: TestClient) -> None:
-    answer = planned(client, model="gpt-175b", nodes=2, space={"global_batch_size": 512})
-    assert answer.obstacle
-    assert answer.remedies
-
-
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
