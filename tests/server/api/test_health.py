@@ -5,7 +5,6 @@ import time
 from contextlib import closing
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from server.app import create_app
@@ -16,14 +15,11 @@ from tests.server.asking import body, created, with_trials
 from tests.server.entitled import entitled
 
 
-def test_a_service_is_alive_and_ready(client: TestClient) -> None:
-    assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok"}
-
-
 def test_a_service_whose_schema_is_another_is_alive_but_not_ready(
     client: TestClient, store: Store
 ) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert client.get(path).json() == {"status": "ok"}
     with store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     assert client.get("/healthz").status_code == 200
@@ -89,19 +85,17 @@ def test_when_all_connections_are_in_use_it_is_a_503(
     store.close()
 
 
-def test_unknown_paths_and_methods_are_problems(client: TestClient, app: FastAPI) -> None:
-    assert app.state.settings
+def test_unknown_paths_and_methods_and_what_is_not_json_are_problems(
+    shared_client: TestClient,
+) -> None:
     for method, path, status in (("GET", "/api/v2", 404), ("PUT", "/api/v1/campaigns", 405)):
-        answer = client.request(method, path)
+        answer = shared_client.request(method, path)
         assert answer.status_code == status
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert path in answer.json()["detail"]
-
-
-def test_what_is_not_json_is_a_problem(client: TestClient) -> None:
     for content, content_type in ((b"{", "application/json"), (b"a=b", "text/plain"), (b"", "")):
         headers = {"Content-Type": content_type}
-        answer = client.post("/api/v1/campaigns", content=content, headers=headers)
+        answer = shared_client.post("/api/v1/campaigns", content=content, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["field"].startswith("body")
 
