@@ -86,49 +86,45 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
 
 
+ANSWERED = (
+    *(InvalidInput, InvalidInputs, RequestValidationError, NotFound, Conflict, NotAllowed),
+    *(HTTPException, DatabaseReplaced, OperationalError, DatabaseError, PoolTimeout),
+    *(OSError, Exception),
+)
+
+
 def install(app: FastAPI) -> None:
     """Make `app` respond to every error with a problem."""
-    app.add_exception_handler(InvalidInput, _invalid)
-    app.add_exception_handler(InvalidInputs, _invalid)
-    app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(NotFound, _resource)
-    app.add_exception_handler(Conflict, _resource)
-    app.add_exception_handler(NotAllowed, _forbidden)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(OperationalError, _storage)
-    app.add_exception_handler(DatabaseError, _damaged)
-    app.add_exception_handler(PoolTimeout, _busy)
-    app.add_exception_handler(DatabaseReplaced, _replaced)
-    app.add_exception_handler(OSError, _storage)
-    app.add_exception_handler(Exception, _unexpected)
+    for kind in ANSWERED:
+        app.add_exception_handler(kind, _answer)
 
 
-def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, InvalidInput | InvalidInputs)
-    return of_invalid_input(error)
-
-
-def _validation(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    assert isinstance(error, RequestValidationError)
-    return refusal(field_problems(error.errors()))
-
-
-def _resource(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 404 for NotFound, 409 for Conflict."""
-    assert isinstance(error, NotFound | Conflict)
-    status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.CONFLICT
-    named = FieldProblem(
-        field=error.field, value=plain(error.value), reason=error.reason, valid=error.valid
+def _answer(request: Request, error: Exception) -> Response:
+    """Return 500 for an unexpected error; the server that runs the application logs its
+    traceback."""
+    match error:
+        case InvalidInput() | InvalidInputs():
+            return of_invalid_input(error)
+        case RequestValidationError():
+            return refusal(field_problems(error.errors()))
+        case NotFound() | Conflict():
+            status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.CONFLICT
+            value = plain(error.value)
+            named = FieldProblem(
+                field=error.field, value=value, reason=error.reason, valid=error.valid
+            )
+            return problem(status, error.reason, errors=[named])
+        case NotAllowed():
+            return problem(HTTPStatus.FORBIDDEN, str(error))
+        case HTTPException():
+            return _http(request, error)
+    return _of_storage(error) or problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        f"the service failed unexpectedly; its log has the cause: {_request_id()}",
     )
-    return problem(status, error.reason, errors=[named])
 
 
-def _forbidden(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return problem(HTTPStatus.FORBIDDEN, str(error))
-
-
-def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def _http(request: Request, error: HTTPException) -> Response:
     if error.status_code == HTTPStatus.BAD_REQUEST:
         # FastAPI raises it for a body that is not text, or too deeply nested.
         return refusal([FieldProblem(field="body", reason="it cannot be read", valid="JSON")])
@@ -140,25 +136,32 @@ def _http(request: Request, error: Exception) -> Response:
     return problem(error.status_code, detail, headers=error.headers)
 
 
-def _storage(request: Request, error: Exception) -> Response:
-    """Return 507 for a full disk, 503 for an unresponsive database, otherwise 500."""
-    if is_full_disk(error):
-        log.error("disk_full", error=cause(error))
-        detail = "the disk that holds the service's data is full; nothing was stored"
-        return problem(HTTPStatus.INSUFFICIENT_STORAGE, detail)
-    if isinstance(error, OSError):
-        return _unexpected(request, error)
-    log.error("database_unavailable", error=cause(error))
-    detail = "the database does not answer now; nothing was stored"
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
-
-
-def _damaged(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 503 for a database whose file cannot be read."""
-    if not is_damaged(error):
-        raise error
-    log.error("database_damaged", error=cause(error))
-    return damaged(cause(error))
+def _of_storage(error: Exception) -> Response | None:
+    """Return 507 for a full disk, 503 for a database that does not respond, is damaged or was
+    replaced; None for other errors."""
+    status, retry = HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"}
+    match error:
+        case DatabaseReplaced():
+            log.error("database_replaced", error=str(error))
+            return problem(status, str(error))
+        case PoolTimeout():
+            log.error("connections_exhausted", error=cause(error))
+            detail = "all connections to the database are in use; nothing was stored"
+            return problem(status, detail, headers=retry)
+        case OperationalError() | OSError() if is_full_disk(error):
+            log.error("disk_full", error=cause(error))
+            detail = "the disk that holds the service's data is full; nothing was stored"
+            return problem(HTTPStatus.INSUFFICIENT_STORAGE, detail)
+        case OperationalError():
+            log.error("database_unavailable", error=cause(error))
+            detail = "the database does not answer now; nothing was stored"
+            return problem(status, detail, headers=retry)
+        case DatabaseError() if is_damaged(error):
+            log.error("database_damaged", error=cause(error))
+            return damaged(cause(error))
+        case DatabaseError():
+            raise error
+    return None
 
 
 def damaged(error: str) -> Response:
@@ -168,22 +171,3 @@ def damaged(error: str) -> Response:
         "a backup in its place with `autotune restore`"
     )
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-
-
-def _busy(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 503 if no connection to the database became free."""
-    log.error("connections_exhausted", error=cause(error))
-    detail = "all connections to the database are in use; nothing was stored"
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "2"})
-
-
-def _replaced(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 503 for a replaced database, until the service is restarted."""
-    log.error("database_replaced", error=str(error))
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-
-
-def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Return 500; the server that runs the application logs the traceback."""
-    detail = f"the service failed unexpectedly; its log has the cause: {_request_id()}"
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -105,13 +105,7 @@ def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
             forget_before(session, found.before)
     for folder in found.folders:
         shutil.rmtree(folder, ignore_errors=True)
-    return Prunable(
-        before=found.before,
-        campaigns=gone,
-        folders=found.folders,
-        folders_bytes=found.folders_bytes,
-        changes=found.changes,
-    )
+    return replace(found, campaigns=gone)
 
 
 def _ended(row: CampaignRow, tokens: Sequence[str], settings: Settings) -> EndedCampaign:

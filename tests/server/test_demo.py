@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,14 +17,14 @@ from autotune.client.patience import Patience
 from autotune.client.question import CampaignInput
 from autotune.client.transport import Transport
 from autotune.prediction.campaign import check_campaign
-from autotune.resolution import machine_shape, model_shape
-from autotune.schemas.campaigns import Campaign
+from autotune.resolution import machine_shape
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import CampaignCreate
-from search_spaces.catalog import load_machine, load_model
+from search_spaces.catalog import load_machine
 from server import demo
 from server.cli.failures import Failed
 from server.cli.port import usable_port
+from tests.autotune.recommendation.examples import campaign
 from tests.requirement import require
 from tests.server.cli.conftest import Autotune
 
@@ -83,33 +82,12 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_campaign_without_a_result_is_a_failure(tmp_path: Path) -> None:
     location = locate("http://127.0.0.1:9", token_file=None)
     with closing(Transport(location, Patience())) as transport:
-        handle = CampaignHandle(transport, failed_campaign())
+        failed = campaign(id=7, state=CampaignState.FAILED, reason="no trial succeeded")
+        handle = CampaignHandle(transport, failed)
         result = demo.Result(handle=handle, answer=None, script=tmp_path)
         assert result.as_dict()["best"] is None
         with pytest.raises(Failed, match="campaign 7 failed: no trial succeeded"):
             demo.judge([result])
-
-
-def failed_campaign() -> Campaign:
-    request = CampaignCreate.model_validate(demo.SIMULATED)
-    return Campaign(
-        id=7,
-        name="",
-        state=CampaignState.FAILED,
-        reason="no trial succeeded",
-        simulated=True,
-        request=request,
-        model=model_shape(load_model("llama-3-70b")),
-        machine=machine_shape(load_machine("dgx-h100")),
-        created_at=datetime.now(UTC),
-        started_at=None,
-        finished_at=None,
-        trials=1,
-        pending=0,
-        failures=1,
-        confirmations=0,
-        node_hours=0.0,
-    )
 
 
 def _children() -> set[int]:

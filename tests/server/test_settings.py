@@ -46,21 +46,6 @@ def test_a_child_process_gets_the_same_settings(
     assert Settings() == told
 
 
-def test_the_database_is_a_file_in_the_data_folder_unless_told(tmp_path: Path) -> None:
-    assert Settings(data_dir=tmp_path).url == f"sqlite:///{tmp_path}/autotune.db"
-
-
-def test_a_password_comes_from_a_file_of_its_own(tmp_path: Path) -> None:
-    secret = tmp_path / "password"
-    secret.write_text("a/b@c:d\n")
-    url = "postgresql://user@host:5433/name?sslmode=require"
-    told = Settings(database_url=url, database_password_file=secret)
-    assert told.url == "postgresql+psycopg://user:a%2Fb%40c%3Ad@host:5433/name?sslmode=require"
-    for nobody in ("postgresql://host/name", "postgresql://user:other@host/name"):
-        with pytest.raises(InvalidInput, match="no user"):
-            _ = Settings(database_url=nobody, database_password_file=secret).url
-
-
 def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     assert Settings().service_token() is None
@@ -74,10 +59,19 @@ def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
     assert Settings(service_token_file=secret).service_token() == "7f" * 32
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-def test_postgresql_is_reached_by_the_driver_that_is_installed(scheme: str) -> None:
-    found = Settings(database_url=f"{scheme}://user@host/name")
-    assert found.url == "postgresql+psycopg://user@host/name"
+def test_where_the_database_is_and_its_password(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).url == f"sqlite:///{tmp_path}/autotune.db"
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg"):  # by the driver that is there
+        found = Settings(database_url=f"{scheme}://user@host/name")
+        assert found.url == "postgresql+psycopg://user@host/name"
+    secret = tmp_path / "password"
+    secret.write_text("a/b@c:d\n")
+    url = "postgresql://user@host:5433/name?sslmode=require"
+    told = Settings(database_url=url, database_password_file=secret)
+    assert told.url == "postgresql+psycopg://user:a%2Fb%40c%3Ad@host:5433/name?sslmode=require"
+    for nobody in ("postgresql://host/name", "postgresql://user:other@host/name"):
+        with pytest.raises(InvalidInput, match="no user"):
+            _ = Settings(database_url=nobody, database_password_file=secret).url
 
 
 def test_profiles_lie_beside_the_settings_file_unless_told(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
+from autotune.resolution import machine_shape
+from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
 from autotune.schemas.wire import TrialPurpose
 from autotune.wording import figure
@@ -30,52 +31,51 @@ from server.wording import (
     training_energy,
     why_chosen,
 )
-from tests.autotune.recommendation.examples import A, trial
+from tests.autotune.recommendation.examples import A, campaign, trial
 from tests.server.asking import EXPECTED, STRATEGY, asked
 
+FIGURES = {
+    None: "–",
+    0.0: "0",
+    0.01234: "0.0123",
+    1.2345: "1.23",
+    12.345: "12.3",
+    12.0: "12",
+    1234.5: "1,234",
+    2.5e9: "2,500,000,000",
+}
+DURATIONS = {
+    None: "–",
+    4.25: "4.2 s",
+    59.0: "59 s",
+    59.8: "1 min",
+    200.0: "3 min 20 s",
+    3600.0: "1 h",
+    3900.0: "1 h 5 min",
+    2 * 86400 + 3 * 3600.0: "2 d 3 h",
+    1500.5 * 86400: "1,500 d",
+}
+SECONDS = {0.0123: "12.3 ms", 0.5: "500 ms", 1.5: "1.50 s", 20.25: "20.2 s"}
+AXES = {10.0: "seconds", 600.0: "minutes", 20_000.0: "hours", 1e6: "days"}
+GAINS = {
+    0.0: "no further gain expected",
+    0.123: "expected further gain 12.3 %",
+    16.1: "a rate 17x as high may be left to find",
+}
+
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("words_of", "words"),
     [
-        (None, "–"),
-        (0.0, "0"),
-        (0.01234, "0.0123"),
-        (1.2345, "1.23"),
-        (12.345, "12.3"),
-        (12.0, "12"),
-        (1234.5, "1,234"),
-        (2.5e9, "2,500,000,000"),
+        (figure, FIGURES),
+        (duration, DURATIONS),
+        (seconds, SECONDS),
+        (gain, GAINS),
+        (lambda longest_s: axis_unit(longest_s)[0], AXES),
     ],
 )
-def test_figure(value: float | None, words: str) -> None:
-    assert figure(value) == words
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (None, "–"),
-        (4.25, "4.2 s"),
-        (59.0, "59 s"),
-        (59.8, "1 min"),
-        (200.0, "3 min 20 s"),
-        (3600.0, "1 h"),
-        (3900.0, "1 h 5 min"),
-        (2 * 86400 + 3 * 3600.0, "2 d 3 h"),
-        (1500.5 * 86400, "1,500 d"),
-    ],
-)
-def test_duration(value: float | None, words: str) -> None:
-    assert duration(value) == words
-
-
-def test_seconds_of_an_iteration() -> None:
-    assert [seconds(v) for v in (0.0123, 0.5, 1.5, 20.25)] == [
-        "12.3 ms",
-        "500 ms",
-        "1.50 s",
-        "20.2 s",
-    ]
+def test_numbers(words_of: Callable[[Any], str], words: dict[float | None, str]) -> None:
+    assert {value: words_of(value) for value in words} == words
 
 
 def test_age() -> None:
@@ -98,14 +98,6 @@ def test_sizes_and_plurals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("longest_s", "unit"),
-    [(10.0, "seconds"), (600.0, "minutes"), (20_000.0, "hours"), (1e6, "days")],
-)
-def test_axis_unit(longest_s: float, unit: str) -> None:
-    assert axis_unit(longest_s)[0] == unit
-
-
-@pytest.mark.parametrize(
     ("reasons", "words"),
     [
         ({"": 2}, "2 trials not started yet"),
@@ -122,29 +114,6 @@ def test_trials_that_have_not_started(reasons: dict[str, int], words: str) -> No
     assert not_started(reasons).startswith(words)
 
 
-def campaign(**changes: Any) -> Campaign:
-    request = asked(fresh=changes.pop("fresh", False))
-    shown: dict[str, Any] = {
-        "id": 7,
-        "name": "",
-        "state": "running",
-        "reason": "",
-        "simulated": True,
-        "request": request,
-        "model": model_shape(transformer_of(request.model)),
-        "machine": machine_shape(machine_of(request.machine)),
-        "created_at": datetime.now(UTC),
-        "started_at": None,
-        "finished_at": None,
-        "trials": 0,
-        "pending": 0,
-        "failures": 0,
-        "confirmations": 0,
-        "node_hours": 0.0,
-    }
-    return Campaign.model_validate(shown | changes)
-
-
 def starts(*trials: int, deleted: bool = False) -> list[StartedFrom]:
     return [
         StartedFrom(campaign_id=number, name="", trials=count, deleted=deleted)
@@ -154,7 +123,8 @@ def starts(*trials: int, deleted: bool = False) -> list[StartedFrom]:
 
 def test_what_a_campaign_started_from() -> None:
     assert started_from(campaign()) == ""
-    assert started_from(campaign(started_from=[], fresh=True)) == "scratch, as requested"
+    fresh = campaign(started_from=[], request=asked(fresh=True))
+    assert started_from(fresh) == "scratch, as requested"
     none = started_from(campaign(started_from=[]))
     assert none == "scratch: no earlier trials match"
     two = started_from(campaign(started_from=starts(30, 4)))
@@ -210,12 +180,9 @@ NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
 def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], words: str) -> None:
     expected = EXPECTED.model_copy(update=changes)
     chosen = trial(1, A, seconds=1.0, purpose=purpose)
+    assert why_chosen(chosen) == "", "as of an earlier version"
     update = {"expected": expected, "predicted_iteration_time_s": 1.0}
     assert words in why_chosen(chosen.model_copy(update=update))
-
-
-def test_why_a_trial_of_an_earlier_version_was_chosen_is_not_known() -> None:
-    assert why_chosen(trial(1, A, seconds=1.0)) == ""
 
 
 def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
@@ -258,18 +225,6 @@ def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
     assert saved(saving) == "saves 2 d and takes 300 node-hours more"
     both = saving.model_copy(update={"node_hours": 300.0, "energy_mwh": 1.5})
     assert saved(both) == "saves 2 d, 300 node-hours and 1.50 MWh"
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0.0, "no further gain expected"),
-        (0.123, "expected further gain 12.3 %"),
-        (16.1, "a rate 17x as high may be left to find"),
-    ],
-)
-def test_what_is_left_to_gain(share: float, words: str) -> None:
-    assert gain(share) == words
 
 
 def test_a_spread_of_half_a_step_is_no_error_of_a_measurement() -> None:
