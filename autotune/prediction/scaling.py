@@ -96,14 +96,19 @@ def scaling_series(
     simulated: bool = False,
     program: ProgramCapabilities = ANY_PROGRAM,
 ) -> list[ScalingSeries]:
-    """Return strong and weak scaling of a layout; only one of them if the layout cannot run in the
-    other way.
+    """Return strong and weak scaling of a layout, predicted where it was not measured; only one of
+    them if the layout cannot run in the other way. Efficiencies are relative to the fewest nodes on
+    which it has not failed.
 
     Args:
-        calibration: of the machine, with the observations `measured`: strategy -> seconds per step.
+        calibration: of the machine, including the `measured` steps.
+        strategy: the layout, with the global batch that strong scaling keeps and that weak scaling
+            has on the strategy's own nodes.
         nodes: numbers of nodes; halves and doubles of the strategy's own by default.
         kinds: the kinds of scaling to return.
-        failed, simulated: as for `scaling`.
+        measured: strategy -> seconds per step.
+        failed: strategy -> how its trial ended without a timed step.
+        simulated: whether the measurements are simulated, for the sentence.
 
     Raises:
         InvalidInput: field `nodes`: the layout cannot run on any of them.
@@ -119,14 +124,14 @@ def scaling_series(
     for kind in kinds:
         try:
             series.append(
-                scaling(
+                _scaling(
                     calibration,
                     transformer,
                     strategy,
                     kind=kind,
                     nodes=wanted,
-                    measured=measured,
-                    failed=failed,
+                    measured=measured or {},
+                    failed=failed or {},
                     simulated=simulated,
                     program=program,
                 )
@@ -148,34 +153,18 @@ def usual_widths(strategy: Strategy, machine: Machine) -> Iterator[int]:
             yield nodes
 
 
-def scaling(
+def _scaling(
     calibration: Calibration,
     transformer: Transformer,
     strategy: Strategy,
     *,
     kind: ScalingKind,
     nodes: Sequence[int],
-    measured: Mapping[Strategy, float] | None = None,
-    failed: Mapping[Strategy, TrialState] | None = None,
-    simulated: bool = False,
-    program: ProgramCapabilities = ANY_PROGRAM,
+    measured: Mapping[Strategy, float],
+    failed: Mapping[Strategy, TrialState],
+    simulated: bool,
+    program: ProgramCapabilities,
 ) -> ScalingSeries:
-    """Return the scaling of one layout, predicted where it was not measured.
-
-    Efficiencies are relative to the fewest nodes on which it has not failed.
-
-    Args:
-        calibration: of the machine, including the `measured` steps.
-        strategy: the layout, with the global batch that strong scaling keeps and that weak scaling
-            has on the strategy's own nodes.
-        nodes: numbers of nodes.
-        measured: strategy -> seconds per step.
-        failed: strategy -> how its trial ended without a timed step.
-        simulated: whether the measurements are simulated, for the sentence.
-
-    Raises:
-        InvalidInput: field `nodes`: the layout cannot run on any of them.
-    """
     legal, omitted = scaled_strategies(
         calibration.machine, transformer, strategy, kind=kind, nodes=nodes, program=program
     )
@@ -183,9 +172,9 @@ def scaling(
         reasons = "; ".join(f"{count}: {reason}" for count, reason in omitted.items())
         reason = f"the layout can run on none of them ({reasons})"
         raise InvalidInput("nodes", list(nodes), reason, valid="numbers of nodes that it divides")
-    fell = {each: state for each in legal if (state := (failed or {}).get(each)) is not None}
+    fell = {each: failed[each] for each in legal if each in failed}
     ran = [each for each in legal if each not in fell]
-    points = _timed(calibration, transformer, ran, measured or {}) if ran else []
+    points = _timed(calibration, transformer, ran, measured) if ran else []
     return ScalingSeries(
         kind=kind,
         strategy=strategy_shape(strategy),

@@ -140,6 +140,7 @@ def obstacle_of(
     """Return why no strategy of the space can run: none is legal, or none fits.
 
     Args:
+        spec: what the space was built from, to build it again with more nodes.
         parameters: those of the estimate; the machine's priors by default.
     """
     enumeration = space.enumerate()
@@ -150,7 +151,7 @@ def obstacle_of(
         reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
         return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")
     if not estimated.fits.any():
-        return fits_nowhere(space, estimated, spec=spec, parameters=parameters)
+        return _fits_nowhere(space, estimated, spec=spec, parameters=parameters)
     return None
 
 
@@ -161,21 +162,11 @@ FINEST = 64
 """Node counts tried within a gap; the answer is exact if the gap has no more."""
 
 
-def fits_nowhere(
-    space: SearchSpace,
-    estimated: Estimate,
-    *,
-    spec: SpaceSpec,
-    parameters: Parameters | None = None,
+def _fits_nowhere(
+    space: SearchSpace, estimated: Estimate, *, spec: SpaceSpec, parameters: Parameters | None
 ) -> InvalidInput:
     """Return why no legal strategy of `space` fits, and the minimum number of nodes on which one
-    would.
-
-    Args:
-        estimated: of the space's lattice; none fits.
-        spec: what the space was built from, to build it again with more nodes.
-        parameters: those of the estimate; the machine's priors by default.
-    """
+    would."""
     machine = space.machine
     leanest = float(np.min(estimated.memory_gib))
     needs = (
@@ -203,10 +194,13 @@ def least_nodes(
     """
 
     def fits(nodes: int) -> bool:
-        return fits_on(space, spec=spec, nodes=nodes, parameters=parameters)
+        fixed = spec.model_copy(update={"num_nodes": nodes})
+        there = space_of(fixed, transformer, machine, nodes=nodes, program=space.program)
+        estimated = estimate(transformer, machine, there.lattice(), parameters=parameters)
+        return bool(np.any(estimated.fits))
 
-    below = space.nodes
-    for nodes in _node_counts(space.nodes, space.machine.max_nodes):
+    transformer, machine, below = space.transformer, space.machine, space.nodes
+    for nodes in _node_counts(space.nodes, machine.max_nodes):
         if fits(nodes):
             between = range(below + 1, nodes, -(-(nodes - below) // FINEST))
             return next((n for n in between if fits(n)), nodes)
@@ -224,15 +218,3 @@ def _node_counts(above: int, most: int) -> Iterator[int]:
         low *= 2
     if above < most:
         yield most
-
-
-def fits_on(
-    space: SearchSpace, *, spec: SpaceSpec, nodes: int, parameters: Parameters | None = None
-) -> bool:
-    """Return whether some legal strategy on exactly `nodes` nodes is predicted to fit."""
-    fixed = spec.model_copy(update={"num_nodes": nodes})
-    lattice = space_of(
-        fixed, space.transformer, space.machine, nodes=nodes, program=space.program
-    ).lattice()
-    estimated = estimate(space.transformer, space.machine, lattice, parameters=parameters)
-    return bool(np.any(estimated.fits))

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.dimension_words import value_words
-from autotune.resolution import strategy_shape
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.recommendations import Neighbour, SpaceStanding
-from autotune.search import NearbyLayout, Outlook, Proposer, SearchTrial
+from autotune.search import Outlook, Proposer, SearchTrial
 from search_spaces.strategy import Strategy
 
 NEAR = 0.02
@@ -37,19 +35,14 @@ def standing(
         untried=outlook.untried,
         near_best=near_best,
         surroundings=surroundings,
-        neighbours=[_neighbour(each) for each in nearby],
+        neighbours=nearby,
         sentence=_sentence(outlook, near_best, of=len(nearby), surroundings=surroundings),
     )
 
 
-def _failed(nearby: NearbyLayout) -> bool:
-    trial = nearby.step.trial
-    return trial is not None and trial.state == "failed"
-
-
-def _is_near(nearby: NearbyLayout) -> bool:
-    runs = nearby.fit_probability >= LIKELY_TO_FIT and not _failed(nearby)
-    return runs and nearby.relative >= 1.0 - NEAR
+def _is_near(neighbour: Neighbour) -> bool:
+    ratio = neighbour.relative_to_best
+    return ratio is not None and ratio >= 1.0 - NEAR and neighbour.fit_probability >= LIKELY_TO_FIT
 
 
 def _surroundings(near: int, *, of: int) -> Literal["sharp peak", "ridge", "broad basin"] | None:
@@ -58,26 +51,6 @@ def _surroundings(near: int, *, of: int) -> Literal["sharp peak", "ridge", "broa
     if near >= BROAD * of:
         return "broad basin"
     return "sharp peak" if near <= SHARP * of else "ridge"
-
-
-def _neighbour(nearby: NearbyLayout) -> Neighbour:
-    step = nearby.step
-    state: Literal["ok", "oom", "failed"] | None = None
-    if step.trial is not None and step.trial.state == "ok":
-        state = "ok"
-    elif _failed(nearby):
-        state = "oom" if step.trial is not None and step.trial.out_of_memory else "failed"
-    known = state in {"ok", None}
-    return Neighbour(
-        dimension=step.dimension,
-        step=value_words(step.dimension, step.strategy.value(step.dimension)),
-        strategy=strategy_shape(step.strategy),
-        state=state,
-        relative_to_best=nearby.relative if known else None,
-        relative_low=nearby.relative_low if known else None,
-        relative_high=nearby.relative_high if known else None,
-        fit_probability=nearby.fit_probability,
-    )
 
 
 def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None) -> str:

@@ -1,7 +1,6 @@
 """How the next trial is chosen, and when to stop."""
 
 from autotune.search.campaign_belief import CampaignBelief, Projections, belief_without_start
-from autotune.search.measured_comparison import NearbyLayout
 from autotune.search.proposal import Proposal, TrialCost
 from autotune.search.proposer import Proposer
 from autotune.search.screening import few_nodes
@@ -18,7 +17,6 @@ from autotune.search.trial import SearchTrial, ended_of, search_trials
 
 __all__ = [
     "CampaignBelief",
-    "NearbyLayout",
     "Outlook",
     "Projections",
     "Proposal",

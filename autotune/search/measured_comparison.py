@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration.observations import columns_of
 from autotune.cost_model.columns import Columns
+from autotune.dimension_words import value_words
+from autotune.resolution import strategy_shape
+from autotune.schemas.recommendations import Neighbour
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
 from autotune.search.stopping import DRAWS, Rival
@@ -31,6 +35,15 @@ class Step:
     dimension: str
     strategy: Strategy
     trial: SearchTrial | None
+
+    @property
+    def state(self) -> Literal["ok", "oom", "failed"] | None:
+        """The end of its trial; None if there is none, it runs, or it was refused."""
+        if self.trial is None or self.trial.state not in {"ok", "failed"}:
+            return None
+        if self.trial.state == "ok":
+            return "ok"
+        return "oom" if self.trial.out_of_memory else "failed"
 
     @classmethod
     def all_of(
@@ -78,40 +91,6 @@ class Step:
         return steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class NearbyLayout:
-    """A layout one step away, compared with the one that it is next to.
-
-    Attributes:
-        relative: its rate over the other's: measured after a successful trial, otherwise the
-            predicted median.
-        relative_low, relative_high: ends of the 80 % interval of the predicted ratio.
-        fit_probability: probability that memory suffices, with the headroom free; 1 or 0 after a
-            trial.
-    """
-
-    step: Step
-    relative: float
-    relative_low: float
-    relative_high: float
-    fit_probability: float
-
-    @classmethod
-    def of(
-        cls, step: Step, *, leads: Floats, measured_lead: float | None, fit_probability: float
-    ) -> NearbyLayout:
-        """Summarise draws of the logarithm of the ratio, shape (draws,)."""
-        low, median, high = (float(each) for each in np.exp(np.percentile(leads, INTERVAL)))
-        relative = median if measured_lead is None else float(np.exp(measured_lead))
-        return cls(
-            step=step,
-            relative=relative,
-            relative_low=min(low, relative),
-            relative_high=max(high, relative),
-            fit_probability=fit_probability,
-        )
-
-
 def _nearest(values: Integers, own: int) -> list[int]:
     """Return the greatest value below `own` and the smallest above it, if they exist."""
     below, above = values[values < own], values[values > own]
@@ -139,9 +118,9 @@ class MeasuredComparison:
     def _space(self) -> SearchSpace:
         return self.evidence.space
 
-    def neighbours(self, known: Known, best: Strategy) -> list[NearbyLayout]:
+    def neighbours(self, known: Known, best: Strategy) -> list[Neighbour]:
         """Return the layouts one step away from a measured strategy, compared with it; empty
-        without a successful trial of it."""
+        without a successful trial of it. Predicted ratios are medians of joint draws."""
         each = [trial for trial in known.trials if trial.stands_for is None]
         own = next((t for t in each if t.strategy == best and t.state == "ok"), None)
         if own is None:
@@ -154,18 +133,27 @@ class MeasuredComparison:
         fits = self.evidence.calibration(known.ended).fit_probability(
             columns, headroom_gib=self.evidence.headroom_gib
         )
-        log_rate = self.evidence.log_rate
-        return [
-            NearbyLayout.of(
-                step,
-                leads=rates[:, place] - rates[:, 0],
-                fit_probability=self._fits(step.trial, otherwise=float(fits[place])),
-                measured_lead=log_rate(step.trial) - log_rate(own)
-                if step.trial is not None and step.trial.state == "ok"
-                else None,
+        ends = np.exp(np.percentile(rates - rates[:, :1], INTERVAL, axis=0)).T.tolist()
+        found = []
+        for step, drawn, fit in zip(steps, ends[1:], fits[1:].tolist(), strict=True):
+            low, relative, high = drawn
+            if step.state == "ok" and step.trial is not None:
+                lead = self.evidence.log_rate(step.trial) - self.evidence.log_rate(own)
+                relative = float(np.exp(lead))
+            known_ratio = step.state in {"ok", None}
+            found.append(
+                Neighbour(
+                    dimension=step.dimension,
+                    step=value_words(step.dimension, step.strategy.value(step.dimension)),
+                    strategy=strategy_shape(step.strategy),
+                    state=step.state,
+                    relative_to_best=relative if known_ratio else None,
+                    relative_low=min(low, relative) if known_ratio else None,
+                    relative_high=max(high, relative) if known_ratio else None,
+                    fit_probability=self._fits(step.trial, otherwise=fit),
+                )
             )
-            for place, step in enumerate(steps, start=1)
-        ]
+        return found
 
     def _fits(self, trial: SearchTrial | None, *, otherwise: float) -> float:
         """Return the probability of fitting with the headroom; 1 or 0 after a trial."""

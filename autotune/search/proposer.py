@@ -14,12 +14,13 @@ from autotune.cost_model.columns import Rows
 from autotune.errors import NothingToPropose
 from autotune.schemas.choices import Objective, SearchMethod, Surrogate
 from autotune.schemas.predictions import LIKELY_TO_FIT
+from autotune.schemas.recommendations import Neighbour
 from autotune.search.belief import Belief, worth_a_look
 from autotune.search.campaign_belief import CampaignBelief, Projections
 from autotune.search.choice import choose
 from autotune.search.evidence import Evidence, Known, suspected
 from autotune.search.layouts import Floats, Integers, Layouts, Mask
-from autotune.search.measured_comparison import MeasuredComparison, NearbyLayout
+from autotune.search.measured_comparison import MeasuredComparison
 from autotune.search.proposal import ProjectionCheck, Proposal, TrialCost, TrialExpectation
 from autotune.search.stand_ins import Runs, StandIns
 from autotune.search.stopping import Outlook, Rival
@@ -190,7 +191,7 @@ class Proposer:
             for each in expected
         ]
 
-    def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[NearbyLayout]:
+    def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[Neighbour]:
         """Return the layouts one step away from a measured strategy, compared with it after these
         trials; empty without a successful trial of it."""
         return self._comparison.neighbours(self._evidence.known(trials), best)

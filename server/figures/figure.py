@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from autotune.schemas.figures import CampaignFigure, FigureForm, FigureTable
+from autotune.schemas.figures import CampaignFigure, FigureChoice, FigureForm, FigureTable
 from autotune.schemas.wire import Wire
 from server.figures.export import export
 from server.figures.source import FigureSource
@@ -150,6 +150,14 @@ class DrawnFigure(CampaignFigure, Figure):
     def heading(self) -> str:
         heading = f"{self.title} of campaign {self.campaign_id}"
         return f"{heading} (simulated)" if self.simulated else heading
+
+
+def choice(
+    name: str, values: Sequence[str], value: str, *, label: str = "", required: bool = True
+) -> list[FigureChoice]:
+    """Return a filter of a figure; none if there is nothing to choose between."""
+    told = {"name": name, "label": label or name, "value": value, "required": required}
+    return [FigureChoice(values=list(values), **told)] if len(values) > 1 else []
 
 
 def as_csv(table: FigureTable) -> bytes:

@@ -13,7 +13,7 @@ from autotune.recommendation.ranking import Contender
 from autotune.schemas.figures import FigureChoice, MapPlace, PlaceState
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.figure import Cells, DrawnFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, by_value, finish, layer, nominal, ordinal
 from server.wording import plural, probability, strategy_line
@@ -184,11 +184,8 @@ def _check(field: str, value: int | None, offered: Sequence[int]) -> None:
 
 
 def _choice(name: str, offered: Sequence[int], value: int | None) -> list[FigureChoice]:
-    if len(offered) < 2:
-        return []
-    values = [str(each) for each in offered]
-    chosen = "" if value is None else str(value)
-    return [FigureChoice(name=name, label=LABELS[name], values=values, value=chosen)]
+    values, chosen = [str(each) for each in offered], "" if value is None else str(value)
+    return choice(name, values, chosen, label=LABELS[name], required=False)
 
 
 def _best_run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
@@ -124,18 +124,7 @@ def mark_of(trial: Trial) -> dict[str, Any]:
     }
 
 
-class Sampled(Protocol):
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def purpose(self) -> TrialPurpose: ...
-
-    @property
-    def outcome(self) -> Outcome: ...
-
-
-Mark = TypeVar("Mark", bound=Sampled)
+Mark = TypeVar("Mark", bound=TrialMark)
 
 
 def thin(

@@ -13,7 +13,8 @@ from autotune.dimension_words import value_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.wire import TrialPurpose, Wire
+from autotune.schemas.trials import Trial
+from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.figure import DrawnFigure
@@ -22,9 +23,9 @@ from server.figures.outcome import (
     NOT_DRAWN,
     Outcome,
     TrialMark,
+    mark_of,
     objective_of,
     outcome_channels,
-    outcome_of,
     thin,
 )
 from server.figures.source import FigureSource
@@ -42,7 +43,7 @@ from server.figures.vega import (
     ordinal,
     quantitative,
 )
-from server.wording import plural, strategy_line
+from server.wording import plural
 
 LINES = 400
 """Maximum number of lines; of more trials, a sample of each outcome is drawn."""
@@ -144,17 +145,22 @@ class PlottedTrial:
 
     Attributes:
         rate: the objective; None if the trial failed.
-        peak_memory_gib: of the fullest GPU; None if it failed or did not report it.
         order: from 0 for the slowest of all trials to 1 for the fastest.
     """
 
-    number: int
-    purpose: TrialPurpose
-    outcome: Outcome
-    strategy: StrategyShape
+    trial: Trial
     rate: float | None
-    peak_memory_gib: float | None
     order: float
+
+    @property
+    def strategy(self) -> StrategyShape:
+        return self.trial.strategy
+
+    @property
+    def peak_memory_gib(self) -> float | None:
+        """Of the fullest GPU; None if it failed or did not report it."""
+        ran = self.trial.metrics if self.rate is not None else None
+        return ran.peak_memory_gib if ran else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,14 +383,14 @@ class ParallelFigure(DrawnFigure):
     def of(cls, source: FigureSource) -> ParallelFigure:
         unit = OBJECTIVE_UNITS[source.campaign.request.objective]
         trials = _plotted(source)
-        drawn = thin(trials, keep={each.number for each in trials[-ALWAYS:]}, maximum=LINES)
         scales: list[AxisScale] = [LevelScale.of(name, trials) for name in differing(trials)]
         scales += measured_scales(trials, rate_title=unit)
         axes = [scale.axis for scale in scales]
-        lines = [_line(each, scales) for each in drawn]
+        every = [_line(each, scales) for each in trials]
+        lines = thin(every, keep={each.number for each in every[-ALWAYS:]}, maximum=LINES)
         rows = [[str(line.number), *line.values, line.outcome.value] for line in reversed(lines)]
-        share = f" {len(drawn):,} are drawn, the fastest among them."
-        caption = _caption(trials) + (share if len(drawn) < len(trials) else "")
+        share = f" {len(lines):,} are drawn, the fastest among them."
+        caption = _caption(trials) + (share if len(lines) < len(trials) else "")
         return cls._of_campaign(
             source,
             caption,
@@ -497,27 +503,14 @@ def _plotted(source: FigureSource) -> list[PlottedTrial]:
     ]
     ended.sort(key=lambda each: (each[0] is not None, each[0] or 0.0, -each[1].number))
     return [
-        PlottedTrial(
-            number=trial.number,
-            purpose=trial.purpose,
-            outcome=outcome_of(trial),
-            strategy=trial.strategy,
-            rate=rate,
-            peak_memory_gib=trial.metrics.peak_memory_gib
-            if rate is not None and trial.metrics
-            else None,
-            order=place / max(len(ended) - 1, 1),
-        )
+        PlottedTrial(trial=trial, rate=rate, order=place / max(len(ended) - 1, 1))
         for place, (rate, trial) in enumerate(ended)
     ]
 
 
 def _line(trial: PlottedTrial, scales: Sequence[AxisScale]) -> ParallelLine:
     return ParallelLine(
-        number=trial.number,
-        purpose=trial.purpose,
-        outcome=trial.outcome,
-        strategy=strategy_line(trial.strategy),
+        **mark_of(trial.trial),
         rate=trial.rate,
         values=[scale.words(trial) for scale in scales],
         places=[round(scale.place(trial), 4) for scale in scales],
@@ -535,7 +528,7 @@ def _caption(trials: Sequence[PlottedTrial]) -> str:
     same = set(differing(ran)) - set(differing(top))
     words = [value_words(n, top[0].strategy.value(n)) for n in differing(ran) if n in same]
     shared = f"all have {joined(words)}" if words else "have no value in common"
-    bold = f"the bold line is the fastest, trial {ran[-1].number}"
+    bold = f"the bold line is the fastest, trial {ran[-1].trial.number}"
     if len(top) == len(ran):
         return f"{plural(len(ran), 'trial')} ran, {failed}; {bold}."
     return f"Of {len(ran):,} trials that ran the fastest {len(top)} {shared}; {failed}; {bold}."

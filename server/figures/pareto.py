@@ -7,11 +7,10 @@ from typing import Literal
 
 from autotune.recommendation.ranking import COSTS, pareto_fronts
 from autotune.schemas.choices import ParetoCost
-from autotune.schemas.figures import FigureChoice
 from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.figure import Cells, DrawnFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import (
     PALETTES,
@@ -77,17 +76,7 @@ class ParetoFigure(DrawnFigure):
             _caption(points, cost),
             title=title,
             table=table_of(_cells(cost), points),
-            choices=[
-                FigureChoice(
-                    name="against",
-                    label="against",
-                    values=[*offered],
-                    value=cost,
-                    required=True,
-                )
-            ]
-            if len(offered) > 1
-            else [],
+            choices=choice("against", offered, cost),
             against=cost,
             offered=offered,
             points=points,

@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args
 from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind, TrialState
-from autotune.schemas.figures import FigureChoice, FigureTable
+from autotune.schemas.figures import FigureTable
 from autotune.schemas.scaling import ScaledStrategy, ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import FAILURES, Trial
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.figures.figure import NOT_MEASURED, Cells, DrawnFigure, Figure, rows_of, tooltip
+from server.figures.figure import NOT_MEASURED, Cells, DrawnFigure, Figure, choice, rows_of, tooltip
 from server.figures.outcome import (
     LANE_ROWS,
     above_lane,
@@ -80,15 +80,12 @@ class ScalingFigure(DrawnFigure):
             reason = f"its layouts are not scaled {shown}ly"
             raise InvalidInput("scaling", shown, reason, valid=", ".join(offered))
         series = [each for each in found if each.kind == shown]
-        choice = FigureChoice(
-            name="scaling", label="scaling", values=[*offered], value=shown, required=True
-        )
         return cls._of_campaign(
             source,
             _caption(series),
             title=TITLES[shown],
             table=_table(series, simulated=source.campaign.simulated),
-            choices=[choice] if len(offered) > 1 else [],
+            choices=choice("scaling", offered, shown),
             scaling=shown,
             offered=offered,
             series=series,

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from autotune.calibration import Calibration, Observation, general_knowledge
-from autotune.prediction.scaling import scaling, scaling_study
+from autotune.prediction.scaling import scaling_series, scaling_study
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind, TrialState
-from autotune.schemas.scaling import ScalingQuery
+from autotune.schemas.scaling import ScalingQuery, ScalingSeries
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SCALINGS, SETTINGS, Scaling
 from tests.autotune.prediction.calibrated import named, slow
@@ -21,6 +23,13 @@ from tests.autotune.prediction.calibrated import named, slow
 KINDS: tuple[ScalingKind, ...] = ("strong", "strong", "weak", "weak")
 KNOWN = general_knowledge(FRONTIER)
 STRATEGY = replace(SETTINGS[1][0], batch=8000).strategy
+
+
+def scaling(
+    calibration: Calibration, model: Transformer, strategy: Strategy, kind: ScalingKind, **of: Any
+) -> ScalingSeries:
+    [curve] = scaling_series(calibration, model, strategy, kinds=[kind], **of)
+    return curve
 
 
 @pytest.mark.parametrize(("printed", "kind"), list(zip(SCALINGS, KINDS, strict=True)))
