@@ -20,6 +20,9 @@ def test_campaigns_are_compared_in_the_order_asked(client: TestClient, store: St
     assert [each.campaign_id for each in found.campaigns] == [second.id, first.id]
     assert [(each.field, each.values) for each in found.differences] == [("seed", ["2", "1"])]
     assert found.sentence == "Fewer than two of them have a result."
+    answer = client.get(COMPARISON, params={"ids": f"{first.id},999"})
+    assert answer.status_code == 404
+    assert "999" in answer.json()["detail"]
 
 
 def test_their_progress_is_a_picture(client: TestClient, store: Store) -> None:
@@ -37,14 +40,7 @@ def test_their_progress_is_a_picture(client: TestClient, store: Store) -> None:
 
 
 @pytest.mark.parametrize("ids", ["1", "1,1", ",".join(map(str, range(1, 11))), "one,two", ""])
-def test_what_is_no_choice_of_campaigns_is_refused(client: TestClient, ids: str) -> None:
-    answer = client.get(COMPARISON, params={"ids": ids})
+def test_what_is_no_choice_of_campaigns_is_refused(shared_client: TestClient, ids: str) -> None:
+    answer = shared_client.get(COMPARISON, params={"ids": ids})
     assert answer.status_code == 422
     assert "ids" in answer.json()["errors"][0]["field"]
-
-
-def test_a_campaign_that_is_not_there(client: TestClient, store: Store) -> None:
-    known = created(store)
-    answer = client.get(COMPARISON, params={"ids": f"{known.id},999"})
-    assert answer.status_code == 404
-    assert "999" in answer.json()["detail"]

@@ -160,16 +160,12 @@ def test_a_stream_ends_after_its_life(sqlite_settings: Settings) -> None:
         assert list(found) == []
 
 
-@pytest.mark.parametrize("given", ["x", "-1", "1.5", "²"])
-def test_an_id_that_is_none_is_refused(client: TestClient, app: FastAPI, given: str) -> None:
-    assert app.state.settings.stream_life_s > 10, "a stream that begins would not end"
-    headers = [(b"Last-Event-ID", given.encode())]
-    answer = client.get("/api/v1/events", headers=headers)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "Last-Event-ID"
-
-
-def test_an_unknown_campaign_has_no_stream(client: TestClient) -> None:
-    answer = client.get("/api/v1/campaigns/7/events")
+def test_what_is_no_event_or_campaign_is_refused(shared_client: TestClient) -> None:
+    for given in ("x", "-1", "1.5", "²"):
+        headers = [(b"Last-Event-ID", given.encode())]
+        answer = shared_client.get("/api/v1/events", headers=headers)
+        assert answer.status_code == 422, given
+        assert answer.json()["errors"][0]["field"] == "Last-Event-ID"
+    answer = shared_client.get("/api/v1/campaigns/7/events")
     assert answer.status_code == 404
     assert answer.json()["detail"] == "there is no campaign 7"

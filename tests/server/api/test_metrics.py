@@ -72,9 +72,26 @@ def test_campaigns_and_trials_are_counted_as_they_stand_and_again_when_they_chan
     assert of(found, "autotune_trials", state="created") == 5
     assert of(found, "autotune_database_up") == 1
     assert of(found, "autotune_database_connections", state="in_use") == 0
+    for name in ("notices_sent", "notice_failures", "notices_given_up"):
+        # Of a counter that begins with 1 `increase` tells nothing, and the alarm would stay silent.
+        assert of(found, f"autotune_{name}_total", to="webhook") >= 0
 
 
-def test_what_runners_have_counted_is_told_of_each(
+def asked_by_rules() -> set[str]:
+    """Return what the recommended rules of alarms name."""
+    guide = Path("docs/operations.md").read_text()
+    [rules] = [
+        block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if "alert:" in block
+    ]
+    return {
+        name
+        for group in yaml.safe_load(rules)["groups"]
+        for rule in group["rules"]
+        for name in re.findall(r"autotune_\w+", rule["expr"])
+    }
+
+
+def test_what_runners_have_counted_is_told_of_each_and_all_that_the_rules_name(
     client: TestClient, store: Store, sqlite_settings: Settings
 ) -> None:
     campaign = created(store, budget={"max_trials": 1}, protocol={"confirmations": 0})
@@ -95,41 +112,17 @@ def test_what_runners_have_counted_is_told_of_each(
     assert of(found, "autotune_proposal_duration_seconds_count") >= ended
     assert of(found, "autotune_lease_renewals_total", runner=f"{node()}:{os.getpid()}") > 0
     assert 0 <= of(found, "autotune_runner_silent_seconds") < 60
-    runner.close()
-    assert math.isnan(of(figures(client), "autotune_runner_silent_seconds"))
-
-
-def test_the_rules_that_are_recommended_name_figures_that_there_are(
-    client: TestClient, store: Store, sqlite_settings: Settings
-) -> None:
-    guide = Path("docs/operations.md").read_text()
-    [rules] = [
-        block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if "alert:" in block
-    ]
-    asked = {
-        name
-        for group in yaml.safe_load(rules)["groups"]
-        for rule in group["rules"]
-        for name in re.findall(r"autotune_\w+", rule["expr"])
-    }
-    runner = Runner(sqlite_settings, store)
-    runner.round()
     ends = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
-    told = {
+    named = {
         metric.name + end
         for metric in families(client.get("/metrics").text)
         for end in ends.get(metric.type, [""])
     }
-    runner.close()
+    asked = asked_by_rules()
     assert asked
-    assert asked <= told, f"of these there are none: {sorted(asked - told)}"
-
-
-def test_notices_are_counted_from_zero_on(client: TestClient) -> None:
-    """Of a counter that begins with 1 `increase` tells nothing, and the alarm would stay silent."""
-    found = figures(client)
-    for name in ("notices_sent", "notice_failures", "notices_given_up"):
-        assert of(found, f"autotune_{name}_total", to="webhook") >= 0
+    assert asked <= named, f"of these there are none: {sorted(asked - named)}"
+    runner.close()
+    assert math.isnan(of(figures(client), "autotune_runner_silent_seconds"))
 
 
 def test_a_page_without_a_database_says_so(client: TestClient, sqlite_settings: Settings) -> None:

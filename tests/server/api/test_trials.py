@@ -36,7 +36,7 @@ def every(finished: Finished) -> list[Trial]:
         return all_trials(session, finished[1].id)
 
 
-def test_trials_are_listed_and_read_one_by_one(
+def test_trials_are_listed_sorted_filtered_and_read_one_by_one(
     client: TestClient, at: str, finished: Finished
 ) -> None:
     page = TrialPage.model_validate(client.get(at).json())
@@ -44,9 +44,6 @@ def test_trials_are_listed_and_read_one_by_one(
     assert page.next is None
     one = Trial.model_validate(client.get(f"{at}/2").json())
     assert one == page.items[1]
-
-
-def test_trials_are_sorted_and_filtered(client: TestClient, at: str) -> None:
     params = {"state": "ok", "purpose": "search", "sort": "-tokens_per_s"}
     trials = TrialPage.model_validate(client.get(at, params=params).json()).items
     rates = [trial.metrics.tokens_per_s for trial in trials if trial.metrics]
@@ -111,7 +108,9 @@ def test_the_table_has_a_row_for_each_trial_and_units_in_its_head(
             assert cells["iteration_time_s"] == ""
 
 
-def test_no_cell_is_a_formula(finished: Finished, client: TestClient) -> None:
+def test_no_cell_is_a_formula_and_a_trial_may_have_no_log(
+    finished: Finished, client: TestClient
+) -> None:
     store: Store = finished[0].state.store
     trial = with_trials(store, created(store), 1)[0]
     with store.engine.begin() as connection:
@@ -119,6 +118,9 @@ def test_no_cell_is_a_formula(finished: Finished, client: TestClient) -> None:
         connection.exec_driver_sql(update, (trial.token,))
     text = client.get(f"/api/v1/campaigns/{trial.campaign_id}/trials.csv").text
     assert "'=HYPERLINK(1)" in text
+    answer = client.get(f"/api/v1/campaigns/{trial.campaign_id}/trials/1/log")
+    assert answer.status_code == 404
+    assert "has no log" in answer.json()["detail"]
 
 
 def test_the_log_ends_with_the_lines_asked_for(client: TestClient, at: str) -> None:
@@ -127,14 +129,6 @@ def test_the_log_ends_with_the_lines_asked_for(client: TestClient, at: str) -> N
     last = client.get(f"{at}/1/log", params={"lines": 2}).text
     assert last.count("\n") == 2
     assert whole.endswith(last)
-
-
-def test_a_trial_without_a_log_says_so(client: TestClient, finished: Finished) -> None:
-    store: Store = finished[0].state.store
-    trial = with_trials(store, created(store), 1)[0]
-    answer = client.get(f"/api/v1/campaigns/{trial.campaign_id}/trials/1/log")
-    assert answer.status_code == 404
-    assert "has no log" in answer.json()["detail"]
 
 
 def test_no_file_outside_of_the_trials_own_directory_is_shown(
