@@ -17,8 +17,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from autotune.client.address import FROM_HERE, SOCKET
-from autotune.client.known_services import NAME, ServiceRecord, known_path
+from autotune.client.known_services import FROM_HERE, NAME, SOCKET, ServiceRecord, known_path
 from server.app import create_app
 from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
 from server.auth.encryption import PEER, Encryption, own_socket

@@ -18,7 +18,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from autotune.client.address import HOST, PORT, config_path, configuration
+from autotune.client.known_services import HOST, PORT, config_path, configuration
 from autotune.schemas.choices import EvaluatorName
 from autotune.schemas.users import EMAIL_ADDRESS, EmailAddress
 from search_spaces.errors import InvalidInput

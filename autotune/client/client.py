@@ -10,10 +10,9 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 
-from autotune.client.campaign import CampaignHandle
+from autotune.client.campaign import DATA_FORMS, CampaignHandle, Plot
 from autotune.client.location import locate
 from autotune.client.patience import Patience
-from autotune.client.plot import DATA_FORMS, Plot
 from autotune.client.question import (
     CampaignInput,
     SpaceInput,

@@ -1,24 +1,63 @@
-"""The services that this user's programs know: those that run on this host, by the record that each
-writes, and those that the user has logged in to."""
+"""Where services are: by the environment and the configuration, by the record that each writes on
+this host, and by this user's logins."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from socket import gethostname
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
-from platformdirs import user_data_path, user_state_path
+from platformdirs import user_config_path, user_data_path, user_state_path
 
-from autotune.client.address import config_path, configuration
 from autotune.files import write_whole
+from search_spaces.errors import InvalidInput, demand_shallow
+
+CONFIG_VARIABLE = "AUTOTUNE_CONFIG"
+HOST, PORT = "127.0.0.1", 8765
+"""Where the service listens if nothing says otherwise."""
+
+FROM_HERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""How this machine reaches a service that listens on all of its addresses."""
+
+SOCKET = "unix:"
+"""How an address begins that is the path of a Unix socket."""
 
 NAME = "service.json"
 ROOT = 0
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address is the loopback interface."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def config_path() -> Path:
+    """Return the path of the configuration file: `AUTOTUNE_CONFIG`, or the default path."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    return Path(named) if named else user_config_path("autotune") / "config.toml"
+
+
+def configuration(path: Path) -> Mapping[str, Any]:
+    """Return the configuration; empty without a file. Raises InvalidInput if it is not TOML."""
+    try:
+        table = tomllib.loads(path.read_text())
+        demand_shallow(table)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        reason = f"the configuration cannot be read: {error}"
+        raise InvalidInput("config", str(path), reason, valid="a TOML file") from error
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)

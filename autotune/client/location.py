@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from autotune.client.address import (
+from autotune.client.known_services import (
     FROM_HERE,
     HOST,
     PORT,
@@ -19,8 +19,11 @@ from autotune.client.address import (
     config_path,
     configuration,
     is_loopback,
+    login_at,
+    logins,
+    record_of,
+    running,
 )
-from autotune.client.known_services import login_at, logins, record_of, running
 from autotune.errors import ServiceUnreachable
 from search_spaces.errors import InvalidInput
 

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 import httpx2
 
-from autotune.client.address import is_loopback
+from autotune.client.known_services import is_loopback
 from autotune.client.location import Authorization, Location
 from autotune.errors import ServiceUnreachable
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from starlette.types import Scope
 
-from autotune.client.address import is_loopback
-from autotune.client.known_services import known_folder
+from autotune.client.known_services import is_loopback, known_folder
 from search_spaces.errors import InvalidInput
 from server.settings import Settings
 

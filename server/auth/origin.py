@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from autotune.client.address import is_loopback
+from autotune.client.known_services import is_loopback
 from autotune.schemas.wire import FieldProblem
 from server.problems import problem
 from server.settings import Settings

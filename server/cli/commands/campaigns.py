@@ -133,7 +133,7 @@ def open_(
     json: Json = False,
 ) -> None:
     """Open a campaign's page in a browser, and print its one-time address."""
-    from autotune.client.address import SOCKET
+    from autotune.client.known_services import SOCKET
 
     with service.client() as client:
         if client.base_url.startswith(SOCKET):
@@ -326,7 +326,7 @@ def _written(
     options: dict[str, Any],
 ) -> Path:
     """Write a figure in the format of the file's suffix; raises InvalidInput for an unknown one."""
-    from autotune.client.plot import figure_form
+    from autotune.client.campaign import figure_form
     from autotune.schemas.figures import FigureTable
     from server.figures.figure import as_csv
 
@@ -370,7 +370,7 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare campaigns: differing settings, results, and which found the best."""
-    from autotune.client.plot import figure_form
+    from autotune.client.campaign import figure_form
     from server.cli.tables import campaigns as campaigns_table
     from server.figures.comparison import progress_table
 
