@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,22 +18,14 @@ from autotune.measurement import (
     metrics,
     probe_accumulations,
 )
-from search_spaces.catalog import load_machine, load_model
+from search_spaces.catalog import load_model
 from search_spaces.strategy import Strategy
+from tests.autotune import records
+from tests.autotune.records import MACHINE, MODEL
 
-MODEL = load_model("gpt-22b")
-MACHINE = load_machine("frontier")
 
-
-def strategy(*, pp: int = 8, gas: int = 80) -> Strategy:
-    return Strategy(
-        tensor_parallel=1,
-        pipeline_parallel=pp,
-        micro_batch_size=1,
-        gradient_accumulation_steps=gas,
-        zero_stage=1,
-        num_nodes=2,
-    )
+def strategy(*, pp: int = 8, gas: int = 80, **others: Any) -> Strategy:
+    return records.strategy(tp=1, pp=pp, gas=gas, **others)
 
 
 def measured(gas: int, *seconds: float) -> AccumulationMeasurement:
@@ -122,7 +117,7 @@ def test_the_probes_of_short_and_long_pipelines(pp: int, gas: int, probes: tuple
 @given(pp=st.integers(3, 20), groups=st.integers(1, 40))
 def test_an_interleaved_pipeline_is_probed_at_multiples_of_its_stages(pp: int, groups: int) -> None:
     wanted = strategy(pp=pp, gas=pp * groups)
-    interleaved = Strategy(**wanted.as_dict() | {"virtual_stages": 2})
+    interleaved = replace(wanted, virtual_stages=2)
     probes = probe_accumulations(interleaved)
     assert len(probes) == (2 if groups > 1 else 1)
     assert all(probe % pp == 0 for probe in probes)
@@ -145,7 +140,7 @@ def test_figures_of_the_studys_22b_setting() -> None:
 
 
 def test_interleaved_stages_shorten_the_bubble() -> None:
-    interleaved = Strategy(**strategy().as_dict() | {"virtual_stages": 7})
+    interleaved = strategy(virtual_stages=7)
     law = AccumulationLaw.fit(interleaved, [measured(8, 9.5), measured(16, 17.5)])
     assert law.bubble == 1.0
     assert law.fixed_s == pytest.approx(0.5)

@@ -8,21 +8,12 @@ import pytest
 
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.trial_energy import joules_per_token
-from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
+from tests.autotune.records import MACHINE, MODEL, strategy
 
-MODEL = load_model("gpt-22b")
-MACHINE = load_machine("frontier")
 GPUS_ALONE = replace(MACHINE, host_watt=0.0)
-LAYOUT = Strategy(
-    tensor_parallel=2,
-    pipeline_parallel=8,
-    micro_batch_size=1,
-    gradient_accumulation_steps=64,
-    zero_stage=1,
-    num_nodes=2,
-)
+LAYOUT = strategy(pp=8, gas=64)
 TOKENS_OF_A_SAMPLE = 2048
 
 

@@ -10,14 +10,15 @@ import pytest
 
 from autotune.baseline import baseline_of
 from autotune.prediction.campaign import check_campaign, dry_run
+from autotune.resolution import strategy_shape
 from autotune.schemas.predictions import BaselinePlan
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import StrategyShape
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.strategy import Strategy
+from tests.autotune import records
 
 LINE = (
     "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 "
@@ -27,15 +28,8 @@ LINE = (
 
 def asked(baseline: Any = None, **changes: Any) -> CampaignCreate:
     """175B on 16 Frontier nodes at a batch of 512."""
-    fields: dict[str, Any] = {
-        "model": "gpt-175b",
-        "machine": "frontier",
-        "nodes": 16,
-        "evaluator": "simulated",
-        "space": {"global_batch_size": 512},
-        "baseline": baseline,
-    }
-    return CampaignCreate.model_validate(fields | changes)
+    fields = {"model": "gpt-175b", "nodes": 16, "space": {"global_batch_size": 512}}
+    return records.request(**fields | {"baseline": baseline} | changes)
 
 
 def found(baseline: Any = None, **changes: Any) -> Strategy:
@@ -141,15 +135,8 @@ def test_a_layout_need_not_be_of_the_space_and_may_be_too_big() -> None:
 def test_none_does_without_and_a_strategy_is_taken_as_it_is() -> None:
     request = asked("none")
     assert baseline_of(request, check_campaign(request)) is None
-    shape = StrategyShape(
-        tensor_parallel=8,
-        pipeline_parallel=16,
-        micro_batch_size=1,
-        gradient_accumulation_steps=512,
-        zero_stage=1,
-        num_nodes=16,
-    )
-    assert StrategyShape(**found(shape.model_dump()).as_dict()) == shape
+    own = records.strategy(tp=8, pp=16, gas=512, nodes=16)
+    assert found(strategy_shape(own).model_dump()) == own
 
 
 def test_a_line_of_megatron_is_read_with_what_megatron_does_without_its_options() -> None:
@@ -172,13 +159,13 @@ def test_the_arguments_that_are_downloaded_are_read_back(
     zero_stage: int, checkpointing: Any
 ) -> None:
     model, machine = load_model("gpt-22b"), load_machine("frontier")
-    strategy = Strategy(
-        tensor_parallel=4,
-        pipeline_parallel=1 if zero_stage == 2 else 2,
-        micro_batch_size=2,
-        gradient_accumulation_steps=8 if zero_stage == 2 else 16,
+    strategy = records.strategy(
+        tp=4,
+        pp=1 if zero_stage == 2 else 2,
+        mbs=2,
+        gas=8 if zero_stage == 2 else 16,
         zero_stage=zero_stage,
-        num_nodes=16,
+        nodes=16,
         activation_checkpointing=checkpointing,
     )
     for text in (
@@ -198,13 +185,11 @@ def test_the_arguments_that_are_downloaded_are_read_back(
 def test_precisions_and_parts_that_are_recomputed_are_read_back(
     precision: Any, checkpointing: Any
 ) -> None:
-    strategy = Strategy(
-        tensor_parallel=2,
-        pipeline_parallel=1,
-        micro_batch_size=2,
-        gradient_accumulation_steps=8,
-        zero_stage=1,
-        num_nodes=8,
+    strategy = records.strategy(
+        pp=1,
+        mbs=2,
+        gas=8,
+        nodes=8,
         sequence_parallel=True,
         expert_parallel=16,
         expert_tensor_parallel=1,

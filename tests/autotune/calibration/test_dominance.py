@@ -12,17 +12,11 @@ from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
+from tests.autotune.records import strategy
 from tests.autotune.search.scene import space_22b, space_table_v
 
 SPACE = space_22b()
-ONE = Strategy(
-    tensor_parallel=4,
-    pipeline_parallel=2,
-    micro_batch_size=2,
-    gradient_accumulation_steps=64,
-    zero_stage=1,
-    num_nodes=4,
-)
+ONE = strategy(tp=4, pp=2, mbs=2, gas=64, nodes=4)
 
 
 def columns(*strategies: Strategy) -> Columns:

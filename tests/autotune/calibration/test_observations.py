@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,23 +10,14 @@ import pytest
 from autotune.calibration.observations import observations_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model import Parameters
-from autotune.resolution import strategy_of
+from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.choices import TrialState
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Accumulation, Trial
 from autotune.trial_energy import joules_per_token
-from search_spaces.catalog import load_machine, load_model
+from tests.autotune import records
+from tests.autotune.records import MACHINE, MODEL, strategy
 
-MODEL = load_model("gpt-22b")
-MACHINE = load_machine("frontier")
-STRATEGY = StrategyShape(
-    tensor_parallel=2,
-    pipeline_parallel=4,
-    micro_batch_size=1,
-    gradient_accumulation_steps=64,
-    zero_stage=1,
-    num_nodes=2,
-)
+STRATEGY = strategy_shape(strategy(gas=64))
 
 
 def accumulation(gas: int, seconds: float, *, measured: bool = True) -> Accumulation:
@@ -42,34 +32,15 @@ def accumulation(gas: int, seconds: float, *, measured: bool = True) -> Accumula
 
 def trial(**changes: Any) -> Trial:
     plain: dict[str, Any] = {
-        "id": 1,
-        "campaign_id": 1,
-        "number": 1,
-        "purpose": "search",
         "strategy": STRATEGY,
-        "token": "c1-t1",
-        "state": TrialState.OK,
-        "simulated": False,
-        "created_at": datetime(2030, 1, 1, tzinfo=UTC),
-        "started_at": None,
-        "finished_at": None,
-        "duration_s": None,
-        "node_hours": None,
-        "predicted_iteration_time_s": None,
-        "predicted_memory_gib": None,
-        "metrics": None,
         "accumulations": [
             accumulation(4, 3.0),
             accumulation(8, 5.0),
             accumulation(64, 33.0, measured=False),
         ],
         "peak_memory_gib_by_rank": [30.0, 41.0, 12.0],
-        "error": None,
-        "log_path": None,
-        "host": None,
-        "versions": {},
     }
-    return Trial(**(plain | changes))
+    return records.trial(**plain | changes)
 
 
 def test_the_longest_measured_step_and_the_fullest_rank() -> None:

@@ -11,13 +11,12 @@ from autotune.explanation.failures import explain_failures
 from autotune.prediction.campaign import check_campaign
 from autotune.resolution import strategy_of
 from autotune.schemas.explanations import FailureCause
-from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.spaces import SpaceSpec
 from autotune.search import SearchTrial
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import DimensionChoice
 from search_spaces.space import SearchSpace
+from tests.autotune.records import request
 
 LARGE: Mapping[str, DimensionChoice] = {
     "tensor_parallel": [4, 8],
@@ -81,14 +80,9 @@ def test_each_remedy_is_a_request_that_holds_its_strategy() -> None:
             for field, value in remedy.fields.items()
             if field.startswith("space.")
         }
-        request = CampaignCreate(
-            model="gpt-175b",
-            machine="frontier",
-            evaluator="simulated",
-            nodes=remedy.fields.get("nodes", space.nodes),
-            space=SpaceSpec.model_validate(spec),
-        )
-        assert strategy_of(remedy.strategy) in list(check_campaign(request).lattice())
+        nodes = remedy.fields.get("nodes", space.nodes)
+        searched = check_campaign(request(model="gpt-175b", nodes=nodes, space=spec))
+        assert strategy_of(remedy.strategy) in list(searched.lattice())
         assert strategy_of(remedy.strategy).global_batch_size(space.machine.gpus_per_node) == BATCH
 
 

@@ -13,8 +13,8 @@ from autotune.cost_model.columns import Array
 from autotune.explanation.marginal import marginal
 from autotune.explanation.rates import BelievedRates
 from search_spaces.lattice import Lattice
-from search_spaces.strategy import Strategy
 from tests.autotune.explanation.scene import TABLE_V, known, world
+from tests.autotune.records import strategy
 
 TENSOR, PIPELINE, MICRO_BATCH = (1, 2, 4, 8), (1, 2, 4), (1, 2)
 
@@ -22,14 +22,7 @@ TENSOR, PIPELINE, MICRO_BATCH = (1, 2, 4, 8), (1, 2, 4), (1, 2)
 def lattice_of(rows: list[tuple[int, int, int]]) -> Lattice:
     return Lattice.of(
         [
-            Strategy(
-                tensor_parallel=tensor,
-                pipeline_parallel=pipeline,
-                micro_batch_size=micro_batch,
-                gradient_accumulation_steps=8,
-                zero_stage=1,
-                num_nodes=1,
-            )
+            strategy(tp=tensor, pp=pipeline, mbs=micro_batch, gas=8, nodes=1)
             for tensor, pipeline, micro_batch in rows
         ],
         gpus_per_node=32,

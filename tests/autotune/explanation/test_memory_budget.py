@@ -20,6 +20,7 @@ from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B, unhurried
 from tests.autotune.cost_model.study import SETTINGS
+from tests.autotune.records import strategy
 
 KNOWN = general_knowledge(FRONTIER)
 STUDY = SETTINGS[1][0].strategy
@@ -28,37 +29,37 @@ STUDY = SETTINGS[1][0].strategy
 @st.composite
 def layouts(draw: st.DrawFn) -> Strategy:
     tensor, pipeline = draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2, 4]))
-    return Strategy(
-        tensor_parallel=tensor,
-        pipeline_parallel=pipeline,
-        micro_batch_size=draw(st.sampled_from([1, 2, 4, 8, 16])),
-        gradient_accumulation_steps=draw(st.sampled_from([1, 8, 32])),
+    return strategy(
+        tp=tensor,
+        pp=pipeline,
+        mbs=draw(st.sampled_from([1, 2, 4, 8, 16])),
+        gas=draw(st.sampled_from([1, 8, 32])),
         zero_stage=draw(st.sampled_from([0, 1] if pipeline > 1 else [0, 1, 2, 3])),
-        num_nodes=4,
+        nodes=4,
         activation_checkpointing=draw(st.sampled_from(["none", "full"])),
     )
 
 
-def one_change_away(strategy: Strategy) -> list[Strategy]:
+def one_change_away(layout: Strategy) -> list[Strategy]:
     around = Surroundings(transformer=GPT_22B, machine=FRONTIER, program=ANY_PROGRAM)
     return around.legal(
         [
-            changed(strategy, name, value, gpus_per_node=8)
+            changed(layout, name, value, gpus_per_node=8)
             for name in CHANGED
-            for value in around.others(name, getattr(strategy, name))
+            for value in around.others(name, getattr(layout, name))
         ]
     )
 
 
 @unhurried
 @given(layouts())
-def test_changes_are_legal_fit_and_are_as_few_as_can_be(strategy: Strategy) -> None:
-    budget = memory_budget(KNOWN, GPT_22B, strategy)
+def test_changes_are_legal_fit_and_are_as_few_as_can_be(layout: Strategy) -> None:
+    budget = memory_budget(KNOWN, GPT_22B, layout)
     if budget.fits:
         assert budget.changes == []
         assert "it fits" in budget.sentence
         return
-    near = one_change_away(strategy)
+    near = one_change_away(layout)
     columns = Columns.of(GPT_22B, Lattice.of(near, gpus_per_node=8))
     fitting = np.flatnonzero(KNOWN.fit_probability(columns) >= LIKELY_TO_FIT)
     sizes = {len(each.changes) for each in budget.changes}
@@ -68,7 +69,7 @@ def test_changes_are_legal_fit_and_are_as_few_as_can_be(strategy: Strategy) -> N
         assert [finding for finding in broken if finding.severity == "refuse"] == []
         assert each.fit_probability >= LIKELY_TO_FIT
         for name, value in each.changes.items():
-            assert getattr(each.strategy, name) == value != getattr(strategy, name)
+            assert getattr(each.strategy, name) == value != getattr(layout, name)
     rates = [each.relative for each in budget.changes]
     assert rates == sorted(rates, reverse=True)
     named = [tuple(each.changes) for each in budget.changes]

@@ -24,7 +24,8 @@ from search_spaces.strategy import Strategy
 from tests.autotune.calibration.examples import GENERAL, SPACE, trials
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
-from tests.autotune.recommendation.examples import A, B, C, D, answer, strategy, trial
+from tests.autotune.recommendation.examples import A, B, C, D, answer, trial
+from tests.autotune.records import strategy
 
 BEST = SETTINGS[1][0].strategy
 FRONTIER_KNOWN = general_knowledge(FRONTIER)

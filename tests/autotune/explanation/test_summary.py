@@ -15,16 +15,8 @@ from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.trials import Trial
 from autotune.search import SearchTrial
 from search_spaces.space import SearchSpace
-from tests.autotune.recommendation.examples import (
-    MACHINE,
-    MODEL,
-    A,
-    B,
-    C,
-    campaign,
-    strategy,
-    trial,
-)
+from tests.autotune.recommendation.examples import A, B, C, campaign, trial
+from tests.autotune.records import MACHINE, MODEL, strategy
 
 SPEC = SpaceSpec(
     tensor_parallel=[1, 2, 4],

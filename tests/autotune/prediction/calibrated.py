@@ -10,12 +10,22 @@ from autotune.calibration import Calibration, Observation
 from autotune.calibration.document import summary_of
 from autotune.cost_model import estimate
 from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
 from tests.autotune.calibration.examples import document_of
 
 SLOWER = 2.0
 OBSERVED = 30
+
+SMALL = SpaceSpec(
+    tensor_parallel=[1, 2, 4, 8],
+    pipeline_parallel=[1, 2, 4, 8],
+    micro_batch_size=[1, 2, 4],
+    gradient_accumulation_steps=[8, 64],
+    zero_stage=1,
+    num_nodes=2,
+)
 
 
 @cache

@@ -8,25 +8,18 @@ import pytest
 
 from autotune.calibration import Calibration
 from autotune.prediction.strategy import predict
-from autotune.resolution import machine_shape
+from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.shapes import MachineShape, StrategyShape
+from autotune.schemas.shapes import MachineShape
 from search_spaces.catalog import load_machine
 from search_spaces.errors import InvalidInput
+from tests.autotune import records
 from tests.autotune.prediction.calibrated import SLOWER, named, slow
 
 
 def query(machine: str | MachineShape = "frontier", **changes: Any) -> PredictionQuery:
-    plain: dict[str, Any] = {
-        "tensor_parallel": 1,
-        "pipeline_parallel": 8,
-        "micro_batch_size": 1,
-        "gradient_accumulation_steps": 64,
-        "zero_stage": 1,
-        "num_nodes": 2,
-    }
-    strategy = StrategyShape(**(plain | changes))
+    strategy = strategy_shape(records.strategy(tp=1, pp=8, gas=64)).model_copy(update=changes)
     return PredictionQuery(model="gpt-22b", machine=machine, strategy=strategy)
 
 

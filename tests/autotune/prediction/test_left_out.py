@@ -9,11 +9,11 @@ from autotune.prediction.campaign import check_campaign
 from autotune.prediction.left_out import left_out, most_promising
 from autotune.resolution import strategy_of
 from autotune.schemas.predictions import LeftOut
-from autotune.schemas.requests import CampaignCreate
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
+from tests.autotune.records import request
 
 NAMED: dict[str, Any] = {
     "tensor_parallel": [1, 2, 4, 8],
@@ -25,10 +25,9 @@ NAMED: dict[str, Any] = {
 
 
 def space_of(program: ProgramCapabilities = ANY_PROGRAM, **spec: Any) -> SearchSpace:
-    request = CampaignCreate(
-        model="70B", machine="dgx-h100", nodes=8, evaluator="simulated", space=spec
+    return check_campaign(
+        request(model="70B", machine="dgx-h100", nodes=8, space=spec), program=program
     )
-    return check_campaign(request, program=program)
 
 
 def by_dimensions(space: SearchSpace) -> dict[tuple[str, ...], LeftOut]:

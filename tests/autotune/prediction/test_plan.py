@@ -21,39 +21,24 @@ from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
-from tests.autotune.prediction.calibrated import slow
-
-SMALL = SpaceSpec(
-    tensor_parallel=[1, 2, 4, 8],
-    pipeline_parallel=[1, 2, 4, 8],
-    micro_batch_size=[1, 2, 4],
-    gradient_accumulation_steps=[8, 64],
-    zero_stage=1,
-    num_nodes=2,
-)
+from tests.autotune.prediction.calibrated import SMALL, slow
+from tests.autotune.records import request
 
 
 def asked(**changes: Any) -> CampaignCreate:
-    plain: dict[str, Any] = {
-        "model": "gpt-22b",
-        "machine": "frontier",
-        "nodes": 2,
-        "evaluator": "simulated",
-        "space": SMALL,
-    }
-    return CampaignCreate(**(plain | changes))
+    return request(**{"space": SMALL} | changes)
 
 
-def space_for(request: CampaignCreate) -> SearchSpace:
-    model, machine = load_model(str(request.model)), load_machine(str(request.machine))
-    return space_of(request.space, model, machine, nodes=request.nodes)
+def space_for(question: CampaignCreate) -> SearchSpace:
+    model, machine = load_model(str(question.model)), load_machine(str(question.machine))
+    return space_of(question.space, model, machine, nodes=question.nodes)
 
 
 def planned(
-    request: CampaignCreate, calibration: Calibration | None = None, **options: Any
+    question: CampaignCreate, calibration: Calibration | None = None, **options: Any
 ) -> CampaignPlan:
-    space = space_for(request)
-    return plan(request, space, calibration or general_knowledge(space.machine), **options)
+    space = space_for(question)
+    return plan(question, space, calibration or general_knowledge(space.machine), **options)
 
 
 def test_a_plan_counts_as_a_sweep_and_ranks_one_strategy_of_each_layout() -> None:
@@ -84,8 +69,8 @@ def test_experts_whose_tokens_cross_the_network_are_told(
         num_nodes=nodes,
         expert_parallel=16,
     )
-    request = asked(model="qwen3-30b-a3b", machine=machine, nodes=nodes, space=spread)
-    sentence = planned(request).sentence
+    wanted = asked(model="qwen3-30b-a3b", machine=machine, nodes=nodes, space=spread)
+    sentence = planned(wanted).sentence
     words = "Its expert_parallel 16 spreads the experts over 16 GPUs, across nodes of 8 GPUs"
     assert (words in sentence) is across
     assert ("network" in sentence) is across
@@ -105,8 +90,8 @@ def test_parts_add_up_and_intervals_hold_what_they_are_of() -> None:
 
 
 def test_a_campaign_costs_what_its_dry_run_says() -> None:
-    request = asked()
-    answer, dry = planned(request), dry_run(request, space_for(request))
+    wanted = asked()
+    answer, dry = planned(wanted), dry_run(wanted, space_for(wanted))
     assert answer.cost is not None
     assert answer.cost.trials == dry.trials_affordable
     assert answer.cost.node_hours == pytest.approx(dry.node_hours_expected, rel=0.2)
@@ -125,8 +110,7 @@ def test_trials_leave_less_to_be_found() -> None:
 
 def test_the_gain_is_that_of_the_best_over_the_first_that_fits_in_each_draw() -> None:
     """Against a loop over the draws."""
-    request = asked()
-    space = space_for(request)
+    space = space_for(asked())
     candidates = Candidates.of(
         space, general_knowledge(space.machine), objective="tokens_per_s", headroom_gib=0.0
     )
@@ -194,9 +178,9 @@ def test_the_objective_decides_the_order() -> None:
 
 def test_an_objective_without_figures_is_refused() -> None:
     space = space_for(asked(machine="local", evaluator="local", model="tiny", nodes=1, space={}))
-    request = asked(objective="tokens_per_joule")
+    wanted = asked(objective="tokens_per_joule")
     with pytest.raises(InvalidInputs, match="power"):
-        plan(request, space, general_knowledge(space.machine))
+        plan(wanted, space, general_knowledge(space.machine))
 
 
 def test_what_it_starts_from_is_repeated() -> None:

@@ -16,7 +16,7 @@ from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.space import least_nodes, report_of, space_report
 from autotune.prediction.strategy import predict
-from autotune.resolution import space_of, strategy_of
+from autotune.resolution import space_of, strategy_of, strategy_shape
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import DryRun, Prediction
 from autotune.schemas.requests import (
@@ -33,36 +33,20 @@ from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.strategy import Strategy
+from tests.autotune import records
+from tests.autotune.records import request as campaign
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def strategy(**changes: Any) -> StrategyShape:
-    plain: dict[str, Any] = {
-        "tensor_parallel": 1,
-        "pipeline_parallel": 8,
-        "micro_batch_size": 1,
-        "gradient_accumulation_steps": 320,
-        "zero_stage": 1,
-        "num_nodes": 2,
-        "precision": "fp16",
-    }
-    return StrategyShape(**(plain | changes))
+    plain = strategy_shape(records.strategy(tp=1, pp=8, gas=320, precision="fp16"))
+    return plain.model_copy(update=changes)
 
 
 def predicted(**changes: Any) -> Prediction:
     query = PredictionQuery(model="gpt-22b", machine="frontier", strategy=strategy(**changes))
     return predict(query)
-
-
-def campaign(**changes: Any) -> CampaignCreate:
-    plain: dict[str, Any] = {
-        "model": "gpt-22b",
-        "machine": "frontier",
-        "nodes": 2,
-        "evaluator": "simulated",
-    }
-    return CampaignCreate(**(plain | changes))
 
 
 def problems(request: CampaignCreate) -> dict[str, InvalidInput]:

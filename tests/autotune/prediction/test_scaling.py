@@ -9,7 +9,7 @@ import pytest
 
 from autotune.calibration import Calibration, Observation, general_knowledge
 from autotune.prediction.scaling import scaling_series, scaling_study
-from autotune.resolution import strategy_of
+from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.scaling import ScalingQuery, ScalingSeries
 from search_spaces.catalog import load_model
@@ -19,6 +19,7 @@ from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SCALINGS, SETTINGS, Scaling
 from tests.autotune.prediction.calibrated import named, slow
+from tests.autotune.records import strategy as layout
 
 KINDS: tuple[ScalingKind, ...] = ("strong", "strong", "weak", "weak")
 KNOWN = general_knowledge(FRONTIER)
@@ -106,19 +107,10 @@ def test_nodes_on_which_the_layout_cannot_run_are_named() -> None:
         scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=[20])
 
 
-PLAIN = {
-    "tensor_parallel": 2,
-    "pipeline_parallel": 4,
-    "micro_batch_size": 1,
-    "gradient_accumulation_steps": 32,
-    "zero_stage": 1,
-    "num_nodes": 4,
-}
-
-
 def query(**changes: Any) -> ScalingQuery:
-    plain: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier", "strategy": PLAIN}
-    return ScalingQuery.model_validate(plain | changes)
+    shape = strategy_shape(layout(gas=32, nodes=4))
+    plain: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier", "strategy": shape}
+    return ScalingQuery(**plain | changes)
 
 
 def test_both_kinds_over_halves_and_doubles() -> None:
@@ -152,7 +144,7 @@ def test_it_rests_on_a_calibration() -> None:
 
 @pytest.mark.parametrize("nodes", [[10_000], [3]])
 def test_nodes_that_cannot_be_are_refused(nodes: list[int]) -> None:
-    eighths = PLAIN | {"pipeline_parallel": 16}
+    eighths = strategy_shape(layout(pp=16, gas=32, nodes=4))
     with pytest.raises(InvalidInput) as refusal:
         scaling_study(query(nodes=nodes, strategy=eighths))
     assert refusal.value.field == "nodes"

@@ -15,16 +15,7 @@ from autotune.schemas.requests import PredictionQuery, SpaceQuery
 from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
-from tests.autotune.prediction.calibrated import named, slow
-
-SMALL = SpaceSpec(
-    tensor_parallel=[1, 2, 4, 8],
-    pipeline_parallel=[1, 2, 4, 8],
-    micro_batch_size=[1, 2, 4],
-    gradient_accumulation_steps=[8, 64],
-    zero_stage=1,
-    num_nodes=2,
-)
+from tests.autotune.prediction.calibrated import SMALL, named, slow
 
 
 def query(**changes: Any) -> SpaceQuery:

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from autotune.measurement import AccumulationMeasurement, metrics
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import machine_shape, model_shape, strategy_shape
+from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, Objective, TrialState
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.requests import CampaignCreate, ProtocolSpec
 from autotune.schemas.trials import Accumulation, Routing, Trial
 from autotune.schemas.wire import TrialPurpose
-from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
-
-MODEL = load_model("gpt-22b")
-MACHINE = load_machine("frontier")
-NOW = datetime(2026, 5, 1, tzinfo=UTC)
-
-
-def strategy(
-    *,
-    tp: int = 2,
-    pp: int = 4,
-    mbs: int = 1,
-    gas: int | None = None,
-    nodes: int = 2,
-    **others: Any,
-) -> Strategy:
-    """Return one of a global batch of 64 samples where no GAS is given."""
-    replicas = nodes * 8 // (tp * pp)
-    return Strategy(
-        tensor_parallel=tp,
-        pipeline_parallel=pp,
-        micro_batch_size=mbs,
-        gradient_accumulation_steps=gas or 64 // (mbs * replicas),
-        num_nodes=nodes,
-        **{"zero_stage": 1} | others,
-    )
+from tests.autotune import records
+from tests.autotune.records import MACHINE, MODEL, request, strategy
 
 
 def campaign(
@@ -53,35 +27,15 @@ def campaign(
     min_headroom_gib: float = 0.0,
     **changes: Any,
 ) -> Campaign:
-    request = CampaignCreate(
-        model="gpt-22b",
-        machine="frontier",
+    wanted = request(
         nodes=4,
-        evaluator="simulated",
         objective=objective,
         min_headroom_gib=min_headroom_gib,
-        protocol=ProtocolSpec(confirmations=confirmations),
+        protocol={"confirmations": confirmations},
         tokens=tokens,
     )
-    fields: dict[str, Any] = {
-        "id": 1,
-        "name": "",
-        "state": state,
-        "reason": "",
-        "simulated": simulated,
-        "request": request,
-        "model": model_shape(MODEL),
-        "machine": machine_shape(MACHINE),
-        "created_at": NOW,
-        "started_at": NOW,
-        "finished_at": None,
-        "trials": 0,
-        "pending": 0,
-        "failures": 0,
-        "confirmations": 0,
-        "node_hours": 0.0,
-    }
-    return Campaign(**fields | changes)
+    fields = {"state": state, "simulated": simulated, "request": wanted}
+    return records.campaign(**fields | changes)
 
 
 def trial(
@@ -139,29 +93,18 @@ def trial(
         )
         for m in measured
     ]
-    return Trial(
+    return records.trial(
+        number,
         id=1000 - number,
-        campaign_id=1,
-        number=number,
         purpose=purpose,
         strategy=strategy_shape(subject),
-        token=f"t{number}",
         state=state,
-        simulated=False,
-        created_at=NOW,
-        started_at=NOW,
-        finished_at=NOW,
-        duration_s=60.0,
         node_hours=node_hours,
         predicted_iteration_time_s=9.9,
         predicted_memory_gib=41.0,
         metrics=figures,
         accumulations=shown if ok else [],
-        peak_memory_gib_by_rank=[],
         error=None if ok else error,
-        log_path=None,
-        host=None,
-        versions={},
     )
 
 

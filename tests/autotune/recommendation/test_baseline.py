@@ -9,7 +9,8 @@ from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import A, B, answer, campaign, strategy, trial
+from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
+from tests.autotune.records import strategy
 
 
 def told(state: TrialState, **changes: object) -> str:

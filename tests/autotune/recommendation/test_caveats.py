@@ -14,7 +14,8 @@ from autotune.schemas.trials import Routing, Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import MACHINE, MODEL, A, B, C, answer, strategy, trial
+from tests.autotune.recommendation.examples import A, B, C, answer, trial
+from tests.autotune.records import MACHINE, MODEL, strategy
 
 
 def tells(word: str, trials: list[Trial], **settings: Any) -> bool:

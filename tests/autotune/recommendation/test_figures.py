@@ -11,17 +11,8 @@ from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_model
 from tests.autotune.cost_model.study import SETTINGS, TERA
-from tests.autotune.recommendation.examples import (
-    MACHINE,
-    MODEL,
-    A,
-    B,
-    C,
-    D,
-    answer,
-    campaign,
-    trial,
-)
+from tests.autotune.recommendation.examples import A, B, C, D, answer, campaign, trial
+from tests.autotune.records import MACHINE, MODEL
 
 # --- a ranked strategy's own ---------------------------------------------------------------------
 

@@ -15,7 +15,8 @@ from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.shapes import StrategyShape
-from tests.autotune.recommendation.examples import MACHINE, answer, campaign, strategy, trial
+from tests.autotune.recommendation.examples import answer, campaign, trial
+from tests.autotune.records import MACHINE, strategy
 
 
 def layouts(recommendation: Recommendation, against: str) -> list[list[int]]:

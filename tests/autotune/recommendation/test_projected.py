@@ -15,7 +15,8 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import belief_without_start
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import campaign, strategy, trial
+from tests.autotune.recommendation.examples import campaign, trial
+from tests.autotune.records import strategy
 
 LAYERS = 12
 FULL, OTHER = strategy(tp=2, nodes=16), strategy(tp=4, nodes=16)

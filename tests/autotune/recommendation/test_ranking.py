@@ -12,17 +12,8 @@ from autotune.recommendation.recommendation import recommend, strategies_to_conf
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from autotune.search.trial import ATTEMPTS, UNINFORMATIVE
-from tests.autotune.recommendation.examples import (
-    MACHINE,
-    A,
-    B,
-    C,
-    D,
-    answer,
-    campaign,
-    strategy,
-    trial,
-)
+from tests.autotune.recommendation.examples import A, B, C, D, answer, campaign, trial
+from tests.autotune.records import MACHINE, strategy
 
 # --- which are measured once more ----------------------------------------------------------------
 

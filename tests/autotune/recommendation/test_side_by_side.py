@@ -11,7 +11,8 @@ from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from tests.autotune.recommendation.examples import NOW, campaign, strategy, trial
+from tests.autotune.recommendation.examples import campaign, trial
+from tests.autotune.records import NOW, strategy
 
 A, B = strategy(tp=2), strategy(tp=4)
 

@@ -23,6 +23,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from tests.autotune import records
 from tests.autotune.search.scene import (
     crashed,
     layouts_of,
@@ -314,15 +315,7 @@ def test_trials_outside_the_space_teach() -> None:
     """A baseline need not lie in it; here all that ran was half as fast as predicted."""
     space = space_22b()
     seen = mixed(space, 6)
-    stranger = Strategy(
-        tensor_parallel=8,
-        pipeline_parallel=1,
-        micro_batch_size=1,
-        gradient_accumulation_steps=128,
-        zero_stage=1,
-        num_nodes=4,
-        activation_checkpointing="selective",
-    )
+    stranger = records.strategy(tp=8, pp=1, gas=128, nodes=4, activation_checkpointing="selective")
     subject = proposer(space)
     without = subject.propose(seen, count=1, free_nodes=4)[0]
     slow = ok(space, stranger, factor=0.5)

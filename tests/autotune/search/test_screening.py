@@ -14,10 +14,11 @@ from autotune.schemas.requests import CampaignCreate
 from autotune.search import Proposal, Proposer, SearchTrial, few_nodes
 from autotune.search.screening import told_share
 from autotune.search.stand_ins import FewerReplicas
-from search_spaces.catalog import load_machine, load_model
+from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from tests.autotune.records import MACHINE, request, strategy
 from tests.autotune.search.scene import ok, oom
 
 NODES = 64
@@ -31,31 +32,18 @@ WIDE: dict[str, Any] = {
     "activation_checkpointing": "full",
     "global_batch_size": 2048,
 }
-BASELINE = Strategy(
-    tensor_parallel=8,
-    pipeline_parallel=1,
-    micro_batch_size=1,
-    gradient_accumulation_steps=32,
-    zero_stage=1,
-    num_nodes=NODES,
-)
+BASELINE = strategy(tp=8, pp=1, gas=32, nodes=NODES)
 
 
 def asked(
     *, model: str = "gpt-22b", nodes: int = NODES, space: dict[str, Any] = WIDE, **others: Any
 ) -> tuple[CampaignCreate, SearchSpace]:
-    request = CampaignCreate.model_validate(
-        {"model": model, "machine": "frontier", "nodes": nodes, "evaluator": "simulated"}
-        | {"space": space}
-        | others
-    )
-    machine = load_machine("frontier")
-    return request, space_of(request.space, load_model(model), machine, nodes=nodes)
+    wanted = request(model=model, nodes=nodes, space=space, **others)
+    return wanted, space_of(wanted.space, load_model(model), MACHINE, nodes=nodes)
 
 
 def width(**changes: Any) -> FewNodes:
-    request, space = asked(**changes)
-    return few_nodes(request, space)
+    return few_nodes(*asked(**changes))
 
 
 @cache
@@ -71,10 +59,10 @@ def following(seen: list[SearchTrial], *, free_nodes: int = NODES) -> Proposal:
     return proposer().propose(seen, count=1, free_nodes=free_nodes)[0]
 
 
-def narrow(strategy: Strategy, *, factor: float = 1.0) -> SearchTrial:
+def narrow(layout: Strategy, *, factor: float = 1.0) -> SearchTrial:
     """A trial on few nodes that goes as predicted, `factor` times as fast."""
-    trial = ok(space_22b(), FewerReplicas(FEW).of(strategy), factor=factor)
-    return replace(trial, stands_for=strategy.num_nodes)
+    trial = ok(space_22b(), FewerReplicas(FEW).of(layout), factor=factor)
+    return replace(trial, stands_for=layout.num_nodes)
 
 
 def test_automatic_is_where_most_is_learned_for_a_node_hour() -> None:

@@ -20,6 +20,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.rules import findings
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from tests.autotune.records import request
 from tests.autotune.search.scene import ok
 
 QUARTER = FewerLayers(num_layers=24, full_layers=96)
@@ -35,9 +36,8 @@ LARGE: dict[str, Any] = {
 
 
 def asked(**changes: Any) -> CampaignCreate:
-    plain = {"model": "gpt-175b", "machine": "frontier", "nodes": 64, "evaluator": "simulated"}
-    settings = {"pool_nodes": 16, "screen_layers": 24, "space": LARGE}
-    return CampaignCreate.model_validate(plain | settings | changes)
+    plain = {"model": "gpt-175b", "nodes": 64, "pool_nodes": 16, "screen_layers": 24}
+    return request(**plain | {"space": LARGE} | changes)
 
 
 @cache
@@ -63,7 +63,7 @@ def narrow(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> Se
 
 
 def test_a_stand_in_differs_in_its_pipeline_and_nodes_alone_and_is_legal() -> None:
-    request = asked(
+    wanted = asked(
         space={
             "tensor_parallel": [1, 4, 8],
             "pipeline_parallel": [1, 2, 4, 6, 8, 12, 16, 24],
@@ -73,7 +73,7 @@ def test_a_stand_in_differs_in_its_pipeline_and_nodes_alone_and_is_legal() -> No
             "num_nodes": [6, 16, 64],
         }
     )
-    space = space_of(request.space, *_subject(), nodes=64)
+    space = space_of(wanted.space, *_subject(), nodes=64)
     lattice, gpus = space.lattice(), space.machine.gpus_per_node
     counts = {}
     for layers in (12, 24, 36, 48, 72, 95):
@@ -183,5 +183,5 @@ def test_what_fits_with_few_layers_alone_is_no_best() -> None:
 
 
 def test_without_being_asked_all_layers_run() -> None:
-    request = asked(screen_layers="off", pool_nodes=64)
-    assert few_nodes(request, space_175b()).layers is None
+    wanted = asked(screen_layers="off", pool_nodes=64)
+    assert few_nodes(wanted, space_175b()).layers is None

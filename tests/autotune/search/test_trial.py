@@ -9,22 +9,14 @@ import pytest
 
 from autotune.search.trial import SearchTrial, merged
 from search_spaces.strategy import Strategy
+from tests.autotune.records import strategy
 
-ONE = Strategy(
-    tensor_parallel=1,
-    pipeline_parallel=2,
-    micro_batch_size=1,
-    gradient_accumulation_steps=8,
-    zero_stage=1,
-    num_nodes=1,
-)
+ONE = strategy(tp=1, pp=2, gas=8, nodes=1)
 TWIN = ONE.with_accumulation(16)
 
 
-def ok(seconds: float, *, peak: float | None = None, strategy: Strategy = ONE) -> SearchTrial:
-    return SearchTrial(
-        strategy=strategy, state="ok", iteration_time_s=seconds, peak_memory_gib=peak
-    )
+def ok(seconds: float, *, peak: float | None = None, subject: Strategy = ONE) -> SearchTrial:
+    return SearchTrial(strategy=subject, state="ok", iteration_time_s=seconds, peak_memory_gib=peak)
 
 
 FAILED = SearchTrial(strategy=ONE, state="failed", cause="no such file")
@@ -34,7 +26,7 @@ RUNNING = SearchTrial(strategy=ONE, state="running")
 
 
 def test_several_successes_count_by_their_median_and_highest_peak() -> None:
-    one, twin = merged([ok(1.0, peak=3.0), ok(4.0, peak=5.0), ok(1.1), ok(9.0, strategy=TWIN)])
+    one, twin = merged([ok(1.0, peak=3.0), ok(4.0, peak=5.0), ok(1.1), ok(9.0, subject=TWIN)])
     assert one.iteration_time_s == pytest.approx(1.1)
     assert one.peak_memory_gib == 5.0
     assert twin.iteration_time_s == 9.0

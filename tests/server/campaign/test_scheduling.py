@@ -24,6 +24,7 @@ from server.campaign.scheduling import (
 )
 from server.store import Store
 from tests.autotune.recommendation import examples
+from tests.autotune.records import MACHINE, MODEL
 from tests.server.asking import created, with_trials
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -119,7 +120,7 @@ def test_runners_up_are_measured_again_that_are_worth_it(
         examples.trial(number, subject, seconds=each)
         for number, (subject, each) in enumerate(zip(subjects, seconds, strict=True), start=1)
     ]
-    space = SearchSpace.build(examples.MODEL, examples.MACHINE, nodes=2, choices={})
+    space = SearchSpace.build(MODEL, MACHINE, nodes=2, choices={})
     proposer = Proposer(space, objective="tokens_per_s", seed=1)
     following = next_confirmations(found, measured, proposer, now=NOW)
     assert list(following.strategies) == subjects[:again]  # the four nodes have room for two

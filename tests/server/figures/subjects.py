@@ -5,77 +5,38 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autotune.resolution import machine_shape, model_shape
+from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
-from search_spaces.catalog import load_machine, load_model
 from server.figures.source import FigureSource, SpaceBelief
+from tests.autotune import records
+from tests.autotune.records import strategy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-STRATEGY = StrategyShape(
-    tensor_parallel=8,
-    pipeline_parallel=1,
-    micro_batch_size=1,
-    gradient_accumulation_steps=4,
-    zero_stage=1,
-    num_nodes=2,
-)
+STRATEGY = strategy_shape(strategy(tp=8, pp=1, gas=4))
 
 
 def campaign(**fields: Any) -> Campaign:
-    request = CampaignCreate(model="gpt-22b", machine="frontier", nodes=2, evaluator="simulated")
-    values: dict[str, Any] = {
-        "id": 1,
-        "name": "a campaign",
-        "state": CampaignState.RUNNING,
-        "reason": "",
-        "simulated": True,
-        "request": request,
-        "model": model_shape(load_model("gpt-22b")),
-        "machine": machine_shape(load_machine("frontier")),
-        "created_at": START,
-        "started_at": START,
-        "finished_at": None,
-        "trials": 0,
-        "pending": 0,
-        "failures": 0,
-        "confirmations": 0,
-        "node_hours": 0.0,
-    }
-    return Campaign(**(values | fields))
+    plain = {"name": "a campaign", "simulated": True, "created_at": START, "started_at": START}
+    return records.campaign(**plain | fields)
 
 
 def trial(number: int, rate: float | None, **fields: Any) -> Trial:
     """Finished `number` minutes after the start, for half a node-hour; out of memory without a
     rate."""
     values: dict[str, Any] = {
-        "id": number,
-        "campaign_id": 1,
-        "number": number,
-        "purpose": "search",
         "strategy": STRATEGY,
-        "token": f"t{number}",
         "state": TrialState.OOM if rate is None else TrialState.OK,
         "simulated": True,
         "created_at": START,
         "started_at": START,
         "finished_at": START + timedelta(minutes=number),
-        "duration_s": 60.0,
-        "node_hours": 0.5,
-        "predicted_iteration_time_s": None,
-        "predicted_memory_gib": None,
         "metrics": None if rate is None else metrics(rate),
-        "accumulations": [],
         "peak_memory_gib_by_rank": [10.0, 12.5],
         "error": "out of memory" if rate is None else None,
-        "log_path": None,
-        "host": None,
-        "versions": {},
     }
-    return Trial(**(values | fields))
+    return records.trial(number, **values | fields)
 
 
 def of_layouts(*layouts: dict[str, Any], failing: int = 0) -> FigureSource:

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from autotune.schemas.recommendations import Recommendation
 from server.cli.tables.campaigns import campaigns, recommendation, trials
-from tests.autotune.recommendation.examples import answer, strategy, trial
+from tests.autotune.recommendation.examples import answer, trial
+from tests.autotune.records import strategy
 from tests.server.figures.subjects import campaign as told_campaign
 from tests.server.figures.subjects import trial as told_trial
 
