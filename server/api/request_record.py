@@ -125,7 +125,8 @@ class Auditing:
         caller = scope.get(CALLER)
         if caller is None and self._is_too_much():
             return
-        path = _template(scope)
+        route = route_of(scope)
+        path = scope["path"] if route == NOWHERE else route
         user = caller.name if caller else None
         try:
             with self.store.transaction() as session:
@@ -147,14 +148,6 @@ class Auditing:
                 self._minute, self._unknown = minute, 0
             self._unknown += 1
             return self._unknown > UNKNOWN_A_MINUTE
-
-
-def _template(scope: Scope) -> str:
-    """Return the path with the names of its parameters in the place of their values."""
-    parts = scope["path"].split("/")
-    for name, value in scope.get("path_params", {}).items():
-        parts = [f"{{{name}}}" if part == str(value) else part for part in parts]
-    return "/".join(parts)
 
 
 def _campaign_of(scope: Scope, answer: Message) -> int | None:

@@ -19,7 +19,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 import structlog
@@ -27,7 +26,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -377,11 +376,8 @@ def cookie_name(authority: str) -> str:
 
 def session_of(headers: Headers) -> str:
     """Return the value of the session cookie, or an empty string."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(cookie_name(headers.get("host", "")))
-    except CookieError:
-        return ""
-    return found.value if found else ""
+    cookies = cookie_parser(headers.get("cookie", ""))
+    return cookies.get(cookie_name(headers.get("host", "")), "")
 
 
 def _keep(
