@@ -312,10 +312,12 @@ def logits_time_s(strategies: Strategies) -> Array:
 
 def host_time_s(strategies: Strategies) -> Array:
     """Return the minimum time of one layer's forward, backward and recomputation passes, limited by
-    kernel launches on the host."""
+    kernel launches on the host, and with ZeRO 3 by its hooks."""
     passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
-    more = np.where(strategies.tensor_parallel > 1, strategies.parameters.tensor_parallel_host, 0.0)
-    return strategies.parameters.host_floor_s * passes * (1.0 + more)
+    constants = strategies.parameters
+    more = np.where(strategies.tensor_parallel > 1, constants.tensor_parallel_host, 0.0)
+    gathers = np.where(strategies.zero_stage == 3, constants.sharded_weights_host_s, 0.0)
+    return constants.host_floor_s * passes * (1.0 + more) + gathers
 
 
 def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array:

@@ -400,6 +400,13 @@ class Parameters:
         "the fullest step, which is what a peak shows. It is not `expert_load`: one rank's hot and "
         "cold layers cancel, and the fullest step is not the mean one",
     )
+    sharded_weights_host_s: Constant = constant(
+        0.008,
+        unit="s",
+        spread=0.7,
+        reason="more of the host's work for one layer where ZeRO 3 gathers and releases each "
+        "module: 8 ms with DeepSpeed 0.19 on the hosts of one H200 and of a CPU (docs/gpu.md)",
+    )
 
     def usable_gib(self, machine: Machine) -> float:
         """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.

@@ -84,7 +84,7 @@ def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
     """Group a model's strategies by the cost of their micro-batches; the result is that of
     `distinct`."""
     columns = [strategies.columns[name] for name in MICRO_BATCH]
-    more = (strategies.has_pipeline, strategies.several_nodes)
+    more = (strategies.has_pipeline, strategies.several_nodes, strategies.zero_stage == 3)
     return distinct([*columns, *more], rows=len(strategies.columns))
 
 

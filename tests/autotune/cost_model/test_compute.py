@@ -270,14 +270,20 @@ def test_embedding_traffic() -> None:
 
 
 def test_the_hosts_launches() -> None:
-    """Three passes, four with full checkpointing, and a share more with tensor parallelism."""
-    constants = replace(A100, host_floor_s=0.001, tensor_parallel_host=0.25)
+    """Three passes, four with full checkpointing, a share more with tensor parallelism, and the
+    hooks of ZeRO 3."""
+    constants = replace(
+        A100, host_floor_s=0.001, tensor_parallel_host=0.25, sharded_weights_host_s=0.01
+    )
     chosen = [
-        strategy(tensor_parallel=t, activation_checkpointing=c)
-        for t, c in ((1, "none"), (1, "selective"), (1, "full"), (2, "full"))
+        strategy(tensor_parallel=t, activation_checkpointing=c, zero_stage=z)
+        for t, c, z in (
+            *((1, "none", 0), (1, "selective", 2), (1, "full", 0), (2, "full", 0)),
+            (1, "none", 3),
+        )
     ]
     seconds = compute.host_time_s(strategies_of(*chosen, machine=DGX_A100, parameters=constants))
-    assert seconds.tolist() == pytest.approx([0.003, 0.003, 0.004, 0.005])
+    assert seconds.tolist() == pytest.approx([0.003, 0.003, 0.004, 0.005, 0.013])
 
 
 @pytest.mark.parametrize(("zero_stage", "shards"), [(0, 1), (1, 2), (2, 2), (3, 2)])

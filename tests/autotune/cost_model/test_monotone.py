@@ -68,6 +68,7 @@ SLOWER = (
     "unfused_score_traffic",
     "host_floor_s",
     "tensor_parallel_host",
+    "sharded_weights_host_s",
     "collective_latency_s",
     "pipeline_latency_s",
     "exposed_transfer",
