@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
@@ -153,24 +152,22 @@ def test_campaigns_that_cannot_be_put_together_are_all_named(
 
 def test_two_stacks_are_not_one_unless_the_user_says_so(client: TestClient, store: Store) -> None:
     old = measured(store, versions=VERSIONS | {"torch": "2.12.0"})
-    new = measured(store)
+    new, unknown = measured(store), measured(store, versions={})
     answer = posted(client, "two", old, new)
     assert "torch 2.12.0; deepspeed 0.19.8, torch 2.13.0" in refused(answer)["software"]
     assert listed(client) == []
-    answer = posted(client, "two", old, new, software="both of them")
-    assert answer.json()["software"] == "both of them"
+    for campaigns, said, software in (
+        ([old, new], {"software": "both of them"}, "both of them"),
+        ([unknown, new], {}, "deepspeed 0.19.8, torch 2.13.0"),
+        ([unknown], {}, ""),
+    ):
+        answer = posted(client, f"of-{len(listed(client))}", *campaigns, **said)
+        assert answer.json()["software"] == software
 
 
-def test_trials_that_do_not_know_their_versions_say_nothing_of_the_stack(
+def test_what_is_exported_is_imported_once_under_a_name_until_it_is_deleted(
     client: TestClient, store: Store
 ) -> None:
-    answer = posted(client, "mine", measured(store, versions={}), measured(store))
-    assert answer.json()["software"] == "deepspeed 0.19.8, torch 2.13.0"
-    answer = posted(client, "bare", measured(store, versions={}))
-    assert answer.json()["software"] == ""
-
-
-def test_what_is_exported_can_be_imported(client: TestClient) -> None:
     assert imported(client, "one", document()).status_code == 201
     exported = client.get(f"{URL}/one/document").json()
     answer = imported(client, "two", exported)
@@ -179,29 +176,28 @@ def test_what_is_exported_can_be_imported(client: TestClient) -> None:
     one, two = (client.get(f"{URL}/{name}").json() for name in ("one", "two"))
     assert one["constants"] == two["constants"]
     assert listed(client) == ["two", "one"]
-
-
-def test_a_name_that_is_taken_is_a_conflict_and_changes_nothing(
-    client: TestClient, store: Store
-) -> None:
-    imported(client, "mine", document())
-    before = client.get(f"{URL}/mine/document").json()
     campaign = measured(store)
     for answer in (
-        imported(client, "mine", document(slower=3.0)),
-        posted(client, "mine", campaign),
+        imported(client, "one", document(slower=3.0)),
+        posted(client, "one", campaign),
     ):
         assert answer.status_code == 409
         [error] = answer.json()["errors"]
-        assert (error["field"], error["value"]) == ("name", "mine")
+        assert (error["field"], error["value"]) == ("name", "one")
         assert error["valid"]
-    assert client.get(f"{URL}/mine/document").json() == before
+    assert client.get(f"{URL}/one/document").json() == exported
+    assert client.delete(f"{URL}/one").status_code == 204
+    for method, path in (("GET", ""), ("GET", "/document"), ("DELETE", "")):
+        answer = client.request(method, f"{URL}/one{path}")
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "there is no calibration one"
 
 
-@pytest.mark.parametrize("name", ["none", "two words", "-begins", "a" * 101])
-def test_a_name_of_no_use(client: TestClient, store: Store, name: str) -> None:
-    assert "name" in refused(posted(client, name, measured(store)))
-    assert "name" in refused(imported(client, name, document()))
+def test_a_name_of_no_use(client: TestClient, store: Store) -> None:
+    campaign = measured(store)
+    for name in ("none", "two words", "-begins", "a" * 101):
+        assert "name" in refused(posted(client, name, campaign))
+        assert "name" in refused(imported(client, name, document()))
     assert listed(client) == []
 
 
@@ -218,15 +214,6 @@ def test_a_faulty_document_is_refused_whole(client: TestClient) -> None:
     content["observations"][0]["strategy"]["zero_stage"] = 7
     assert set(refused(imported(client, "mine", content))) == {"observations.0.strategy.zero_stage"}
     assert listed(client) == []
-
-
-def test_a_deleted_one_is_gone(client: TestClient) -> None:
-    imported(client, "mine", document())
-    assert client.delete(f"{URL}/mine").status_code == 204
-    for method, path in (("GET", ""), ("GET", "/document"), ("DELETE", "")):
-        answer = client.request(method, f"{URL}/mine{path}")
-        assert answer.status_code == 404
-        assert answer.json()["detail"] == "there is no calibration mine"
 
 
 def predicted(client: TestClient, **changes: Any) -> Prediction:

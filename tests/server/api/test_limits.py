@@ -32,6 +32,12 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         yield live
 
 
+@pytest.fixture
+def client(strict: Live) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A request that is not there within a moment is given up."""
@@ -56,14 +62,15 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, di
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_that_is_too_large_is_refused_in_a_sentence(strict: Live, chunked: bool) -> None:
+def test_a_body_that_is_too_large_is_refused_in_a_sentence(
+    client: httpx2.Client, chunked: bool
+) -> None:
     pieces = [PIECE] * (MOST_BODY_BYTES // len(PIECE) + 1)
-    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
-        content = iter(pieces) if chunked else b"".join(pieces)
-        answer = client.post("/api/v1/campaigns", content=content)
-        assert answer.status_code == 413
-        assert answer.json()["detail"] == "a request has 2 MB at most"
-        assert client.post("/api/v1/spaces", json=body()).status_code == 422  # it goes on
+    content = iter(pieces) if chunked else b"".join(pieces)
+    answer = client.post("/api/v1/campaigns", content=content)
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == "a request has 2 MB at most"
+    assert client.post("/api/v1/spaces", json=body()).status_code == 422  # it goes on
 
 
 def test_a_declared_length_is_refused_before_it_is_sent(strict: Live) -> None:
@@ -107,11 +114,8 @@ def test_an_answer_may_take_longer_than_its_request(impatient: Live) -> None:
         assert time.monotonic() - began > 0.5
 
 
-def test_more_streams_than_allowed_are_refused_for_now(strict: Live) -> None:
-    with (
-        httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client,
-        ExitStack() as streams,
-    ):
+def test_more_streams_than_allowed_are_refused_for_now(client: httpx2.Client) -> None:
+    with ExitStack() as streams:
         for _ in range(2):
             stream = streams.enter_context(client.stream("GET", "/api/v1/events"))
             assert stream.status_code == 200
@@ -122,7 +126,7 @@ def test_more_streams_than_allowed_are_refused_for_now(strict: Live) -> None:
 
 
 @pytest.mark.parametrize("place", ["body", "model", "study.strategies.0", "query"])
-def test_a_few_of_many_unknown_names_are_reported(strict: Live, place: str) -> None:
+def test_a_few_of_many_unknown_names_are_reported(client: httpx2.Client, place: str) -> None:
     """With the nearest names to each, 1500 took a second, wherever they stood."""
     most = MOST_PARAMETERS if place == "query" else 1500
     names = {f"tensor_paralel{number}": 1 for number in range(most)}
@@ -131,11 +135,10 @@ def test_a_few_of_many_unknown_names_are_reported(strict: Live, place: str) -> N
         "model": body(model=names),
         "study.strategies.0": body(study={"strategies": [names]}),
     }
-    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
-        if place == "query":
-            answer = client.get("/api/v1/campaigns", params=names)
-        else:
-            answer = client.post("/api/v1/campaigns", json=bodies[place])
+    if place == "query":
+        answer = client.get("/api/v1/campaigns", params=names)
+    else:
+        answer = client.post("/api/v1/campaigns", json=bodies[place])
     assert answer.status_code == 422
     errors = answer.json()["errors"]
     reported = [error for error in errors if "tensor_paralel" in error["field"]]
@@ -146,17 +149,16 @@ def test_a_few_of_many_unknown_names_are_reported(strict: Live, place: str) -> N
     assert len(answer.content) < 10_000
 
 
-def test_names_beyond_any_use_are_refused_unread(strict: Live) -> None:
+def test_names_beyond_any_use_are_refused_unread(client: httpx2.Client) -> None:
     fields = {f"k{number}": 1 for number in range(MOST_FIELDS + 1)}
-    with httpx2.Client(base_url=strict.url, headers=strict.headers, trust_env=False) as client:
-        answer = client.post("/api/v1/campaigns", json={"space": {"settings": fields}})
-        assert (answer.status_code, answer.json()["errors"]) == (413, [])
-        assert answer.json()["detail"] == "a request has 2000 fields at most"
-        answer = client.get("/api/v1/campaigns", params=dict.fromkeys(fields, "1"))
-        assert answer.json()["detail"] == "a query has 100 parameters at most"
-        answer = client.post("/api/v1/campaigns", json={"x" * 100_000: 1})
-        assert answer.status_code == 422
-        assert len(answer.content) < 2000
+    answer = client.post("/api/v1/campaigns", json={"space": {"settings": fields}})
+    assert (answer.status_code, answer.json()["errors"]) == (413, [])
+    assert answer.json()["detail"] == "a request has 2000 fields at most"
+    answer = client.get("/api/v1/campaigns", params=dict.fromkeys(fields, "1"))
+    assert answer.json()["detail"] == "a query has 100 parameters at most"
+    answer = client.post("/api/v1/campaigns", json={"x" * 100_000: 1})
+    assert answer.status_code == 422
+    assert len(answer.content) < 2000
 
 
 def test_one_user_cannot_take_the_turns_of_others(crowded: tuple[Live, dict[str, str]]) -> None:

@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 from hypothesis.errors import FlakyStrategyDefinition, Unsatisfiable
 
+from server.api.description import operations
 from server.app import create_app
 from server.settings import Settings
 from tests.server import postgres
@@ -40,14 +41,6 @@ def left_out() -> list[Any]:
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     return [positive_data_acceptance]
-
-
-def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    return [
-        (method, path, operation)
-        for path, item in document["paths"].items()
-        for method, operation in item.items()
-    ]
 
 
 @dataclass(frozen=True)
@@ -96,7 +89,7 @@ def test_answers_are_as_described(described: Described) -> None:
     """Generated requests, good and bad, of every operation."""
     from schemathesis.generation import GenerationMode
 
-    each = operations(described.schema.raw_schema)
+    each = list(operations(described.schema.raw_schema))
     examples = max(EXAMPLES, CASES // 2 // len(each) // len(GenerationMode))
     held = 0
     for found in described.schema.get_all_operations():

@@ -88,24 +88,18 @@ def test_its_figure_tells_what_was_measured(ran: tuple[TestClient, dict[str, Any
     assert [series["kind"] for series in told["series"]] == ["strong", "weak"]
 
 
-def test_it_recommends_nothing_and_says_so(ran: tuple[TestClient, dict[str, Any]]) -> None:
+def test_it_recommends_nothing_is_compared_with_no_search_and_can_be_asked_again(
+    ran: tuple[TestClient, dict[str, Any]],
+) -> None:
     client, campaign = ran
     for name in ("recommendation", "artefacts.zip", "explanation"):
         answer = client.get(f"{CAMPAIGNS}/{campaign['id']}/{name}")
         assert answer.status_code == 404
         assert "is a scaling study" in answer.json()["detail"]
-
-
-def test_it_is_compared_with_no_search(ran: tuple[TestClient, dict[str, Any]]) -> None:
-    client, campaign = ran
     other = client.post(CAMPAIGNS, json=EXAMPLES["simulated"]["value"]).json()
     answer = client.get("/api/v1/comparison", params={"ids": f"{campaign['id']},{other['id']}"})
     assert answer.status_code == 422
     assert "seeks no best" in answer.json()["detail"]
-
-
-def test_what_is_stored_can_be_asked_again(ran: tuple[TestClient, dict[str, Any]]) -> None:
-    client, campaign = ran
     again = client.post(CAMPAIGNS, json=campaign["request"]).json()
     assert again["request"] == campaign["request"]
 
