@@ -23,8 +23,7 @@ from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
 from server.auth.encryption import PEER, Encryption, own_socket
 from server.connections import BoundedConnection, RequestDeadline
 from server.logs import configure, withhold
-from server.notices.channels import NoticeChannels
-from server.notices.sender import NoticeSender
+from server.notices.sender import STOP_TIMEOUT_S, NoticeChannels, NoticeSender
 from server.periodic import PeriodicTask
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
@@ -137,7 +136,7 @@ def run(
         resources.callback(waiting.stop)
         notices = NoticeSender(store, channels)
         notices.start()
-        resources.callback(notices.stop)
+        resources.callback(notices.stop, timeout_s=STOP_TIMEOUT_S)
         authenticator: Authenticator = app.state.authenticator
         withhold(authenticator.token)
         _note_down(settings, own, authenticator.token, resources)

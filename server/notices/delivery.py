@@ -23,7 +23,7 @@ import httpx2
 from autotune.resolution import strategy_of
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
-from server.notices.channels import NotDelivered
+from server.notices.sender import NotDelivered
 from server.store.notices import DueNotice
 
 LONGEST_REASON = 2000

@@ -19,8 +19,7 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.users import UserCreate
 from search_spaces.errors import InvalidInput
-from server.notices.channels import NoticeChannels
-from server.notices.sender import NoticeSender
+from server.notices.sender import NoticeChannels, NoticeSender
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, cancel_campaign, change_state, pause_campaign
