@@ -42,7 +42,7 @@ from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics, TrialPage, TrialPower
 from autotune.trial_table import columns_of
 from autotune.validation import validated
-from autotune.wording import figure
+from autotune.wording import figure, nodes_of
 from search_spaces.errors import InvalidInput, closest
 
 POLL_S = 0.5
@@ -69,7 +69,7 @@ class CampaignHandle:
             [
                 ("outcome", f"{outcome}: {item.reason}" if item.reason else outcome),
                 ("model", item.model.name),
-                ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
+                ("machine", f"{item.machine.name}, at most {nodes_of(item.request.nodes)}"),
                 ("trials", f"{item.trials}, {item.failures} failed"),
                 *self._found(),
                 ("node-hours", figure(item.node_hours)),

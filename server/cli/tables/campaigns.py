@@ -30,7 +30,7 @@ from autotune.schemas.recommendations import (
 )
 from autotune.schemas.trials import NodePower, Trial, TrialMetrics, TrialPower
 from autotune.trained_model import another_model
-from autotune.wording import figure
+from autotune.wording import figure, nodes_of
 from server.cli.tables.elements import (
     NO_VALUE,
     Cell,
@@ -112,7 +112,7 @@ def campaign(item: Campaign) -> Table:
             ("campaign", f"{item.id} {item.name}".strip()),
             ("outcome", ": ".join(filter(None, [outcome_of_campaign(item), item.reason]))),
             ("model", model_line(item.model)),
-            ("machine", f"{item.machine.name}, at most {item.request.nodes} nodes"),
+            ("machine", f"{item.machine.name}, at most {nodes_of(item.request.nodes)}"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
             (
                 "trials",
