@@ -9,8 +9,9 @@ import numpy as np
 import scipy
 
 from autotune.cost_model.columns import Array
-from autotune.dimension_words import dimension_name, percent, step_words
+from autotune.dimension_words import dimension_name, percent, step_words, value_words
 from autotune.explanation.rates import BelievedRates, Integers, group_sums, grouped, interval
+from autotune.schemas.figures import MarginalValue
 from search_spaces.dimensions import Scalar
 
 HARDLY = 0.005
@@ -18,23 +19,6 @@ HARDLY = 0.005
 
 LINKED = 1e-12
 """Minimum weight at which the comparisons link two values."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarginalPoint:
-    """One value of a dimension.
-
-    Attributes:
-        strategies: number of strategies with it.
-        relative: rate over the geometric mean of the space, all else being equal.
-        low, high: bounds of its 80 % interval.
-    """
-
-    value: Scalar
-    strategies: int
-    relative: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +47,7 @@ class Marginal:
     change from its lowest to its highest point."""
 
     dimension: str
-    points: tuple[MarginalPoint, ...]
+    points: tuple[MarginalValue, ...]
     steps: tuple[MarginalStep, ...]
     sentence: str
 
@@ -86,7 +70,11 @@ def marginal(rates: BelievedRates, dimension: str) -> Marginal:
     curves, linked = _all_else_equal(level, len(values), others, count, figures)
     counts = np.bincount(level, minlength=len(values))
     points = tuple(
-        MarginalPoint(value=value, strategies=int(counts[at]), **_relative(curves[at]))
+        MarginalValue(
+            value=value_words(dimension, value),
+            strategies=int(counts[at]),
+            **{name: 100.0 * change for name, change in _change(curves[at]).items()},
+        )
         for at, value in enumerate(values)
     )
     steps = tuple(
@@ -137,16 +125,15 @@ def _all_else_equal(
     return np.asarray(curves), np.asarray(linked, dtype=np.int64)
 
 
-def _relative(curve: Array) -> dict[str, float]:
-    """Return the ratio, and the bounds of its interval, from the mean and the draws."""
+def _change(curve: Array) -> dict[str, float]:
+    """Return the relative change, and the bounds of its interval, from the mean and the draws."""
     low, high = interval(curve[:1], curve[1:, np.newaxis])
-    ends = {"relative": curve[0], "low": low[0], "high": high[0]}
-    return {name: float(np.exp(end)) for name, end in ends.items()}
+    ends = {"change": curve[0], "low": low[0], "high": high[0]}
+    return {name: float(np.exp(end)) - 1.0 for name, end in ends.items()}
 
 
 def _step(dimension: str, lower: Scalar, upper: Scalar, curve: Array) -> MarginalStep:
-    ratio = _relative(curve)
-    change, low, high = (ratio[name] - 1.0 for name in ("relative", "low", "high"))
+    change, low, high = _change(curve).values()
     clear = (low > 0.0 or high < 0.0) and abs(change) >= HARDLY
     words = step_words(dimension, lower, upper)
     if clear:

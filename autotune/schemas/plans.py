@@ -7,7 +7,7 @@ from pydantic import Field
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import CampaignCost, CampaignGain, SweepRow
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.shapes import StrategyShape, Subject
 from autotune.schemas.wire import Wire
 from search_spaces.dimensions import Scalar
 
@@ -44,13 +44,9 @@ class PlanRemedy(Wire):
     """Summary in words."""
 
 
-class CampaignPlan(Wire):
+class CampaignPlan(Subject):
     """Predictions for a request before anything runs."""
 
-    model: ModelShape
-    """The model in full."""
-    machine: MachineShape
-    """The machine in full."""
     objective: Objective
     """What is to be as high as possible."""
     nodes: int

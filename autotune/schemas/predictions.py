@@ -9,7 +9,7 @@ from pydantic import Field
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import SpaceQuery
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.shapes import StrategyShape, Subject
 from autotune.schemas.spaces import StudyPlan
 from autotune.schemas.wire import Label, Wire
 from search_spaces.dimensions import Scalar
@@ -31,13 +31,9 @@ class BrokenRule(Wire):
     """Whether a violation makes a strategy illegal (`refuse`) or only warns (`warn`)."""
 
 
-class SpaceReport(Wire):
+class SpaceReport(Subject):
     """Counts of a space: all points, legal strategies, and strategies predicted to fit."""
 
-    model: ModelShape
-    """The model in full."""
-    machine: MachineShape
-    """The machine in full."""
     dimensions: dict[str, list[Scalar]]
     """Values of each dimension."""
     raw: int
@@ -137,13 +133,9 @@ class MemoryChange(Wire):
     """Summary in words."""
 
 
-class Prediction(Wire):
+class Prediction(Subject):
     """Prediction of one strategy; all values are null or empty if it is illegal."""
 
-    model: ModelShape
-    """The model in full."""
-    machine: MachineShape
-    """The machine in full."""
     strategy: StrategyShape
     """The requested strategy."""
     legal: bool
@@ -277,13 +269,9 @@ class CampaignGain(Wire):
     expected."""
 
 
-class Sweep(Wire):
+class Sweep(Subject):
     """The strategies of a space, ordered by predicted rate."""
 
-    model: ModelShape
-    """The model in full."""
-    machine: MachineShape
-    """The machine in full."""
     legal: int
     """Legal strategies."""
     fitting: int

@@ -7,7 +7,7 @@ from pydantic import Field
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.shapes import StrategyShape, Subject
 from autotune.schemas.spaces import MOST_WIDTHS
 from autotune.schemas.wire import Positive, Wire
 
@@ -78,13 +78,9 @@ class ScalingSeries(Wire):
     """The efficiency on the most nodes, in words."""
 
 
-class ScalingStudy(Wire):
+class ScalingStudy(Subject):
     """Strong and weak scaling of one layout."""
 
-    model: ModelShape
-    """The model in full."""
-    machine: MachineShape
-    """The machine in full."""
     strategy: StrategyShape
     """The requested strategy."""
     calibration: CalibrationSummary | None = None

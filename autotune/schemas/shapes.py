@@ -275,3 +275,12 @@ ModelChoice = Label | ModelShape
 """A preset ("gpt-22b"), a bare size ("13B"), or a shape."""
 
 MachineChoice = Label | MachineShape
+
+
+class Subject(Wire):
+    """What an answer is about."""
+
+    model: ModelShape
+    """The model in full."""
+    machine: MachineShape
+    """The machine in full."""

@@ -40,29 +40,14 @@ class FormField:
 
 @dataclass(frozen=True)
 class SelectOption:
+    """A value to choose, and what the page's script reads beside it: whether a model has experts, a
+    profile's machine in the catalog, the dimensions that a search with an adapter may vary."""
+
     value: str
     label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelOption(SelectOption):
-    """A built-in model."""
-
-    has_experts: bool
-
-
-@dataclass(frozen=True)
-class ProfileOption(SelectOption):
-    """A cluster profile; `machine` is its machine in the catalog, if any."""
-
-    machine: str
-
-
-@dataclass(frozen=True)
-class AdapterOption(SelectOption):
-    """An adapter; `dimensions` are those that a search may vary, separated by spaces."""
-
-    dimensions: str
+    has_experts: bool = False
+    machine: str = ""
+    dimensions: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +55,7 @@ class ProfileGroup:
     """Profiles under one heading; built-in ones are only used if the user selects one."""
 
     label: str
-    choices: list[ProfileOption]
+    choices: list[SelectOption]
     own: bool = False
 
 
@@ -164,12 +149,12 @@ def strategy_fields() -> list[StrategyField]:
     ]
 
 
-def model_choices() -> list[ModelOption]:
+def model_choices() -> list[SelectOption]:
     """Return the built-in models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
     shapes = [(m, model_shape(m)) for m in models]
     return [
-        ModelOption(
+        SelectOption(
             m.name,
             f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}",
             has_experts=m.experts is not None,
@@ -201,22 +186,22 @@ def profile_choices(folder: Path) -> list[ProfileGroup]:
     return [group for group in groups if group.choices]
 
 
-def _profile_option(profile: ProfileSummary) -> ProfileOption:
+def _profile_option(profile: ProfileSummary) -> SelectOption:
     sentence = profile.description.partition(". ")[0].rstrip(".")
     remark = "cannot be used as it is written" if profile.problem else sentence
     label = f"{profile.name}: {remark}" if remark else profile.name
-    return ProfileOption(profile.name, label, machine=profile.machine)
+    return SelectOption(profile.name, label, machine=profile.machine)
 
 
-def adapter_choices(folder: Path) -> list[AdapterOption]:
+def adapter_choices(folder: Path) -> list[SelectOption]:
     """Return the trainers with an adapter, the user's own first."""
     return [_adapter_option(adapter) for adapter in usable_adapters(folder)]
 
 
-def _adapter_option(adapter: AdapterSummary) -> AdapterOption:
+def _adapter_option(adapter: AdapterSummary) -> SelectOption:
     remark = adapter.description or ("your own" if adapter.own else "")
     label = f"{adapter.name}: {remark}" if remark else adapter.name
-    return AdapterOption(adapter.name, label, dimensions=" ".join(adapter.dimensions))
+    return SelectOption(adapter.name, label, dimensions=" ".join(adapter.dimensions))
 
 
 def examples() -> dict[str, dict[str, Any]]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import FileResponse, Response
-from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
-from autotune.schemas.choices import TrialState
 from autotune.schemas.figures import FigureForm
-from autotune.schemas.wire import TrialPurpose
 from server.api.answers import JSON
 from server.api.dependencies import (
     LARGEST_ID,
@@ -35,6 +30,7 @@ from server.api.dependencies import (
 from server.auth.permissions import CallerOf, demand_seen
 from server.dashboard import (
     campaign_rows,
+    campaign_views,
     comparison_page,
     form,
     pages,
@@ -43,9 +39,7 @@ from server.dashboard import (
 )
 from server.dashboard.bundle import bundle_path
 from server.dashboard.campaign_rows import ListQuestion
-from server.dashboard.campaign_views import CampaignViewsOf
 from server.dashboard.rendering import HERE, render
-from server.dashboard.trial_table import TableQuestion
 from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
 from server.figures.vega import Scheme
 from server.store import NotFound
@@ -53,9 +47,6 @@ from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
 from server.store.trials import get_power, get_trial
 
-MOST_ROWS = 5000
-MOST_FOLDS = 20
-NONE_UNFOLDED: list[str] = []
 YEAR_S = 365 * 24 * 3600
 
 TrialChart = Literal["accumulations", "memory", "power"]
@@ -160,81 +151,6 @@ def _number(text: str) -> int:
     return min(number, LARGEST_ID)
 
 
-class PageRoute(APIRoute):
-    """Responds with a page instead of a problem document if the campaign does not exist."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def page(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except NotFound:
-                return missing(request, request.path_params["campaign_id"])
-
-        return page
-
-
-def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    return views.page(request, campaign_id)
-
-
-router.add_api_route("/campaigns/{campaign_id:positive}", campaign, route_class_override=PageRoute)
-
-
-@router.get("/campaigns/{name}")
-def missing(request: Request, name: str) -> Response:
-    """Return the page for a campaign that does not exist."""
-    context = {"here": "missing", "campaign_id": name}
-    return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
-
-
-@router.get("/campaigns/{campaign_id:positive}/fragments/progress")
-def progress(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the header and the running and waiting trials, each as one element."""
-    return views.progress(request, campaign_id)
-
-
-@router.get("/campaigns/{campaign_id:positive}/fragments/outcome")
-def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    """Return the recommendation and its launch files, each as one element."""
-    return views.outcome(request, campaign_id)
-
-
-@router.get("/campaigns/{campaign_id:positive}/fragments/explanation")
-def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
-    return views.explanation(request, campaign_id)
-
-
-async def _asked_rows(
-    state: TrialState | Literal[""] = "",
-    purpose: TrialPurpose | Literal[""] = "",
-    sort: Annotated[str, Query(max_length=50)] = TableQuestion.sort,
-    shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = TableQuestion.shown,
-    also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
-    unfolded: Annotated[list[str], Query(max_length=MOST_FOLDS)] = NONE_UNFOLDED,
-) -> TableQuestion:
-    return TableQuestion(
-        state=TrialState(state) if state else None,
-        purpose=purpose or None,
-        sort=sort,
-        shown=shown,
-        also=also,
-        unfolded=unfolded,
-    )
-
-
-@router.get("/campaigns/{campaign_id:positive}/fragments/trials")
-def trials(
-    request: Request,
-    campaign_id: CampaignId,
-    views: CampaignViewsOf,
-    asked: Annotated[TableQuestion, Depends(_asked_rows)],
-) -> Response:
-    """Return rows of the trial table with their heading; an empty filter is ignored."""
-    return views.rows(request, campaign_id, asked)
-
-
 @router.get("/campaigns/{campaign_id:positive}/fragments/trials/{number:positive}")
 def trial(
     request: Request,
@@ -303,3 +219,7 @@ def api_reference(request: Request) -> Response:
     answer = render(request, "reference.html", {"here": "reference"})
     answer.headers[POLICY] += ICONS
     return answer
+
+
+# Last: it also answers what is no campaign, and `/campaigns/new` is none.
+router.include_router(campaign_views.router)

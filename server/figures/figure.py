@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
+from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import CampaignFigure, FigureChoice, FigureForm, FigureTable
 from autotune.schemas.wire import Wire
 from server.figures.export import export
@@ -150,6 +151,20 @@ class DrawnFigure(CampaignFigure, Figure):
     def heading(self) -> str:
         heading = f"{self.title} of campaign {self.campaign_id}"
         return f"{heading} (simulated)" if self.simulated else heading
+
+
+class RateFigure(DrawnFigure):
+    """A figure of the campaign's objective."""
+
+    unit: str
+    """Unit of the rate."""
+
+    @classmethod
+    def _of_campaign(
+        cls, source: FigureSource, caption: str, *, title: str = "", **told: Any
+    ) -> Self:
+        told["unit"] = OBJECTIVE_UNITS[source.campaign.request.objective]
+        return super()._of_campaign(source, caption, title=title, **told)
 
 
 def choice(

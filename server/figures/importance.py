@@ -11,12 +11,11 @@ import numpy as np
 from autotune.cost_model.columns import Array
 from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation.impact import DimensionImpact, impacts
-from autotune.explanation.marginal import Marginal
 from autotune.explanation.marginal import marginal as marginal_of
 from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas.figures import FigureTable
+from autotune.schemas.figures import FigureTable, MarginalValue
 from autotune.schemas.wire import Wire
-from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.figure import Cells, DrawnFigure, RateFigure, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import HUES, PALETTES, Scheme, Spec, finish, layer, nominal, quantitative
 
@@ -32,13 +31,22 @@ LETTER_PX = 6.6  # of a bold label
 NOTHING_DIFFERS = "The strategies of this space do not differ"
 
 
-class ImpactBar(Wire):
-    """One dimension; numbers are in per cent of the rate."""
+class DimensionPart(Wire):
+    """What a figure shows of one dimension."""
 
     dimension: str
     """The dimension."""
     name: str
     """Its label."""
+
+    @classmethod
+    def of_dimension(cls, dimension: str, **told: Any) -> Self:
+        return cls(dimension=dimension, name=capitalised(dimension_name(dimension)), **told)
+
+
+class ImpactBar(DimensionPart):
+    """One dimension; numbers are in per cent of the rate."""
+
     impact: float
     """Mean absolute contribution of its value to the rate of a strategy."""
     low: float
@@ -53,13 +61,9 @@ class ImpactBar(Wire):
     """Mean contribution of each value to the rate, per cent."""
 
 
-class ImpactDot(Wire):
+class ImpactDot(DimensionPart):
     """One strategy in one dimension."""
 
-    dimension: str
-    """The dimension."""
-    name: str
-    """Its label."""
     value: str
     """The strategy's value."""
     level: float
@@ -205,9 +209,8 @@ def per_cent(log_ratio: float) -> float:
 
 
 def _bar(each: DimensionImpact) -> ImpactBar:
-    return ImpactBar(
-        dimension=each.dimension,
-        name=capitalised(dimension_name(each.dimension)),
+    return ImpactBar.of_dimension(
+        each.dimension,
         impact=per_cent(each.impact),
         low=per_cent(each.low),
         high=per_cent(each.high),
@@ -262,9 +265,8 @@ def _dots(found: Sequence[DimensionImpact]) -> list[ImpactDot]:
         last = max(len(each.values) - 1, 1)
         offsets = _offsets(change[at], low=float(low), high=float(high))
         dots += [
-            ImpactDot(
-                dimension=each.dimension,
-                name=capitalised(dimension_name(each.dimension)),
+            ImpactDot.of_dimension(
+                each.dimension,
                 value=value_words(each.dimension, each.values[int(each.level[row])]),
                 level=float(each.level[row]) / last,
                 change=float(change[row]),
@@ -294,36 +296,16 @@ def _offsets(places: Array, *, low: float, high: float) -> Array:
     return offsets
 
 
-class MarginalValue(Wire):
-    """One value of a dimension; changes are relative to the mean rate of the space, all else being
-    equal."""
-
-    value: str
-    """The value."""
-    strategies: int
-    """Strategies with the value."""
-    change: float
-    """Change of the rate, per cent."""
-    low: float
-    """Lower bound of its 80 % interval."""
-    high: float
-    """Upper bound of its 80 % interval."""
-
-
-class MarginalCurve(Wire):
+class MarginalCurve(DimensionPart):
     """One dimension."""
 
-    dimension: str
-    """The dimension."""
-    name: str
-    """Its label."""
     points: list[MarginalValue]
     """Its values, in ascending order."""
     sentence: str
     """Its largest significant step, in words."""
 
 
-class MarginalFigure(DrawnFigure):
+class MarginalFigure(RateFigure):
     """One curve per dimension, the largest impact first."""
 
     named = "Marginal effect"
@@ -332,8 +314,6 @@ class MarginalFigure(DrawnFigure):
 
     kind: Literal["marginal"] = "marginal"
     """Kind of figure."""
-    unit: str
-    """Unit of the rate."""
     curves: list[MarginalCurve]
     """The dimensions, the largest impact first."""
 
@@ -341,7 +321,11 @@ class MarginalFigure(DrawnFigure):
     def of(cls, source: FigureSource) -> MarginalFigure:
         rates = source.belief.rates
         order = [each.dimension for each in impacts(rates)]
-        curves = [_curve(marginal_of(rates, dimension)) for dimension in order]
+        found = {dimension: marginal_of(rates, dimension) for dimension in order}
+        curves = [
+            MarginalCurve.of_dimension(dimension, points=list(each.points), sentence=each.sentence)
+            for dimension, each in found.items()
+        ]
         sentences = [curve.sentence for curve in curves[:3]]
         said = "; ".join([*sentences, "all else equal"])
         caption = capitalised(said) if sentences else NOTHING_DIFFERS
@@ -361,7 +345,6 @@ class MarginalFigure(DrawnFigure):
             source,
             f"{caption}.",
             table=FigureTable(columns=columns, rows=rows),
-            unit=OBJECTIVE_UNITS[source.campaign.request.objective],
             curves=curves,
         )
 
@@ -419,21 +402,3 @@ class MarginalFigure(DrawnFigure):
                 own = {"row": row, "name": curve.name, "number": number, "said": said}
                 rows.append(point.model_dump() | own | {"sentence": curve.sentence})
         return rows, order
-
-
-def _curve(found: Marginal) -> MarginalCurve:
-    return MarginalCurve(
-        dimension=found.dimension,
-        name=capitalised(dimension_name(found.dimension)),
-        points=[
-            MarginalValue(
-                value=value_words(found.dimension, point.value),
-                strategies=point.strategies,
-                change=100.0 * (point.relative - 1.0),
-                low=100.0 * (point.low - 1.0),
-                high=100.0 * (point.high - 1.0),
-            )
-            for point in found.points
-        ],
-        sentence=found.sentence,
-    )

@@ -13,7 +13,7 @@ from autotune.recommendation.ranking import Contender
 from autotune.schemas.figures import FigureChoice, MapPlace, PlaceState
 from autotune.wording import figure
 from search_spaces.errors import InvalidInput
-from server.figures.figure import Cells, DrawnFigure, choice, rows_of, table_of, tooltip
+from server.figures.figure import Cells, RateFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, by_value, finish, layer, nominal, ordinal
 from server.wording import plural, probability, strategy_line
@@ -42,7 +42,7 @@ HOLLOW = frozenset({"predicted", "too_large"})
 BAD = frozenset({"out_of_memory", "too_large"})
 
 
-class LayoutMapFigure(DrawnFigure):
+class LayoutMapFigure(RateFigure):
     """The best rate for each TP and PP that has a legal strategy."""
 
     named = "Best rate by TP and PP"
@@ -52,8 +52,6 @@ class LayoutMapFigure(DrawnFigure):
 
     kind: Literal["map"] = "map"
     """Kind of figure."""
-    unit: str
-    """Unit of the rate."""
     micro_batch_size: int | None
     """Selected micro-batch size; null for all."""
     num_nodes: int | None
@@ -95,7 +93,6 @@ class LayoutMapFigure(DrawnFigure):
             source,
             _caption(cells, unit),
             table=table_of(_cells(unit, simulated=simulated), cells),
-            unit=unit,
             choices=[
                 *_choice("micro_batch_size", sizes, micro_batch_size),
                 *_choice("num_nodes", nodes, num_nodes),

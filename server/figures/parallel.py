@@ -17,7 +17,7 @@ from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, Scalar
-from server.figures.figure import DrawnFigure
+from server.figures.figure import RateFigure
 from server.figures.outcome import (
     FAILURES,
     NOT_DRAWN,
@@ -361,7 +361,7 @@ class ParallelLine(TrialMark):
     has no value."""
 
 
-class ParallelFigure(DrawnFigure):
+class ParallelFigure(RateFigure):
     """One line per trial through the dimensions that differ, memory and rate."""
 
     named = "Parallel coordinates"
@@ -369,8 +369,6 @@ class ParallelFigure(DrawnFigure):
 
     kind: Literal["parallel"] = "parallel"
     """Kind of figure."""
-    unit: str
-    """Unit of the rate."""
     axes: list[ParallelAxis]
     """The dimensions that differ, then memory and rate if any trial succeeded."""
     lines: list[ParallelLine]
@@ -397,7 +395,6 @@ class ParallelFigure(DrawnFigure):
             table=FigureTable(
                 columns=["Trial", *(axis.title for axis in axes), "Outcome"], rows=rows
             ),
-            unit=unit,
             axes=axes,
             lines=lines,
             finished=len(trials),

@@ -10,7 +10,7 @@ from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from autotune.wording import figure
-from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
+from server.figures.figure import Cells, DrawnFigure, RateFigure, rows_of, table_of, tooltip
 from server.figures.outcome import (
     TrialMark,
     mark_of,
@@ -199,7 +199,7 @@ class HeadroomPoint(TrialMark):
     """Its rate; null if it ran out of memory."""
 
 
-class MemoryFigure(DrawnFigure):
+class MemoryFigure(RateFigure):
     """The rate of each trial against its free memory."""
 
     named = "Memory headroom"
@@ -208,8 +208,6 @@ class MemoryFigure(DrawnFigure):
 
     kind: Literal["memory"] = "memory"
     """Kind of figure."""
-    unit: str
-    """Unit of the rate."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
     wanted_gib: float
@@ -238,7 +236,6 @@ class MemoryFigure(DrawnFigure):
             source,
             _memory_caption(points, whole, unit),
             table=table_of(_memory_cells(unit), drawn),
-            unit=unit,
             gpu_memory_gib=whole,
             wanted_gib=campaign.request.min_headroom_gib,
             points=drawn,

@@ -57,7 +57,7 @@ def test_steps_are_exact_where_dimensions_add_up(seed: int, count: int) -> None:
         exact = np.expm1(of_tensor[int(step.upper)] - of_tensor[int(step.lower)])
         assert step.change == pytest.approx(exact, rel=1e-6, abs=1e-8)
     weights = np.array([point.strategies for point in curve.points])
-    levels = np.log([point.relative for point in curve.points])
+    levels = np.log1p([point.change / 100.0 for point in curve.points])
     assert weights @ levels == pytest.approx(0.0, abs=1e-8)
 
 
@@ -87,7 +87,8 @@ def test_dimensions_that_only_change_together_are_not_told_apart() -> None:
     curve = marginal(rates_of(lattice_of(rows), np.array([0.0, 1.0])), "tensor_parallel")
     assert curve.steps == ()
     assert curve.sentence == "No strategies differ in TP alone"
-    assert [point.relative for point in curve.points] == pytest.approx(np.exp([0.5, -0.5]))
+    changes = [point.change for point in curve.points]
+    assert changes == pytest.approx(100.0 * np.expm1([0.5, -0.5]))
 
 
 def test_a_doubtful_step_is_not_told_as_a_gain() -> None:
@@ -105,7 +106,7 @@ def test_of_a_real_space() -> None:
     for dimension in rates.dimensions:
         curve = marginal(rates, dimension)
         assert sum(point.strategies for point in curve.points) == len(rates.lattice)
-        assert all(point.low <= point.relative <= point.high for point in curve.points)
+        assert all(point.low <= point.change <= point.high for point in curve.points)
         assert all(step.low <= step.change <= step.high for step in curve.steps)
     assert marginal(rates, "pipeline_parallel").sentence.startswith("PP ")
     with pytest.raises(ValueError, match="not in"):
