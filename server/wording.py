@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from statistics import fmean
 
@@ -14,7 +14,7 @@ from autotune.schemas.recommendations import Neighbour, Ranked, TrainingCost, Tr
 from autotune.schemas.shapes import MachineShape, StrategyShape
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics, TrialPower
 from autotune.trial_energy import JOULES_PER_MWH
-from autotune.wording import figure
+from autotune.wording import figure, listed
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
 from search_spaces.transformer import Transformer
 
@@ -71,10 +71,9 @@ def started_from(campaign: Campaign) -> str:
     if len(named) > CAMPAIGNS_SHOWN + 1:
         others = plural(len(named) - CAMPAIGNS_SHOWN, "other")
         named = [*named[:CAMPAIGNS_SHOWN], others]
-    campaigns = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
     trials = plural(sum(start.trials for start in starts), "trial")
     noun = "campaign" if len(starts) == 1 else "campaigns"
-    return "; ".join([f"{trials} of {noun} {campaigns}", *_start_worth(campaign.start_worth)])
+    return "; ".join([f"{trials} of {noun} {listed(named)}", *_start_worth(campaign.start_worth)])
 
 
 def _start_worth(worth: StartWorth | None) -> list[str]:
@@ -347,11 +346,6 @@ def saved(saving: TrainingSaving) -> str:
     said = [f"saves {listed(less)}"] if less else []
     said += [f"takes {listed(more)} more"] if more else []
     return " and ".join(said) or "takes as much"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return `one`, `one and two`, `one, two and three`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def neighbour_state(item: Neighbour, *, simulated: bool) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
@@ -70,10 +71,8 @@ async def _options(
 Options = Annotated[FigureOptions, Depends(_options)]
 
 
-class FigureFile(Protocol):
-    """Returns the response with the requested figure as a file."""
-
-    def __call__(self, *, form: FigureForm, scheme: Scheme = "light") -> Response: ...
+FigureFile = Callable[[FigureForm, Scheme], Response]
+"""Returns the response with the requested figure as a file."""
 
 
 async def _file(
@@ -84,24 +83,23 @@ async def _file(
     campaigns: CampaignsOf,
     answers: AnswersOf,
 ) -> FigureFile:
-    def response(*, form: FigureForm, scheme: Scheme = "light") -> Response:
+    def response(form: FigureForm, scheme: Scheme) -> Response:
+        if form == "csv":
+            media_type = CSV
+        else:
+            media_type = JSON if form == "json" or form == "vega.json" else MEDIA_TYPES[form]
+
         def make(event: int) -> bytes:
             return campaigns.figure_file(
                 campaign_id, event, kind, options, form=form, scheme=scheme
             )
 
-        return answers.of(request, campaign_id, make, media_type=_media_type(form))
+        return answers.of(request, campaign_id, make, media_type=media_type)
 
     return response
 
 
 FileOf = Annotated[FigureFile, Depends(_file)]
-
-
-def _media_type(form: FigureForm) -> str:
-    if form == "csv":
-        return CSV
-    return JSON if form == "json" or form == "vega.json" else MEDIA_TYPES[form]
 
 
 @router.get("", responses=problems(404))
@@ -119,7 +117,7 @@ def offers(campaign_id: CampaignId, campaigns: CampaignsOf) -> FigureOffers:
 def chart(file: FileOf, scheme: SchemeOf = "light") -> Response:
     """Return a figure as Vega-Lite with its data, as wide as its container; `usermeta` has its
     title, caption and table."""
-    return file(form="vega.json", scheme=scheme)
+    return file("vega.json", scheme)
 
 
 @router.get(
@@ -130,7 +128,7 @@ def chart(file: FileOf, scheme: SchemeOf = "light") -> Response:
 )
 def series(file: FileOf) -> Response:
     """Return a figure as data: its series, its caption, and its table."""
-    return file(form="json")
+    return file("json", "light")
 
 
 @router.get(
@@ -141,7 +139,7 @@ def series(file: FileOf) -> Response:
 )
 def table(file: FileOf) -> Response:
     """Return the table of a figure as CSV, with a header."""
-    return file(form="csv")
+    return file("csv", "light")
 
 
 @router.get(
@@ -155,4 +153,4 @@ def picture(
     scheme: SchemeOf = "light",
 ) -> Response:
     """Return a figure as a picture, with its title and caption."""
-    return file(form=picture, scheme=scheme)
+    return file(picture, scheme)
