@@ -48,6 +48,8 @@ MOST_OF_POWER = 10.0
 
 LONGEST_STEP_S = 1e6
 
+OBSERVED = ("iteration_time_s", "peak_memory_gib", "fitted", "gpu_joules_per_token")
+
 MOST_PROBLEMS = 20
 """Maximum number of problems that one error reports."""
 
@@ -57,10 +59,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
     return ObservationShape(
         model=model_shape(observation.transformer),
         strategy=strategy_shape(observation.strategy),
-        iteration_time_s=observation.iteration_time_s,
-        peak_memory_gib=observation.peak_memory_gib,
-        fitted=observation.fitted,
-        gpu_joules_per_token=observation.gpu_joules_per_token,
+        **{name: getattr(observation, name) for name in OBSERVED},
     )
 
 
@@ -69,10 +68,7 @@ def observation_of(shape: ObservationShape) -> Observation:
     return Observation(
         transformer=_transformer(shape.model),
         strategy=strategy_of(shape.strategy),
-        iteration_time_s=shape.iteration_time_s,
-        peak_memory_gib=shape.peak_memory_gib,
-        fitted=shape.fitted,
-        gpu_joules_per_token=shape.gpu_joules_per_token,
+        **{name: getattr(shape, name) for name in OBSERVED},
     )
 
 

@@ -19,7 +19,7 @@ from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
-from autotune.prediction.sweep import refuse_too_large
+from autotune.prediction.sweep import refuse_too_large, row_of
 from autotune.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
@@ -136,22 +136,14 @@ def _planned(
         Columns.of(transformer, lattice), headroom_gib=request.min_headroom_gib
     )
     work = np.exp(log_work(lattice, transformer, machine, objective=request.objective))
-    tokens = lattice.global_batch_size * float(transformer.seq_length)
-    each = map(forecast.of_one, range(len(strategies)))
-    return [
-        PlannedStrategy(
-            rank=row + 1,
-            strategy=strategy_shape(strategy),
-            global_batch_size=int(lattice.global_batch_size[row]),
-            tokens_per_s=float(tokens[row] / forecast.iteration_time_s[row]),
-            tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
-            tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
-            objective=float(work[row] / forecast.iteration_time_s[row]),
-            fit_probability=float(fits[row]),
-            **figures | {"time_parts_s": time_by_part(figures["time_parts_s"])},
-        )
-        for row, (strategy, figures) in enumerate(zip(strategies, each, strict=True))
-    ]
+    planned = []
+    for row in range(len(strategies)):
+        figures = forecast.of_one(row)
+        told = row_of(forecast, lattice, transformer, row, rank=row + 1) | figures
+        told["time_parts_s"] = time_by_part(figures["time_parts_s"])
+        told["objective"] = float(work[row] / forecast.iteration_time_s[row])
+        planned.append(PlannedStrategy(**told | {"fit_probability": float(fits[row])}))
+    return planned
 
 
 def _nothing_to_try(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from autotune.calibration import Calibration, calibration_for
-from autotune.cost_model.columns import Array
+from autotune.calibration import Calibration, Forecast, calibration_for
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
@@ -110,19 +110,28 @@ def _ranked(
     by_rate = fitting[np.argsort(-rates[fitting], kind="stable")]
     lattice = lattice.take(by_rate[: max(FORECAST, most)])
     forecast = calibration.forecast(transformer, lattice)
-    tokens: Array = np.asarray(lattice.global_batch_size * float(transformer.seq_length))
-    order = np.argsort(-tokens / forecast.iteration_time_s, kind="stable")[:most]
+    rates = lattice.global_batch_size / forecast.iteration_time_s
+    order = np.argsort(-rates, kind="stable")[:most].tolist()
     return [
-        SweepRow(
-            rank=rank,
-            strategy=strategy_shape(lattice.strategy(row)),
-            global_batch_size=int(lattice.global_batch_size[row]),
-            tokens_per_s=float(tokens[row] / forecast.iteration_time_s[row]),
-            tokens_per_s_low=float(tokens[row] / forecast.iteration_time_high_s[row]),
-            tokens_per_s_high=float(tokens[row] / forecast.iteration_time_low_s[row]),
-            iteration_time_s=float(forecast.iteration_time_s[row]),
-            memory_gib=float(forecast.memory_gib[row]),
-            fit_probability=float(forecast.fit_probability[row]),
-        )
-        for rank, row in enumerate(order.tolist(), start=1)
+        SweepRow(**row_of(forecast, lattice, transformer, row, rank=rank))
+        for rank, row in enumerate(order, start=1)
     ]
+
+
+def row_of(
+    forecast: Forecast, lattice: Lattice, transformer: Transformer, row: int, *, rank: int
+) -> dict[str, Any]:
+    """Return the fields of a SweepRow for one strategy of a lattice."""
+    batch = int(lattice.global_batch_size[row])
+    tokens = float(batch * transformer.seq_length)
+    return {
+        "rank": rank,
+        "strategy": strategy_shape(lattice.strategy(row)),
+        "global_batch_size": batch,
+        "tokens_per_s": tokens / float(forecast.iteration_time_s[row]),
+        "tokens_per_s_low": tokens / float(forecast.iteration_time_high_s[row]),
+        "tokens_per_s_high": tokens / float(forecast.iteration_time_low_s[row]),
+        "iteration_time_s": float(forecast.iteration_time_s[row]),
+        "memory_gib": float(forecast.memory_gib[row]),
+        "fit_probability": float(forecast.fit_probability[row]),
+    }

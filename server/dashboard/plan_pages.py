@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 
 from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
@@ -319,33 +319,28 @@ class StrategyInPlan(CampaignCreate):
 PREDICTED = set(StrategyInPlan.model_fields) & set(PredictionQuery.model_fields)
 
 
+def _asked(
+    asked: Annotated[StrategyInPlan, Body()], plans: PlansOf, settings: SettingsOf, caller: CallerOf
+) -> dict[str, Any]:
+    """Return what predictions of the strategy are made from."""
+    query = ScalingQuery.model_validate(asked.query())
+    return {
+        "query": query,
+        "calibration": plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin),
+        "program": chosen_program(query, settings, as_admin=caller.is_admin),
+    }
+
+
+Asked = Annotated[dict[str, Any], Depends(_asked)]
+
+
 @router.post("/fragments/memory")
-def memory(
-    request: Request,
-    asked: Annotated[StrategyInPlan, Body()],
-    plans: PlansOf,
-    settings: SettingsOf,
-    caller: CallerOf,
-) -> Response:
-    query = PredictionQuery.model_validate(asked.query())
-    calibration = plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin)
-    program = chosen_program(query, settings, as_admin=caller.is_admin)
-    refusals = refusals_of(query, settings, as_admin=caller.is_admin)
-    answer = predict(query, calibration, program=program, refusals=refusals)
-    return render(request, "_memory.html", memory_context(answer))
+def memory(request: Request, asked: Asked, settings: SettingsOf, caller: CallerOf) -> Response:
+    refusals = refusals_of(asked["query"], settings, as_admin=caller.is_admin)
+    return render(request, "_memory.html", memory_context(predict(**asked, refusals=refusals)))
 
 
 @router.post("/fragments/scaling")
-def scaling(
-    request: Request,
-    asked: Annotated[StrategyInPlan, Body()],
-    plans: PlansOf,
-    settings: SettingsOf,
-    caller: CallerOf,
-) -> Response:
-    query = ScalingQuery.model_validate(asked.query())
-    calibration = plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin)
-    program = chosen_program(query, settings, as_admin=caller.is_admin)
-    study = scaling_study(query, calibration, program=program)
-    charts = [(series, PredictedScaling.of(series)) for series in study.series]
+def scaling(request: Request, asked: Asked) -> Response:
+    charts = [(each, PredictedScaling.of(each)) for each in scaling_study(**asked).series]
     return render(request, "_scaling.html", {"charts": charts})

@@ -259,10 +259,9 @@ class PartsFigure(BarsFigure):
     def of(cls, source: FigureSource) -> PartsFigure:
         compared = _compared(source)
         bars = [
-            ComparedParts(
-                role=each.role,
-                name=name,
-                strategy=each.strategy,
+            _bar(
+                each,
+                name,
                 total=(total := 100.0 * each.relative_cost),
                 origin=each.time_origin,
                 note=f"{seconds(each.iteration_time_s)} a step",
@@ -308,10 +307,9 @@ class MemoryPartsFigure(BarsFigure):
         best, gpu_gib = compared[0], calibration.machine.memory_gib
         limit_gib = calibration.parameters.usable_gib(calibration.machine)
         bars = [
-            ComparedParts(
-                role=each.role,
-                name=name,
-                strategy=each.strategy,
+            _bar(
+                each,
+                name,
                 total=each.memory_gib,
                 origin=each.memory_origin,
                 note=""
@@ -377,6 +375,10 @@ def _compared(source: FigureSource) -> list[ExplainedStrategy]:
         source.belief.transformer,
         objective=source.campaign.request.objective,
     )
+
+
+def _bar(each: ExplainedStrategy, name: str, **told: Any) -> ComparedParts:
+    return ComparedParts(role=each.role, name=name, strategy=each.strategy, **told)
 
 
 def _origin(bar: ComparedParts, *, simulated: bool) -> str:
