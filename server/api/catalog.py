@@ -1,4 +1,4 @@
-"""The catalog: models, machines and ready spaces."""
+"""The catalog: models, machines, ready spaces, cluster profiles and adapters."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from autotune.resolution import machine_shape, model_shape
+from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.shapes import MachineShape, ModelShape
+from evaluators.cluster import profile_file
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.errors import InvalidInput
-from server.api.dependencies import problems
+from server.api.dependencies import SettingsOf, problems
+from server.catalog import adapter_summaries, profile_detail, profile_summaries
 from server.store import NotFound
 
-router = APIRouter(tags=["catalog"])
+router = APIRouter()
 
 ModelName = Annotated[
     str,
     Path(description="A name of the catalog, or a bare size such as `13B`.", examples=["gpt-175b"]),
 ]
 MachineName = Annotated[str, Path(description="A name of the catalog.", examples=["frontier"])]
+ProfileName = Annotated[
+    str, Path(description="A name in the list of profiles.", examples=["generic"])
+]
 
 
-@router.get("/models", response_description="Names.")
+@router.get("/models", tags=["catalog"], response_description="Names.")
 def models() -> list[str]:
     """List the names of models; bare sizes such as 13B are also accepted."""
     return model_names()
 
 
-@router.get("/models/{name}", responses=problems(404))
+@router.get("/models/{name}", tags=["catalog"], responses=problems(404))
 def model(name: ModelName) -> ModelShape:
     """Return the shape of a model, or of a bare size."""
     try:
@@ -37,13 +43,13 @@ def model(name: ModelName) -> ModelShape:
         raise NotFound("model", name, reason=str(error)) from error
 
 
-@router.get("/machines", response_description="Names.")
+@router.get("/machines", tags=["catalog"], response_description="Names.")
 def machines() -> list[str]:
     """List the names of machines; `local` is the one that the service runs on."""
     return machine_names()
 
 
-@router.get("/machines/{name}", responses=problems(404))
+@router.get("/machines/{name}", tags=["catalog"], responses=problems(404))
 def machine(name: MachineName) -> MachineShape:
     """Return a machine."""
     try:
@@ -52,7 +58,48 @@ def machine(name: MachineName) -> MachineShape:
         raise NotFound("machine", name, reason=str(error)) from error
 
 
-@router.get("/spaces", response_description="Names.")
+@router.get("/spaces", tags=["catalog"], response_description="Names.")
 def spaces() -> list[str]:
     """List the names of ready search spaces."""
     return space_names()
+
+
+@router.get(
+    "/profiles",
+    operation_id="profiles.listing",
+    tags=["profiles"],
+    response_description="All profiles.",
+    responses=problems(),
+)
+def profiles(settings: SettingsOf) -> list[ProfileSummary]:
+    """List all profiles by name; an invalid one has its error."""
+    return profile_summaries(settings.profiles_dir)
+
+
+@router.get(
+    "/profiles/{name}",
+    operation_id="profiles.read",
+    tags=["profiles"],
+    responses=problems(404),
+)
+def profile(name: ProfileName, settings: SettingsOf) -> ProfileDetail:
+    """Return the content of a profile; 422 with the errors of an invalid file."""
+    try:
+        profile_file(name, folder=settings.profiles_dir)
+    except InvalidInput as error:
+        reason = f"{error.reason} (valid: {error.valid})"
+        raise NotFound("profile", name, reason=reason) from error
+    return profile_detail(name, settings.profiles_dir)
+
+
+@router.get(
+    "/adapters",
+    operation_id="adapters.listing",
+    tags=["adapters"],
+    response_description="All adapters.",
+    responses=problems(),
+)
+def adapters(settings: SettingsOf) -> list[AdapterSummary]:
+    """List all adapters by name with the dimensions that each can vary; an invalid one has its
+    error. The commands in their files are not included."""
+    return adapter_summaries(settings.adapters_dir)

@@ -14,8 +14,7 @@ from autotune.schemas.requests import CampaignCreate
 from autotune.wording import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text
-from server.api.adapters import usable_adapters
-from server.profiles import profile_summaries
+from server.catalog import profile_summaries, usable_adapters
 from server.wording import model_size
 
 LOCAL = "local"

@@ -102,7 +102,7 @@ def profiles(
     another). A file with the name of a built-in profile replaces it.
     """
     from evaluators.cluster import profile_file
-    from server.profiles import profile_detail
+    from server.catalog import profile_detail
     from server.settings import Settings
 
     folder = Settings().profiles_dir
@@ -115,8 +115,8 @@ def profiles(
 
 def _list_profiles(folder: Path, *, json: bool) -> None:
     """Print all profiles; invalid ones with their error."""
+    from server.catalog import profile_summaries
     from server.cli.tables import elements as elements_table
-    from server.profiles import profile_summaries
 
     summaries = profile_summaries(folder)
     if json:

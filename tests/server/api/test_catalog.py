@@ -3,68 +3,154 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
+from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.shapes import MachineShape, ModelShape
+from server.catalog import usable_adapters
+from server.settings import Settings
+from tests.evaluators.adapter.samples import my_script
 from tests.server.calibrations import STRATEGY
 
 SUBJECT = {"model": "gpt-22b", "machine": "frontier"}
 QUERY = SUBJECT | {"nodes": 2}
 
 
-@pytest.fixture
-def client(shared_client: TestClient) -> TestClient:
-    return shared_client
+PROFILES = "/api/v1/profiles"
+MINE = """
+description = "ours"
+machine = "frontier"
+
+[slurm]
+account = "abc123"
+
+[environment.variables]
+NCCL_DEBUG = "WARN"
+"""
 
 
-def test_every_name_of_the_catalog_can_be_read(client: TestClient) -> None:
-    for name in client.get("/api/v1/models").json():
-        assert ModelShape.model_validate(client.get(f"/api/v1/models/{name}").json()).name == name
-    for name in client.get("/api/v1/machines").json():
-        found = MachineShape.model_validate(client.get(f"/api/v1/machines/{name}").json())
+def test_every_name_of_the_catalog_can_be_read(shared_client: TestClient) -> None:
+    for name in shared_client.get("/api/v1/models").json():
+        assert (
+            ModelShape.model_validate(shared_client.get(f"/api/v1/models/{name}").json()).name
+            == name
+        )
+    for name in shared_client.get("/api/v1/machines").json():
+        found = MachineShape.model_validate(shared_client.get(f"/api/v1/machines/{name}").json())
         assert found.gpus_per_node >= 1
-    assert "table-v" in client.get("/api/v1/spaces").json()
-    assert client.get("/api/v1/models/13B").json()["num_layers"] == 40
+    assert "table-v" in shared_client.get("/api/v1/spaces").json()
+    assert shared_client.get("/api/v1/models/13B").json()["num_layers"] == 40
 
 
-def test_an_unknown_name_is_told_with_the_nearest(client: TestClient) -> None:
+def test_an_unknown_name_is_told_with_the_nearest(shared_client: TestClient) -> None:
     for path, near in (("models/gpt-176b", "gpt-175b"), ("machines/fronteer", "frontier")):
-        answer = client.get(f"/api/v1/{path}")
+        answer = shared_client.get(f"/api/v1/{path}")
         assert answer.status_code == 404
         assert near in answer.json()["detail"]
 
 
-def test_a_path_is_no_name(client: TestClient) -> None:
+def test_a_path_is_no_name(shared_client: TestClient) -> None:
     """The service reads no file that a caller names."""
     for model in ("/etc/passwd", "../../pyproject.toml", "config.json"):
-        answer = client.post("/api/v1/spaces", json=QUERY | {"model": model})
+        answer = shared_client.post("/api/v1/spaces", json=QUERY | {"model": model})
         assert answer.status_code == 422
 
 
-def test_the_program_of_a_profile_decides_what_is_legal(client: TestClient) -> None:
+def test_the_program_of_a_profile_decides_what_is_legal(shared_client: TestClient) -> None:
     choice = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
     strategy = STRATEGY | {"tensor_parallel": 2, "sequence_parallel": True}
     asked = SUBJECT | {"strategy": strategy}
-    assert client.post("/api/v1/predictions", json=asked).json()["legal"]
-    found = client.post("/api/v1/predictions", json=asked | choice).json()
+    assert shared_client.post("/api/v1/predictions", json=asked).json()["legal"]
+    found = shared_client.post("/api/v1/predictions", json=asked | choice).json()
     assert [reason["rule"] for reason in found["reasons"]] == ["program"]
     assert not found["legal"]
     free, bound = (
-        client.post("/api/v1/spaces", json=QUERY | more).json()["dimensions"]["sequence_parallel"]
+        shared_client.post("/api/v1/spaces", json=QUERY | more).json()["dimensions"][
+            "sequence_parallel"
+        ]
         for more in ({}, choice)
     )
     assert (free, bound) == ([False, True], [False])
     for path in ("spaces", "sweeps"):
-        answer = client.post(f"/api/v1/{path}", json=QUERY | {"evaluator": "slurm"})
+        answer = shared_client.post(f"/api/v1/{path}", json=QUERY | {"evaluator": "slurm"})
         assert answer.status_code == 422
         assert [error["field"] for error in answer.json()["errors"]] == ["slurm.profile"]
 
 
 @pytest.mark.parametrize("name", ["micro_batch_size", "gradient_accumulation_steps", "num_nodes"])
-def test_a_number_beyond_all_strategies_is_refused(client: TestClient, name: str) -> None:
+def test_a_number_beyond_all_strategies_is_refused(shared_client: TestClient, name: str) -> None:
     """Before it overflows anywhere."""
     for value in (1_000_001, 10**30):
         strategy = STRATEGY | {name: value}
-        answer = client.post("/api/v1/predictions", json=SUBJECT | {"strategy": strategy})
+        answer = shared_client.post("/api/v1/predictions", json=SUBJECT | {"strategy": strategy})
         assert answer.status_code == 422
         [error] = answer.json()["errors"]
         assert (error["field"], error["value"]) == (f"strategy.{name}", value)
         assert "1000000" in error["reason"]
+
+
+def listed(client: TestClient) -> dict[str, ProfileSummary]:
+    found = [ProfileSummary.model_validate(one) for one in client.get(PROFILES).json()]
+    return {profile.name: profile for profile in found}
+
+
+def test_ready_profiles_are_listed_and_can_be_read(shared_client: TestClient) -> None:
+    found = listed(shared_client)
+    assert {"frontier", "generic"} <= set(found)
+    for name, summary in found.items():
+        assert summary.source == ""
+        assert summary.problem == ""
+        detail = ProfileDetail.model_validate(shared_client.get(f"{PROFILES}/{name}").json())
+        assert (detail.name, detail.machine) == (name, summary.machine)
+        assert detail.content["slurm"].keys() >= {"account", "partition"}
+
+
+def test_ones_own_profiles_are_among_them_and_say_where_from_or_what_is_wrong(
+    client: TestClient, sqlite_settings: Settings
+) -> None:
+    folder = sqlite_settings.profiles_dir
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(MINE)
+    (folder / "generic.toml").write_text('description = "instead of the ready one"')
+    (folder / "broken.toml").write_text("[slurm]\npartitoin = 'batch'")
+    found = listed(client)
+    assert found["mine"].description == "ours"
+    assert found["mine"].source == str(folder / "mine.toml")
+    assert found["generic"].description == "instead of the ready one"
+    assert "partition" in found["broken"].problem
+    assert found["frontier"].problem == ""
+    detail = client.get(f"{PROFILES}/mine").json()
+    assert detail["content"]["slurm"]["account"] == "abc123"
+    assert detail["content"]["environment"]["variables"] == {"NCCL_DEBUG": "WARN"}
+    answer = client.get(f"{PROFILES}/broken")
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "slurm.partitoin"
+    for name in ("fronteer", "..%2Ffrontier", "%2Fetc%2Fpasswd", "mine.toml"):
+        assert client.get(f"{PROFILES}/{name}").status_code == 404, name
+
+
+def test_adapters_are_listed_without_what_they_run(
+    client: TestClient, sqlite_settings: Settings
+) -> None:
+    folder = sqlite_settings.adapters_dir
+    folder.mkdir(parents=True)
+    my_script(folder)
+    (folder / "broken.toml").write_text('command = ["secret-program"]\nread_it = 1\n')
+    answer = client.get("/api/v1/adapters")
+    found = {each["name"]: AdapterSummary.model_validate(each) for each in answer.json()}
+    assert "secret-program" not in answer.text
+    assert "train.py" not in answer.text
+    assert {"megatron-lm", "torchtitan-0.2", "my-script", "broken"} <= set(found)
+    assert found["my-script"].own
+    assert found["my-script"].dimensions[:3] == (
+        "tensor_parallel",
+        "pipeline_parallel",
+        "micro_batch_size",
+    )
+    assert "flash_attention" not in found["my-script"].dimensions
+    ready = found["torchtitan-0.2"]
+    assert (ready.own, ready.evidence) == (False, "trained")
+    assert ready.checked
+    assert "read_it: unknown" in found["broken"].problem
+    usable = [each.name for each in usable_adapters(folder)]
+    assert usable[0] == "my-script"
+    assert {name for name in found if name.startswith("template")} == {"template", "template-hydra"}
+    assert set(found) - set(usable) == {"template", "template-hydra", "broken"}

@@ -15,7 +15,8 @@ from fastapi.testclient import TestClient
 from autotune.schemas.users import UserCreate
 from server.api.campaigns import EXAMPLES as CAMPAIGNS
 from server.app import create_app
-from server.auth.authentication import MOST_FAILURES, MOST_KEYS, MOST_SESSIONS, Authenticator
+from server.auth import authentication
+from server.auth.authentication import MOST_FAILURES, Authenticator, NotAuthenticated
 from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user, renew_user, revoke_user, token_hash
@@ -277,19 +278,27 @@ def test_failed_sign_ins_are_limited(group: Group) -> None:
     assert group.client.post("/enter", data={"token": group.tokens["sam"]}).status_code == 200
 
 
-def test_a_users_many_keys_and_sessions_end_their_own(group: Group) -> None:
+def test_a_users_many_keys_and_sessions_end_their_own(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MOST_KEYS", "MOST_SESSIONS"):
+        monkeypatch.setattr(authentication, name, 3)
+
     def key(name: str) -> str:
         return str(group.ask(name, "POST", "/browser-keys").json()["key"])
 
     theirs, first = key("sam"), key("sue")
     authenticator: Authenticator = group.app.state.authenticator
     cookie = authenticator.redeem(key("sam"))
-    for _ in range(MOST_KEYS):
+    for _ in range(3):
         key("sue")
     assert group.client.get(f"/enter?key={first}").status_code == 401
     assert group.client.get(f"/enter?key={theirs}").status_code == 200
-    for _ in range(MOST_SESSIONS + 1):
-        _, last = authenticator.sign_in(group.tokens["sue"], address="")
+    (_, oldest), *_, (_, last) = (
+        authenticator.sign_in(group.tokens["sue"], address="") for _ in range(4)
+    )
+    with pytest.raises(NotAuthenticated):
+        authenticator.by_session(oldest)
     assert authenticator.by_session(last).name == "sue"
     assert cookie is not None
     assert authenticator.by_session(cookie).name == "sam"

@@ -1,32 +1,57 @@
-"""Adapters of trainers that campaigns may use."""
+"""Cluster profiles and adapters, those of this service's user among them, as they are shown."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from fastapi import APIRouter
-
-from autotune.schemas.catalog import AdapterSummary
+from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
+from evaluators.cluster import load_profile, profile_as_dict, profile_file, profile_names
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
-from server.api.dependencies import SettingsOf, problems
 
-router = APIRouter(prefix="/adapters", tags=["adapters"])
 TEMPLATES = frozenset(path.stem for path in READY.glob("template*.toml"))
 """Bundled adapters to copy, which do not describe a trainer."""
 
 
-@router.get("", response_description="All adapters.", responses=problems())
-def listing(settings: SettingsOf) -> list[AdapterSummary]:
-    """List all adapters by name with the dimensions that each can vary; an invalid one has its
-    error. The commands in their files are not included."""
-    return adapter_summaries(settings.adapters_dir)
+def profile_summaries(folder: Path) -> list[ProfileSummary]:
+    """Return all profiles by name, including those in `folder`; invalid ones with their error."""
+    summaries = []
+    for name in profile_names(folder):
+        source = _source(name, folder)
+        try:
+            content = profile_as_dict(load_profile(name, folder=folder))
+        except (InvalidInput, InvalidInputs) as error:
+            summaries.append(ProfileSummary(name=name, source=source, problem=str(error)))
+        else:
+            summaries.append(ProfileSummary(**_head(content), name=name, source=source))
+    return summaries
+
+
+def profile_detail(name: str, folder: Path) -> ProfileDetail:
+    """Return the content of one profile.
+
+    Raises:
+        InvalidInput, InvalidInputs: there is no such profile, or its file is invalid.
+    """
+    content = profile_as_dict(load_profile(name, folder=folder))
+    return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
+
+
+def _source(name: str, folder: Path) -> str:
+    """Return the file of a user's own profile; empty for a bundled one."""
+    path = profile_file(name, folder=folder)
+    return str(path) if path.parent == folder else ""
+
+
+def _head(content: dict[str, Any]) -> dict[str, str]:
+    return {key: str(content[key]) for key in ("description", "machine", "program")}
 
 
 def adapter_summaries(folder: Path) -> list[AdapterSummary]:
     """Return all adapters by name, including those in `folder`; invalid ones with their error."""
-    return [_summary(name, folder) for name in adapter_names(folder)]
+    return [_adapter_summary(name, folder) for name in adapter_names(folder)]
 
 
 def usable_adapters(folder: Path) -> list[AdapterSummary]:
@@ -36,7 +61,7 @@ def usable_adapters(folder: Path) -> list[AdapterSummary]:
     return sorted(chosen, key=lambda each: not each.own)
 
 
-def _summary(name: str, folder: Path) -> AdapterSummary:
+def _adapter_summary(name: str, folder: Path) -> AdapterSummary:
     own = adapter_file(name, folder=folder).parent != READY
     try:
         adapter = load_adapter(name, folder=folder)
