@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from evaluators.processes import die_with
-from server.runner import run
 
 EXIT_IN_USE = 75
 EXIT_INVALID = 2
@@ -20,6 +19,7 @@ def main() -> int:
         die_with(parent)
     from search_spaces.errors import InvalidInput
     from server.logs import configure
+    from server.runner.runner import run_until_stopped
     from server.runner.supervisor import EXIT_REPLACED
     from server.settings import Settings
     from server.store import DatabaseReplaced, InUse, UnknownSchema
@@ -27,7 +27,7 @@ def main() -> int:
     settings = Settings()
     configure(settings, "runner", terminal=parent is None)
     try:
-        run(settings)
+        run_until_stopped(settings)
     except InUse as error:
         print(error, file=sys.stderr)
         return EXIT_IN_USE

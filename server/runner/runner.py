@@ -44,7 +44,15 @@ log = structlog.get_logger(__name__)
 
 
 def run_until_stopped(settings: Settings) -> None:
-    """Return after SIGTERM or SIGINT, once its trials have been ended; see `server.runner.run`."""
+    """Work on the campaigns of this database until SIGTERM or SIGINT, then end its trials.
+
+    Raises:
+        InvalidInput: the database's URL is invalid.
+        InUse: another runner works on this SQLite file.
+        UnknownSchema: the database was written by a later version, or by one too old to be
+            upgraded.
+        DatabaseReplaced: the database was deleted or replaced meanwhile.
+    """
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,27 +26,9 @@ NO_BACKUP = "it is no backup of a database of autotune"
 OF_BACKUP = "a file that `autotune backup` wrote"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopiedRows:
-    """The number of copied rows of each table."""
-
-    rows: Mapping[str, int]
-
-    @property
-    def campaigns(self) -> int:
-        return self.rows["campaigns"]
-
-    @property
-    def trials(self) -> int:
-        return self.rows["trials"]
-
-    @property
-    def calibrations(self) -> int:
-        return self.rows["calibrations"]
-
-
-def back_up(store: Store, file: Path) -> CopiedRows:
-    """Write a consistent snapshot of all rows into a new file, while others go on working.
+def back_up(store: Store, file: Path) -> dict[str, int]:
+    """Write a consistent snapshot of all rows into a new file, while others go on working; return
+    the number of rows of each table.
 
     The file is created atomically, readable for this user only. It does not contain the folders of
     trials.
@@ -74,8 +55,9 @@ def back_up(store: Store, file: Path) -> CopiedRows:
     return copied
 
 
-def restore(store: Store, file: Path, *, replace: bool = False) -> CopiedRows:
-    """Replace all rows of a database by those of a backup, in one transaction.
+def restore(store: Store, file: Path, *, replace: bool = False) -> dict[str, int]:
+    """Replace all rows of a database by those of a backup, in one transaction; return the number
+    of rows of each table.
 
     All campaigns are released, and no id is reused. A backup of an earlier version is upgraded
     first.
@@ -135,13 +117,13 @@ def _writing(store: Store) -> Iterator[Connection]:
         yield connection
 
 
-def _copy(source: Connection, target: Connection) -> CopiedRows:
+def _copy(source: Connection, target: Connection) -> dict[str, int]:
     """Copy all tables, each after those that it refers to, and their last ids."""
     kept = [table for table in Base.metadata.sorted_tables if table.name not in NOT_COPIED]
     rows = {table.name: _copy_table(table, source, target) for table in kept}
     for table, last in _last_ids(source).items():
         _go_on_after(target, table, last)
-    return CopiedRows(rows=rows)
+    return rows
 
 
 def _copy_table(table: Table, source: Connection, target: Connection) -> int:

@@ -99,6 +99,8 @@ class KnownRunner:
 
     Attributes:
         silent_s: seconds since then, by the database's clock.
+        offer: the campaigns that it takes.
+        full: it works on as many as it may.
         campaigns: ids of the campaigns that it holds.
         figures: its metrics, as `server.runner.figures` counts them.
     """
@@ -107,6 +109,8 @@ class KnownRunner:
     version: str
     started_at: datetime
     silent_s: float
+    offer: RunnerOffer
+    full: bool
     campaigns: Sequence[int]
     figures: Sequence[dict[str, Any]]
 
@@ -121,19 +125,6 @@ class KnownRunner:
     @property
     def pid(self) -> int:
         return int(self.owner.rsplit("/", 2)[1])
-
-
-@dataclass(frozen=True, kw_only=True)
-class LivingRunner:
-    """A runner with a recent heartbeat.
-
-    Attributes:
-        full: it works on as many campaigns as it may.
-    """
-
-    owner: str
-    offer: RunnerOffer
-    full: bool
 
 
 def note_runner(
@@ -198,6 +189,8 @@ def known_runners(session: Session) -> list[KnownRunner]:
             version=row.version,
             started_at=row.started_at,
             silent_s=max(0.0, silent),
+            offer=RunnerOffer(evaluators=row.evaluators, user=row.only_for),
+            full=row.full,
             campaigns=held.get(row.owner, []),
             figures=row.figures,
         )
@@ -207,20 +200,9 @@ def known_runners(session: Session) -> list[KnownRunner]:
     ]
 
 
-def living_runners(session: Session, *, silent_s: float) -> list[LivingRunner]:
-    """Return the runners with a heartbeat within `silent_s`, oldest first, without those that have
-    certainly died."""
-    seen = RunnerRow.seen_at >= database_seconds() - silent_s
-    rows = session.scalars(select(RunnerRow).where(seen).order_by(RunnerRow.started_at))
-    return [
-        LivingRunner(
-            owner=row.owner,
-            offer=RunnerOffer(evaluators=row.evaluators, user=row.only_for),
-            full=row.full,
-        )
-        for row in rows
-        if not is_gone(row.owner)
-    ]
+def living_runners(session: Session, *, silent_s: float) -> list[KnownRunner]:
+    """Return the known runners with a heartbeat within `silent_s`, oldest first."""
+    return [each for each in known_runners(session) if each.silent_s <= silent_s]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +255,7 @@ def any_in_allocation(session: Session) -> bool:
 
 
 def portions(
-    campaigns: Iterable[OpenCampaigns], runners: Sequence[LivingRunner], *, me: str
+    campaigns: Iterable[OpenCampaigns], runners: Sequence[KnownRunner], *, me: str
 ) -> list[Portion]:
     """Return the shares of `me`, one for each set of runners that it belongs to.
 
@@ -300,7 +282,7 @@ SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
 also says why its search ended."""
 
 
-def reason_to_wait(kind: CampaignKind, runners: Sequence[LivingRunner]) -> str:
+def reason_to_wait(kind: CampaignKind, runners: Sequence[KnownRunner]) -> str:
     """Return why no runner works on campaigns of a kind; empty if one is about to."""
     takers = [each for each in runners if each.offer.takes(kind)]
     if any(not each.full for each in takers):

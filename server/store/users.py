@@ -46,15 +46,6 @@ class Account:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserUse:
-    """A user's unfinished campaigns, and node-hours in this calendar month (UTC), without those of
-    simulated trials."""
-
-    campaigns: int
-    node_hours: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class OwnerRoom:
     """How many trials an owner may start now.
 
@@ -166,16 +157,6 @@ def revoked_users(session: Session) -> frozenset[str]:
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
 
 
-def use_of(session: Session, name: str) -> UserUse:
-    unfinished = select(func.count()).where(
-        CampaignRow.owner == name, CampaignRow.state.not_in(RESTING)
-    )
-    return UserUse(
-        campaigns=session.scalar(unfinished) or 0,
-        node_hours=node_hours_of(session, name, datetime.now(UTC)),
-    )
-
-
 def demand_room(
     session: Session, name: str, *, simulated: bool, present: CampaignState | None = None
 ) -> None:
@@ -190,20 +171,21 @@ def demand_room(
     row = _found(session, name, locked=True)
     if row is None:
         return
-    use = use_of(session, name)
+    user = _user(session, row)
+    present_count, most_campaigns = user.unfinished_campaigns, user.most_campaigns
     one_more = present is None or present in RESTING
-    if one_more and row.most_campaigns is not None and use.campaigns >= row.most_campaigns:
+    if one_more and most_campaigns is not None and present_count >= most_campaigns:
         reason = (
-            f"{name} may have {row.most_campaigns} campaigns at once that have not ended, and has "
-            f"{use.campaigns}"
+            f"{name} may have {most_campaigns} campaigns at once that have not ended, and has "
+            f"{present_count}"
         )
         valid = "one of them ended before, or a higher limit from an admin"
-        raise Conflict("most_campaigns", row.most_campaigns, reason, valid=valid)
-    most = row.node_hours_a_month
-    if not simulated and most is not None and use.node_hours >= most:
+        raise Conflict("most_campaigns", most_campaigns, reason, valid=valid)
+    most, taken = user.node_hours_a_month, user.node_hours_this_month
+    if not simulated and most is not None and taken >= most:
         reason = (
             f"{name} may take {most:g} node-hours in a calendar month, and has taken "
-            f"{use.node_hours:.1f} in this one"
+            f"{taken:.1f} in this one"
         )
         valid = "the next month, or a higher limit from an admin"
         raise Conflict("node_hours_a_month", most, reason, valid=valid)
@@ -260,11 +242,13 @@ def _row(session: Session, name: str) -> UserRow:
 
 
 def _user(session: Session, row: UserRow) -> User:
-    use = use_of(session, row.name)
+    unfinished = select(func.count()).where(
+        CampaignRow.owner == row.name, CampaignRow.state.not_in(RESTING)
+    )
     return record_of(
         User,
         row,
         has_token=row.token_hash is not None,
-        unfinished_campaigns=use.campaigns,
-        node_hours_this_month=use.node_hours,
+        unfinished_campaigns=session.scalar(unfinished) or 0,
+        node_hours_this_month=node_hours_of(session, row.name, datetime.now(UTC)),
     )

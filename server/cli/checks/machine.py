@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def check_machine(settings: Settings) -> list[CheckResult]:
         file_system,
         free_disk,
         database,
-        torch,
-        deepspeed,
+        partial(_package, name="torch"),
+        partial(_package, name="deepspeed"),
         gpus,
         compiler,
         port,
@@ -107,15 +108,7 @@ def database(settings: Settings) -> CheckResult:
     return CheckResult.warn("database", f"{shown}: {fault}", advice=advice)
 
 
-def torch(_: Settings) -> CheckResult:
-    return _package("torch")
-
-
-def deepspeed(_: Settings) -> CheckResult:
-    return _package("deepspeed")
-
-
-def _package(name: str) -> CheckResult:
+def _package(_: Settings, name: str) -> CheckResult:
     """Return the version from the package's metadata; importing it would take seconds."""
     try:
         return CheckResult.ok(name, version(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,7 +191,7 @@ def check(
     logs = [path for path in (Path(o.log_path or "") for o in outcomes.values()) if path.is_file()]
     found = matches(read, logs[0]) if logs else []
     findings += map(_untried, starts.untried)
-    good = _good(findings)
+    good = all(finding.good for finding in findings)
     if json:
         told = {"findings": map(asdict, findings), "matches": map(asdict, found)}
         document({"good": good} | {name: list(each) for name, each in told.items()})
@@ -199,10 +199,6 @@ def check(
         _print(requests, findings, found)
         note(f"logs are in {place}; {LOG} has what all ranks printed")
     raise typer.Exit(0 if good else 1)
-
-
-def _good(findings: Iterable[CheckFinding]) -> bool:
-    return all(finding.good for finding in findings)
 
 
 def _untried(dimension: str) -> CheckFinding:

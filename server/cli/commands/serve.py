@@ -190,7 +190,6 @@ def runner(
     checks of containers.
     """
     from server.logs import configure
-    from server.runner import run
     from server.store.engine import parse_url
 
     settings = storage.settings(
@@ -202,11 +201,13 @@ def runner(
         if check:
             text(_runner_here(settings))
             return
+        from server.runner.runner import run_until_stopped  # heavy, unlike a check
+
         configure(settings, "runner", terminal=True)
         with _ended_by_signal():
             whose = f" of {settings.runner_user}" if settings.runner_user else ""
             note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
-            run(settings)
+            run_until_stopped(settings)
 
 
 def _runner_here(settings: Settings) -> str:

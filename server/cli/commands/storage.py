@@ -45,7 +45,7 @@ def backup(
         rows = back_up(store, file)
     size_bytes = file.stat().st_size
     if json:
-        return document({"file": str(file), "size_bytes": size_bytes} | dict(rows.rows))
+        return document({"file": str(file), "size_bytes": size_bytes} | rows)
     note(f"{file} ({service_table.size(size_bytes)}) holds {service_table.copied(rows)}")
     return note(f"not in it: logs and files of trials, in {settings.trials_dir}")
 
@@ -76,7 +76,7 @@ def restore(
             rows = put_in_place(store, file, replace=replace)
         shown = store.shown
     if json:
-        return document({"database": shown} | dict(rows.rows))
+        return document({"database": shown} | rows)
     note(f"{shown} holds {service_table.copied(rows)}")
     return note(f"their trials' logs and files belong into {settings.trials_dir}")
 

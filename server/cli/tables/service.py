@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from server.wording import duration, plural
 
 if TYPE_CHECKING:
     from server.pruning import Prunable
-    from server.store.backup import CopiedRows
 
 SILENT_AFTER_S = 60.0
 
@@ -153,10 +152,10 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:,.1f} TB"
 
 
-def copied(rows: CopiedRows) -> str:
+def copied(rows: Mapping[str, int]) -> str:
     """Return the content of a backup: `3 campaigns, 41 trials and 1 calibration`."""
-    campaigns, trials = plural(rows.campaigns, "campaign"), plural(rows.trials, "trial")
-    return f"{campaigns}, {trials} and {plural(rows.calibrations, 'calibration')}"
+    counts = (plural(rows[f"{name}s"], name) for name in ("campaign", "trial", "calibration"))
+    return "{}, {} and {}".format(*counts)
 
 
 def pruned(gone: Prunable) -> Group:

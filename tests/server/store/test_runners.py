@@ -15,7 +15,7 @@ from server.store.runners import (
     FORGOTTEN_AFTER_S,
     SILENT_AFTER_S,
     CampaignKind,
-    LivingRunner,
+    KnownRunner,
     OpenCampaigns,
     RunnerOffer,
     any_in_allocation,
@@ -70,17 +70,24 @@ SLURM = CampaignKind(evaluator="slurm", owner="ada", own_runner=False)
 ADAS_OWN = CampaignKind(evaluator="simulated", owner="ada", own_runner=True)
 
 
-def runner(
-    name: str, *evaluators: str, user: str | None = None, full: bool = False
-) -> LivingRunner:
-    return LivingRunner(owner=name, offer=RunnerOffer(evaluators=evaluators, user=user), full=full)
+def runner(name: str, *evaluators: str, user: str | None = None, full: bool = False) -> KnownRunner:
+    return KnownRunner(
+        owner=name,
+        version="1",
+        started_at=datetime.now(UTC),
+        silent_s=0.0,
+        offer=RunnerOffer(evaluators=evaluators, user=user),
+        full=full,
+        campaigns=[],
+        figures=[],
+    )
 
 
 def some(kind: CampaignKind, count: int, holder: str | None = None) -> OpenCampaigns:
     return OpenCampaigns(kind=kind, holder=holder, count=count)
 
 
-def more(campaigns: list[OpenCampaigns], runners: list[LivingRunner], me: str) -> list[int]:
+def more(campaigns: list[OpenCampaigns], runners: list[KnownRunner], me: str) -> list[int]:
     return [part.more for part in portions(campaigns, runners, me=me)]
 
 
