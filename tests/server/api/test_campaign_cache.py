@@ -9,8 +9,8 @@ from server.settings import Settings
 from tests.server.dashboard.campaigns import Campaigns
 
 
-def test_only_an_end_makes_a_figure_anew(settings: Settings) -> None:
-    made = Campaigns(settings)
+def test_only_an_end_makes_a_figure_anew(sqlite_settings: Settings) -> None:
+    made = Campaigns(sqlite_settings)
     campaign = made.running(ok=2)
     campaigns = CampaignCache(made.store)
 

@@ -61,34 +61,28 @@ def take(source: Iterator[Event], count: int) -> list[Event]:
     return [next(source) for _ in range(count)]
 
 
-def test_a_campaigns_stream_begins_at_its_beginning_and_goes_on(live: Live, store: Store) -> None:
-    campaign = created(store)
-    created(store)
-    with_trials(store, campaign, 2)
-    with stream(live, f"/api/v1/campaigns/{campaign.id}/events") as found:
-        assert [event.kind for event in take(found, 3)] == ["campaign", "trial", "trial"]
-        with store.transaction() as session:
-            pause_campaign(session, campaign.id)
-        [event] = take(found, 1)
-        assert event.campaign is not None
-        assert event.campaign.state == "paused"
-
-
-def test_a_stream_resumes_after_the_last_event_without_gap_or_double(
+def test_a_campaigns_stream_begins_at_its_beginning_goes_on_and_resumes(
     live: Live, store: Store
 ) -> None:
     campaign = created(store)
-    with_trials(store, campaign, 6)
+    created(store)
+    with_trials(store, campaign, 5)
     path = f"/api/v1/campaigns/{campaign.id}/events"
     with stream(live, path) as found:
         first = take(found, 3)
+    assert [event.kind for event in first] == ["campaign", "trial", "trial"]
     with stream(live, path, {"Last-Event-ID": str(first[-1].id)}) as found:
-        rest = take(found, 4)
-    ids = [event.id for event in (*first, *rest)]
-    assert ids == sorted(set(ids))
+        rest = take(found, 3)
+        with store.transaction() as session:
+            pause_campaign(session, campaign.id)
+        [paused] = take(found, 1)
+    assert paused.campaign is not None
+    assert paused.campaign.state == "paused"
+    ids = [event.id for event in (*first, *rest, paused)]
+    assert ids == sorted(set(ids)), "without a gap or a double"
     assert len(ids) == 7
     with stream(live, path, after=first[-1].id) as found:
-        assert take(found, 4) == rest
+        assert take(found, 4) == [*rest, paused]
 
 
 def test_the_stream_of_all_campaigns_begins_now(live: Live, store: Store) -> None:

@@ -104,8 +104,10 @@ def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store
     assert peak() != peak(fresh=True)
 
 
-def test_an_answer_is_kept_until_another_trial_has_ended(store: Store, settings: Settings) -> None:
-    plans = Plans(store, settings)
+def test_an_answer_is_kept_until_another_trial_has_ended(
+    store: Store, sqlite_settings: Settings
+) -> None:
+    plans = Plans(store, sqlite_settings)
     first = plans.of(asked())
     assert plans.of(asked(name="another name")) is first
     assert plans.of(asked(nodes=8)) is not first

@@ -28,6 +28,7 @@ from server.store.tables import CampaignRow
 from server.store.users import add_user, revoke_user
 from tests.requirement import require
 from tests.server.asking import created
+from tests.server.conftest import opened_store
 from tests.server.notices.receivers import PASSWORD, USER, Hook, MailBox, listening
 
 KEY = bytes(range(32))
@@ -35,9 +36,8 @@ OPERATOR = "operator@example.org"
 
 
 @pytest.fixture
-def store(sqlite_settings: Settings) -> Iterator[Store]:
-    opened = Store(sqlite_settings.url)
-    opened.upgrade()
+def store(sqlite_settings: Settings, migrated: Path) -> Iterator[Store]:
+    opened = opened_store(sqlite_settings, migrated)
     yield opened
     opened.close()
 
