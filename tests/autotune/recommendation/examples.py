@@ -108,6 +108,19 @@ def trial(
     )
 
 
+def measured_otherwise(subject: Trial, **figures: Any) -> Trial:
+    """A trial with some of its figures changed."""
+    assert subject.metrics is not None
+    return subject.model_copy(update={"metrics": subject.metrics.model_copy(update=figures)})
+
+
+def half_per_joule(subject: Trial) -> Trial:
+    """A trial whose nodes drew twice as much."""
+    assert subject.metrics is not None
+    assert subject.metrics.tokens_per_joule is not None
+    return measured_otherwise(subject, tokens_per_joule=subject.metrics.tokens_per_joule / 2)
+
+
 A, B, C, D = strategy(tp=1), strategy(tp=2), strategy(tp=4), strategy(tp=1, pp=8)
 
 

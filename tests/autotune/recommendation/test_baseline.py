@@ -9,7 +9,15 @@ from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
+from tests.autotune.recommendation.examples import (
+    A,
+    B,
+    answer,
+    campaign,
+    half_per_joule,
+    measured_otherwise,
+    trial,
+)
 from tests.autotune.records import strategy
 
 
@@ -57,10 +65,7 @@ def test_energy_at_another_batch_goes_by_the_power_that_the_baseline_was_seen_to
     """The same layout that drew twice as much at its own GAS does so at the best's."""
     small = strategy(tp=2, pp=4, gas=8)
     plain = probed(1, small, seconds=11.0, purpose="baseline")
-    assert plain.metrics is not None
-    assert plain.metrics.tokens_per_joule is not None
-    halved = {"tokens_per_joule": plain.metrics.tokens_per_joule / 2}
-    hungry = plain.model_copy(update={"metrics": plain.metrics.model_copy(update=halved)})
+    hungry = half_per_joule(plain)
     best = trial(2, strategy(tp=1, pp=8, gas=64), seconds=35.0)
     speedups = [
         answer([each, best], objective="tokens_per_joule").speedup_over_baseline
@@ -76,15 +81,8 @@ def test_a_difference_within_the_spread_is_called_one() -> None:
 
 
 def test_a_tenfold_gain_is_one_however_uneven_the_steps_are() -> None:
-    uneven = trial(2, B, seconds=1.0)
-    assert uneven.metrics is not None
-    spread = uneven.metrics.model_copy(update={"iteration_time_spread_s": 1.06})
-    found = answer(
-        [
-            trial(1, A, seconds=21.2, purpose="baseline"),
-            uneven.model_copy(update={"metrics": spread}),
-        ]
-    )
+    uneven = measured_otherwise(trial(2, B, seconds=1.0), iteration_time_spread_s=1.06)
+    found = answer([trial(1, A, seconds=21.2, purpose="baseline"), uneven])
     assert found.baseline is not None
     assert "21.2 times as fast" in found.baseline.comparison
     assert "spread" not in found.baseline.comparison

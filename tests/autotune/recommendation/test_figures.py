@@ -11,7 +11,16 @@ from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas.choices import TrialState
 from search_spaces.catalog import load_model
 from tests.autotune.cost_model.study import SETTINGS, TERA
-from tests.autotune.recommendation.examples import A, B, C, D, answer, campaign, trial
+from tests.autotune.recommendation.examples import (
+    A,
+    B,
+    C,
+    D,
+    answer,
+    campaign,
+    measured_otherwise,
+    trial,
+)
 from tests.autotune.records import MACHINE, MODEL
 
 # --- a ranked strategy's own ---------------------------------------------------------------------
@@ -75,11 +84,9 @@ def test_energy_of_a_training_is_what_its_own_layout_drew() -> None:
     assert plain.energy_mwh
     assert not plain.energy_sampled
     one = trial(1, A, seconds=20.0)
-    assert one.metrics is not None
-    drew = {"tokens_per_joule": 0.5, "energy_sampled": True}
-    sampled = one.model_copy(update={"metrics": one.metrics.model_copy(update=drew)})
+    sampled = measured_otherwise(one, tokens_per_joule=0.5, energy_sampled=True)
     found = answer([sampled]).training
-    tokens = found.iterations * one.metrics.global_batch_size * 2048
+    tokens = found.iterations * A.global_batch_size(8) * 2048
     assert found.energy_mwh == pytest.approx(tokens / 0.5 / 3.6e9)
     assert found.energy_sampled
     assert found.days == plain.days
@@ -103,19 +110,15 @@ def test_energy_of_the_gpus_is_what_the_frontier_study_printed() -> None:
 
 def test_energy_of_an_earlier_version_is_by_the_power_figures() -> None:
     one = trial(1, A, seconds=20.0)
-    assert one.metrics is not None
-    bare = one.metrics.model_copy(update={"tokens_per_joule": None})
-    found = answer([one.model_copy(update={"metrics": bare})]).training.energy_mwh
+    found = answer([measured_otherwise(one, tokens_per_joule=None)]).training.energy_mwh
     assert found == pytest.approx(answer([one]).training.energy_mwh)
 
 
 @pytest.mark.parametrize("unknown", ["gpu_max_watt", "host_watt"])
 def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
     shape = machine_shape(MACHINE).model_copy(update={unknown: None})
-    one = trial(1, A, seconds=1.0)
-    assert one.metrics is not None
-    bare = one.metrics.model_copy(update={"tokens_per_joule": None})
-    found = answer([one.model_copy(update={"metrics": bare})], machine=shape)
+    bare = measured_otherwise(trial(1, A, seconds=1.0), tokens_per_joule=None)
+    found = answer([bare], machine=shape)
     assert found.training.energy_mwh is None
     assert (found.training.gpu_energy_mwh is None) == (unknown == "gpu_max_watt")
 

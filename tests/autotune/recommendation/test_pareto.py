@@ -15,7 +15,7 @@ from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.shapes import StrategyShape
-from tests.autotune.recommendation.examples import answer, campaign, trial
+from tests.autotune.recommendation.examples import answer, campaign, measured_otherwise, trial
 from tests.autotune.records import MACHINE, strategy
 
 
@@ -52,14 +52,7 @@ def test_energy_has_a_front_where_power_is_known() -> None:
     assert energies[1] == pytest.approx(energies[0] * 2 / 1.2, rel=0.1)
     assert not any(point.energy_sampled for point in points)
     unknown = campaign(machine=machine_shape(replace(MACHINE, gpu_max_watt=None)))
-    bare = [
-        each.model_copy(
-            update={"metrics": each.metrics.model_copy(update={"tokens_per_joule": None})}
-        )
-        for each in trials
-        if each.metrics
-    ]
-    without = recommend(unknown, bare)
+    without = recommend(unknown, [measured_otherwise(t, tokens_per_joule=None) for t in trials])
     assert without is not None
     assert [front.against for front in without.pareto] == ["num_nodes"]
 
@@ -84,20 +77,19 @@ FATE = st.sampled_from([*["stands"] * 9, "failed again", "too full", "projected"
 def lattices(draw: st.DrawFn) -> list[Contender]:
     """Layouts of few rates and costs, so that many are equal in one or both; some of them failed
     when they were run again, or leave too little memory, or draw a power that is not known."""
-    assert MEASURED.metrics is not None
     contenders = []
     for number in range(draw(st.integers(0, 10))):
         rate, energy, fate = float(draw(FEW)), draw(st.one_of(st.none(), FEW)), draw(FATE)
         figures = {"tokens_per_s": rate, "tokens_per_joule": energy and 1.0 / energy}
-        metrics = MEASURED.metrics.model_copy(update=figures)
+        ran = measured_otherwise(MEASURED, **figures)
         contenders.append(
             Contender(
                 strategy=replace(strategy(), num_nodes=draw(FEW), micro_batch_size=number + 1),
-                trials=(MEASURED.model_copy(update={"metrics": metrics}),),
+                trials=(ran,),
                 objective="tokens_per_s",
                 failed_confirmation=fate == "failed again",
                 keeps_headroom=fate != "too full",
-                projection=metrics if fate == "projected" else None,
+                projection=ran.metrics if fate == "projected" else None,
             )
         )
     return contenders

@@ -15,7 +15,7 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import belief_without_start
 from search_spaces.strategy import Strategy
-from tests.autotune.recommendation.examples import campaign, trial
+from tests.autotune.recommendation.examples import campaign, half_per_joule, trial
 from tests.autotune.records import strategy
 
 LAYERS = 12
@@ -47,11 +47,8 @@ def test_a_projection_says_from_how_many_nodes_it_is_and_is_provisional() -> Non
 
 def test_the_energy_of_a_projection_is_what_the_gpus_drew_on_few_nodes() -> None:
     plain = narrow(1, FULL, seconds=2.0)
-    assert plain.metrics is not None
-    assert plain.metrics.tokens_per_joule is not None
-    halved = {"tokens_per_joule": plain.metrics.tokens_per_joule / 2}
-    hungry = plain.model_copy(update={"metrics": plain.metrics.model_copy(update=halved)})
-    found = [told([each]).best.metrics.tokens_per_joule for each in (plain, hungry)]
+    both = (plain, half_per_joule(plain))
+    found = [told([each]).best.metrics.tokens_per_joule for each in both]
     assert (found[0] or 0.0) / (found[1] or 1.0) == pytest.approx(2.0, rel=0.05)
 
 

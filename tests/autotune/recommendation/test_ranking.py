@@ -12,7 +12,16 @@ from autotune.recommendation.recommendation import recommend, strategies_to_conf
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from autotune.search.trial import ATTEMPTS, UNINFORMATIVE
-from tests.autotune.recommendation.examples import A, B, C, D, answer, campaign, trial
+from tests.autotune.recommendation.examples import (
+    A,
+    B,
+    C,
+    D,
+    answer,
+    campaign,
+    measured_otherwise,
+    trial,
+)
 from tests.autotune.records import MACHINE, strategy
 
 # --- which are measured once more ----------------------------------------------------------------
@@ -255,10 +264,8 @@ def test_energy_that_was_sampled_stands_over_what_is_predicted() -> None:
     def sampled(number: int, factor: float) -> Trial:
         found = trial(number, B, seconds=1.2)
         assert found.metrics is not None
-        assert found.metrics.tokens_per_joule is not None
-        rate = found.metrics.tokens_per_joule * factor
-        update = {"tokens_per_joule": rate, "energy_sampled": True}
-        return found.model_copy(update={"metrics": found.metrics.model_copy(update=update)})
+        rate = (found.metrics.tokens_per_joule or 0.0) * factor
+        return measured_otherwise(found, tokens_per_joule=rate, energy_sampled=True)
 
     trials = [
         trial(1, A, seconds=1.0),
