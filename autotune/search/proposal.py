@@ -12,6 +12,7 @@ import scipy
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_range
+from autotune.schemas.trials import Expectation
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import Floats, Layouts
 from autotune.search.stand_ins import StandIns
@@ -28,28 +29,19 @@ class Proposal:
     Attributes:
         running: its trial, once it is started: of the strategy, or of the smaller run in its place,
             whose time, memory, fit and node-hours these are.
-        objective: of the strategy, at `iteration_time_s`.
-        iteration_time_s: with the ends of the 80 % interval of a measurement.
+        iteration_time_s: median of the time.
         memory_gib: median of the fullest rank's peak.
-        fit_probability: probability that memory suffices, with the headroom free.
-        node_hours: expected if the trial runs to its end.
-        best_so_far: objective of the best measured layout at the time of the choice.
-        probability_better: probability that the strategy is better, if it fits.
+        expected: the rest of the prediction; the objective is of the strategy, and memory fits with
+            the headroom free.
         expected_saving: share of a training's time saved on average by measuring it, including its
-            chance of fitting; None if it was chosen by another search, or to check projections.
-            These three are None before any measurement.
+            chance of fitting; None before any measurement, and if it was chosen by another search
+            or to check projections.
     """
 
     running: SearchTrial
-    objective: float
     iteration_time_s: float
-    iteration_time_low_s: float
-    iteration_time_high_s: float
     memory_gib: float
-    fit_probability: float
-    node_hours: float
-    best_so_far: float | None
-    probability_better: float | None
+    expected: Expectation
     expected_saving: float | None = None
 
     @property
@@ -111,15 +103,17 @@ class TrialExpectation:
             )
         return Proposal(
             running=run,
-            objective=float(np.exp(log_rate)),
             iteration_time_s=seconds,
-            iteration_time_low_s=seconds / factor,
-            iteration_time_high_s=seconds * factor,
             memory_gib=float(np.exp(calibration.memory.mean(columns)[0])),
-            fit_probability=float(fits[0]),
-            node_hours=float(self.cost.node_hours(lattice, np.exp(time))[0]),
-            best_so_far=None if known.best is None else float(np.exp(known.best)),
-            probability_better=better,
+            expected=Expectation(
+                objective=float(np.exp(log_rate)),
+                iteration_time_low_s=seconds / factor,
+                iteration_time_high_s=seconds * factor,
+                fit_probability=float(fits[0]),
+                node_hours=float(self.cost.node_hours(lattice, np.exp(time))[0]),
+                best_so_far=None if known.best is None else float(np.exp(known.best)),
+                probability_better=better,
+            ),
             expected_saving=expected_saving,
         )
 

@@ -181,14 +181,13 @@ class Proposer:
         if not at_own_accumulation:
             return expected
         cost, gpus = self._cost.confirmation_node_hours, self._space.machine.gpus_per_node
-        return [
-            replace(
-                each,
-                node_hours=cost(
-                    each.strategy, iteration_time_s=each.iteration_time_s, gpus_per_node=gpus
-                ),
-            )
+        hours = [
+            cost(each.strategy, iteration_time_s=each.iteration_time_s, gpus_per_node=gpus)
             for each in expected
+        ]
+        return [
+            replace(each, expected=each.expected.model_copy(update={"node_hours": own}))
+            for each, own in zip(expected, hours, strict=True)
         ]
 
     def neighbours(self, trials: Sequence[SearchTrial], best: Strategy) -> list[Neighbour]:
@@ -321,7 +320,7 @@ class Proposer:
             return None
         for strategy, instead in self._projection_check.runs(known):
             proposal = self._expectation.of(known, strategy, instead)
-            if instead is None or proposal.fit_probability >= LIKELY_TO_FIT:
+            if instead is None or proposal.expected.fit_probability >= LIKELY_TO_FIT:
                 return proposal
         return None
 

@@ -20,7 +20,7 @@ from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
-from autotune.schemas.trials import Expectation, Trial
+from autotune.schemas.trials import Trial
 from autotune.schemas.wire import AT_OWN_ACCUMULATION, TrialPurpose
 from autotune.search import (
     Projections,
@@ -248,15 +248,7 @@ def new_trials(
             purpose=following.purpose,
             predicted_iteration_time_s=proposal.iteration_time_s,
             predicted_memory_gib=proposal.memory_gib,
-            expected=Expectation(
-                objective=proposal.objective,
-                iteration_time_low_s=proposal.iteration_time_low_s,
-                iteration_time_high_s=proposal.iteration_time_high_s,
-                fit_probability=proposal.fit_probability,
-                node_hours=proposal.node_hours,
-                best_so_far=proposal.best_so_far,
-                probability_better=proposal.probability_better,
-            ),
+            expected=proposal.expected,
         )
         for proposal in (*following.proposals, *expected)
     ]

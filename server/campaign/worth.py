@@ -84,7 +84,7 @@ def reason_to_spare_trial(
     if account is None or budget.train_tokens is None or proposal.expected_saving is None:
         return None
     return reason_to_spare(
-        account.cost(proposal.node_hours),
+        account.cost(proposal.expected.node_hours),
         saving=proposal.expected_saving,
         training=account.training,
         unit=account.unit,

@@ -239,26 +239,26 @@ def test_the_first_trial_is_fast_and_likely_to_fit() -> None:
     row = layouts.row_of(first.strategy)
     assert row is not None
     assert layouts.log_rate[row] > np.quantile(fitting, 0.9)
-    assert first.fit_probability > 0.5
-    assert first.best_so_far is None
+    assert first.expected.fit_probability > 0.5
+    assert first.expected.best_so_far is None
 
 
 def test_a_proposal_says_what_is_expected_of_its_trial() -> None:
     space = space_22b()
     seen = mixed(space, 8)
     proposal = proposer(space).propose(seen, count=1, free_nodes=4)[0]
-    low, high = proposal.iteration_time_low_s, proposal.iteration_time_high_s
+    low, high = proposal.expected.iteration_time_low_s, proposal.expected.iteration_time_high_s
     assert low < proposal.iteration_time_s < high
-    assert proposal.best_so_far == pytest.approx(
+    assert proposal.expected.best_so_far == pytest.approx(
         max(
             s.strategy.global_batch_size(8) * space.transformer.seq_length / s.iteration_time_s
             for s in seen
             if s.iteration_time_s is not None
         )
     )
-    assert 0.0 < (proposal.probability_better or 0.0) < 1.0
+    assert 0.0 < (proposal.expected.probability_better or 0.0) < 1.0
     steps = 8 * proposal.iteration_time_s + 60.0
-    assert 0.0 < proposal.node_hours < proposal.strategy.num_nodes * steps / 3600.0 * 4.0
+    assert 0.0 < proposal.expected.node_hours < proposal.strategy.num_nodes * steps / 3600.0 * 4.0
 
 
 def test_what_is_expected_of_a_strategy_chosen_elsewhere_is_what_a_proposal_of_it_says() -> None:
@@ -267,13 +267,17 @@ def test_what_is_expected_of_a_strategy_chosen_elsewhere_is_what_a_proposal_of_i
     proposal = subject.propose(seen, count=1, free_nodes=4)[0]
     foreign = replace(proposal.strategy, activation_checkpointing="selective")
     same, other = subject.expect([proposal.strategy, foreign], seen)
-    for name, value in vars(replace(proposal, expected_saving=None)).items():
-        assert getattr(same, name) == (value if name == "running" else pytest.approx(value))
+    assert (same.running, same.expected_saving) == (proposal.running, None)
+    told, expected = (
+        {**vars(each.expected), "s": each.iteration_time_s, "gib": each.memory_gib}
+        for each in (same, proposal)
+    )
+    assert told == pytest.approx(expected)
     assert layouts_of(space).row_of(foreign) is None
     assert other.memory_gib != same.memory_gib
-    assert other.best_so_far == same.best_so_far
+    assert other.expected.best_so_far == same.expected.best_so_far
     [first] = subject.expect([foreign], [])
-    assert (first.best_so_far, first.probability_better) == (None, None)
+    assert (first.expected.best_so_far, first.expected.probability_better) == (None, None)
     assert subject.expect([], seen) == []
 
 
@@ -284,14 +288,18 @@ def test_what_was_measured_is_expected_again_and_a_confirmation_costs_what_its_o
     seen = mixed(space, 8)
     known = next(trial for trial in seen if trial.state == "ok")
     [again] = proposer(space).expect([known.strategy], seen, at_own_accumulation=True)
-    assert again.iteration_time_low_s < (known.iteration_time_s or 0) < again.iteration_time_high_s
+    assert (
+        again.expected.iteration_time_low_s
+        < (known.iteration_time_s or 0)
+        < again.expected.iteration_time_high_s
+    )
     cost, own_s = TrialCost(), again.iteration_time_s
     [count] = measured_iterations(np.array([own_s]), least=cost.measured_iterations)
     least_s = count * own_s
     most_s = (cost.warmup_iterations + count) * own_s
     nodes = known.strategy.num_nodes
     least, most = (nodes * (cost.start_up_s + s) / 3600 for s in (least_s, most_s))
-    assert least < again.node_hours <= most
+    assert least < again.expected.node_hours <= most
 
 
 def test_twins_that_need_less_memory_stay_open_when_the_larger_ran_out_of_it() -> None:
@@ -347,7 +355,10 @@ def test_what_other_campaigns_have_shown_is_believed() -> None:
         for p in (fresh, warm)
     ]
     assert believed[1] > 1.03 * believed[0]
-    width = [math.log(p.iteration_time_high_s / p.iteration_time_low_s) for p in (fresh, warm)]
+    width = [
+        math.log(p.expected.iteration_time_high_s / p.expected.iteration_time_low_s)
+        for p in (fresh, warm)
+    ]
     assert width[1] < 0.8 * width[0]
 
 
@@ -379,9 +390,9 @@ def test_what_leaves_too_little_memory_is_no_best_and_hardly_tried() -> None:
     assert max(peaks["free"]) > 1.5 * half
     full = max((s for s in layouts_of(space).lattice), key=lambda s: peak_of(space, s))
     beyond = ok(space, full, factor=100.0)
-    best = bounded.propose([*seen, beyond], count=1, free_nodes=9)[0].best_so_far
-    assert best == bounded.propose(seen, count=1, free_nodes=9)[0].best_so_far
-    free = proposer(space).propose([*seen, beyond], count=1, free_nodes=9)[0].best_so_far
+    best = bounded.propose([*seen, beyond], count=1, free_nodes=9)[0].expected.best_so_far
+    assert best == bounded.propose(seen, count=1, free_nodes=9)[0].expected.best_so_far
+    free = proposer(space).propose([*seen, beyond], count=1, free_nodes=9)[0].expected.best_so_far
     assert best
     assert free
     assert free > 10 * best

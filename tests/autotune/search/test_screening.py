@@ -100,7 +100,7 @@ def test_what_was_measured_in_full_is_first_measured_on_few_nodes_too() -> None:
     assert after.run.num_nodes == FEW
     assert after.strategy.num_nodes == NODES
     assert after.strategy != BASELINE
-    assert after.node_hours < following([]).node_hours * NODES / FEW
+    assert after.expected.node_hours < following([]).expected.node_hours * NODES / FEW
 
 
 def test_without_any_in_full_the_leader_is_measured_so_after_a_few() -> None:
@@ -143,7 +143,7 @@ def test_twins_are_closed_and_the_best_may_be_a_projection() -> None:
     seen = [ok(space_22b(), BASELINE), narrow(BASELINE)]
     fast = following(seen).strategy
     seen.append(narrow(fast, factor=1.2))
-    best = following(seen).best_so_far
+    best = following(seen).expected.best_so_far
     base = 2048 * 2048 / (seen[0].iteration_time_s or 0.0)
     assert best is not None
     assert best > 1.1 * base

@@ -176,7 +176,7 @@ def test_what_fits_with_few_layers_alone_is_no_best() -> None:
     proposer = Proposer(space, objective="tokens_per_s", seed=3, stand_ins=QUARTER, pool_nodes=16)
     assert proposer.outlook([trial]) is None
     [following] = proposer.propose([trial], count=1, free_nodes=16)
-    assert following.best_so_far is None
+    assert following.expected.best_so_far is None
     assert following.strategy.layout_key() != tight.layout_key()
     wide = Lattice.of([following.strategy], gpus_per_node=gpus)
     assert estimate(space.transformer, space.machine, wide).fits.all()
