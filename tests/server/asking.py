@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy.orm import Session
 
 from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Expectation, Trial
 from server.campaign.results import FinishedTrial, NewTrial
 from server.store import Store
-from server.store.campaigns import campaign_row, create_campaign
+from server.store.campaigns import campaign_row, change_state, create_campaign
 from server.store.trials import insert_trials
+
+Given = ParamSpec("Given")
+Told = TypeVar("Told")
+
+
+def read(
+    store: Store,
+    call: Callable[Concatenate[Session, Given], Told],
+    *args: Given.args,
+    **options: Given.kwargs,
+) -> Told:
+    """What a function of the store reads, in a session of its own."""
+    with store.session() as session:
+        return call(session, *args, **options)
+
+
+def write(
+    store: Store,
+    call: Callable[Concatenate[Session, Given], Told],
+    *args: Given.args,
+    **options: Given.kwargs,
+) -> Told:
+    """What a function of the store returns that writes, in a transaction of its own."""
+    with store.transaction() as session:
+        return call(session, *args, **options)
+
+
+def moved(store: Store, campaign: int, state: CampaignState, *, reason: str = "") -> None:
+    """Put a campaign into a state."""
+    with store.transaction() as session:
+        change_state(session, campaign_row(session, campaign), state, reason=reason)
 
 
 def body(**changes: Any) -> dict[str, Any]:

@@ -37,6 +37,12 @@ class Autotune:
         done = CliRunner().invoke(app, list(arguments), prog_name="autotune")
         return Ran(code=done.exit_code, out=done.stdout, err=done.stderr)
 
+    def done(self, *arguments: str) -> Ran:
+        """Run a command that has to succeed."""
+        ran = self(*arguments)
+        assert ran.code == 0, ran.out + ran.err
+        return ran
+
 
 @pytest.fixture(scope="package")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -64,13 +70,11 @@ def autotune(service: Served, monkeypatch: pytest.MonkeyPatch) -> Autotune:
 @pytest.fixture(scope="package")
 def watched(service: Served) -> Ran:
     """A simulated campaign, submitted and watched until it was done."""
-    ran = Autotune()(
+    return Autotune().done(
         *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
         *("--pool-nodes", "4", "--max-trials", "5", "--confirmations", "1", "--tokens", "300e9"),
         *("--name", "shared", "--url", service.url, "--watch", "--json"),
     )
-    assert ran.code == 0, ran.err
-    return ran
 
 
 @pytest.fixture(scope="package")

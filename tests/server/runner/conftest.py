@@ -15,7 +15,7 @@ from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.trials import all_trials
 from tests.patience import PATIENCE_S
-from tests.server.asking import created
+from tests.server.asking import created, read
 from tests.server.conftest import opened_store
 
 
@@ -28,12 +28,10 @@ class Running:
         self.runner = Runner(settings, store)
 
     def campaign(self, campaign: Campaign) -> Campaign:
-        with self.store.session() as session:
-            return get_campaign(session, campaign.id)
+        return read(self.store, get_campaign, campaign.id)
 
     def trials(self, campaign: Campaign) -> list[Trial]:
-        with self.store.session() as session:
-            return all_trials(session, campaign.id)
+        return read(self.store, all_trials, campaign.id)
 
     def until(self, holds: Callable[[], bool], *, runner: Runner | None = None) -> None:
         """Rounds until it holds."""

@@ -22,7 +22,7 @@ from server.settings import Settings
 from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.test_task import NVIDIA, tool
-from tests.server.asking import body
+from tests.server.asking import body, read
 from tests.server.runner.adapter_service import client, running
 from tests.server.runner.conftest import Running
 
@@ -55,8 +55,7 @@ def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(
     answer = client.post("/api/v1/campaigns", json=CAMPAIGN)
     assert answer.status_code == 201, answer.text
     number = answer.json()["id"]
-    with running.store.session() as session:
-        kept = profile_of(session, number)
+    kept = read(running.store, profile_of, number)
     assert kept is not None
     assert kept["adapter"]["name"] == "my-script"
     # What the campaign began with holds, whatever becomes of the file.
@@ -108,8 +107,8 @@ def test_an_adapters_file_is_sent_with_the_question(
     answer = client.post("/api/v1/campaigns", json=asked)
     assert answer.status_code == 201, answer.text
     number = answer.json()["id"]
-    with running.store.session() as session:
-        kept = profile_from_dict(profile_of(session, number) or {}, source="campaign")
+    stored = read(running.store, profile_of, number)
+    kept = profile_from_dict(stored or {}, source="campaign")
     assert kept.adapter == expected
     assert expected.folder == sent.folder
     assert "the adapter my-script" in client.get(f"/campaigns/{number}").text

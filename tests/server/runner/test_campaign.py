@@ -24,7 +24,7 @@ from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
 from server.store.outcomes import BEST
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
-from tests.server.asking import created
+from tests.server.asking import created, read, write
 from tests.server.runner.conftest import Running
 from tests.server.statements import statements_of
 
@@ -52,8 +52,7 @@ def test_a_campaign_searches_confirms_and_recommends(running_on_each: Running) -
     assert found is not None
     assert not found.provisional
     assert found.best.confirmed
-    with running.store.session() as session:
-        events = events_since(session, 0, limit=1000)
+    events = read(running.store, events_since, 0, limit=1000)
     assert events[-1].kind == "recommendation"
     ended = Counter(e.trial.number for e in events if e.trial is not None)
     assert set(ended.values()) == {2}, "each trial is announced when it starts and when it ends"
@@ -182,13 +181,11 @@ def test_how_trials_stand_is_written_when_it_changes_and_not_again(running: Runn
         )
     )
     running.rounds(3)
-    with running.store.session() as session:
-        before = last_event_id(session)
-        noted = [e.trial for e in events_since(session, 0) if e.trial is not None]
+    before = read(running.store, last_event_id)
+    noted = [e.trial for e in read(running.store, events_since, 0) if e.trial is not None]
     assert len(noted) == 2 * running.campaign(campaign).pending
     running.rounds(5)
-    with running.store.session() as session:
-        assert last_event_id(session) == before
+    assert read(running.store, last_event_id) == before
 
 
 def test_a_round_in_which_nothing_changed_reads_no_rows(running: Running) -> None:
@@ -205,8 +202,7 @@ def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running: Running)
     store = running.store
     campaign = created(store, **SHORT, time_scale=0.001)
     running.until(lambda: running.campaign(campaign).pending > 0)
-    with store.transaction() as session:
-        pause_campaign(session, campaign.id)
+    write(store, pause_campaign, campaign.id)
     started = running.campaign(campaign).trials
     running.until(lambda: running.campaign(campaign).pending == 0)
     running.rounds(5)
@@ -215,16 +211,14 @@ def test_a_paused_campaign_lets_its_trials_end_and_starts_none(running: Running)
     assert paused.trials == started
     states = {trial.state for trial in running.trials(campaign)}
     assert TrialState.CANCELLED not in states
-    with store.transaction() as session:
-        resume_campaign(session, campaign.id)
+    write(store, resume_campaign, campaign.id)
     running.until_state(campaign, "done")
 
 
 def test_a_cancelled_campaign_ends_its_trials(running: Running) -> None:
     campaign = created(running.store, **SLOW)
     running.until(lambda: running.campaign(campaign).pending > 0)
-    with running.store.transaction() as session:
-        cancel_campaign(session, campaign.id)
+    write(running.store, cancel_campaign, campaign.id)
     running.until(lambda: running.campaign(campaign).pending == 0)
     running.rounds(3)
     assert {trial.state for trial in running.trials(campaign)} == {TrialState.CANCELLED}
@@ -236,8 +230,7 @@ def test_a_cancelled_campaign_ends_its_trials(running: Running) -> None:
 def test_an_extended_campaign_goes_on_where_it_ended(running: Running) -> None:
     campaign = running.done(budget={"max_trials": 1}, protocol={"confirmations": 0})
     before = running.trials(campaign)
-    with running.store.transaction() as session:
-        extend_campaign(session, campaign.id, BudgetExtension(max_trials=2))
+    write(running.store, extend_campaign, campaign.id, BudgetExtension(max_trials=2))
     done = running.until_state(campaign, "done")
     assert done.trials == 2
     assert running.trials(campaign)[:1] == before

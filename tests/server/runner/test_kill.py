@@ -38,7 +38,7 @@ from server.store.trials import all_trials
 from tests.benchmarks.faults.questions import ONE_RANK, SPACE, TINY
 from tests.patience import PATIENCE_S
 from tests.requirement import require
-from tests.server.asking import body
+from tests.server.asking import body, read
 
 KILLS = int(os.environ.get("AUTOTUNE_KILLS", "0"))
 """So many at random; otherwise one, of both."""
@@ -146,16 +146,13 @@ class FinishedTrials:
         self.seen: dict[int, tuple[Trial, int]] = {}
 
     def state(self) -> str:
-        with self.store.session() as session:
-            return get_campaign(session, 1).state
+        return read(self.store, get_campaign, 1).state
 
     def events(self) -> int:
-        with self.store.session() as session:
-            return last_event_id(session)
+        return read(self.store, last_event_id)
 
     def check(self) -> list[Trial]:
-        with self.store.session() as session:
-            trials = all_trials(session, 1)
+        trials = read(self.store, all_trials, 1)
         for trial in trials:
             if trial.state is TrialState.PENDING:
                 assert trial.number not in self.seen, "a finished trial was lost"

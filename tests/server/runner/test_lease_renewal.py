@@ -13,7 +13,7 @@ from server.store.runners import known_runners
 from server.store.tables import CampaignRow, database_seconds
 from server.store.trials import all_trials
 from tests.patience import until
-from tests.server.asking import created
+from tests.server.asking import created, read
 
 LEASE_S = 2.0
 """Far longer than a busy machine holds up the thread that renews it."""
@@ -32,8 +32,7 @@ def lease_until(store: Store, campaign_id: int) -> float:
 
 
 def is_running(store: Store, campaign_id: int) -> bool:
-    with store.session() as session:
-        return [trial.phase for trial in all_trials(session, campaign_id)] == ["running"]
+    return [trial.phase for trial in read(store, all_trials, campaign_id)] == ["running"]
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

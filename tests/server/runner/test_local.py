@@ -20,7 +20,7 @@ from server.store.campaigns import cancel_campaign, pause_campaign, resume_campa
 from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
-from tests.server.asking import created
+from tests.server.asking import created, write
 from tests.server.runner.conftest import Running
 from tests.server.runner.test_kill import REAL
 
@@ -97,8 +97,7 @@ def test_a_cancelled_trial_leaves_the_machine_to_the_next(running: Running) -> N
     second = created(running.store, **real(budget={"max_trials": 1}))
     running.rounds(5)
     assert running.campaign(second).trials == 0
-    with running.store.transaction() as session:
-        cancel_campaign(session, first.id)
+    write(running.store, cancel_campaign, first.id)
     running.until_state(second, "done")
     running.until(lambda: running.campaign(first).pending == 0)
     assert {trial.state for trial in running.trials(first)} == {TrialState.CANCELLED}
@@ -148,10 +147,8 @@ def test_a_trial_that_a_runner_ended_as_it_lost_the_campaign_is_run_again(
 def test_a_paused_campaign_does_not_hold_the_machine(running: Running) -> None:
     first = created(running.store, **real())
     running.until(lambda: running.campaign(first).pending == 1)
-    with running.store.transaction() as session:
-        pause_campaign(session, first.id)
+    write(running.store, pause_campaign, first.id)
     second = created(running.store, **real(budget={"max_trials": 1}))
     running.until_state(second, "done")
-    with running.store.transaction() as session:
-        resume_campaign(session, first.id)
+    write(running.store, resume_campaign, first.id)
     running.until_state(first, "done")

@@ -27,7 +27,7 @@ from server.store.tables import CampaignRow, EventRow
 from server.store.trials import all_trials
 from tests.patience import PATIENCE_S
 from tests.server import postgres
-from tests.server.asking import created
+from tests.server.asking import created, read
 
 FULL_KILLS = int(os.environ.get("AUTOTUNE_RUNNER_KILLS", "0"))
 KILLS = FULL_KILLS or 1
@@ -93,8 +93,7 @@ class Watched:
         self.campaigns += [created(self.store, seed=n, **QUESTION).id for n in range(CAMPAIGNS)]
 
     def living(self) -> int:
-        with self.store.session() as session:
-            return len(living_runners(session, silent_s=60.0))
+        return len(read(self.store, living_runners, silent_s=60.0))
 
     def look(self) -> int:
         """Note what has ended, and that it stays as it is; the number of unfinished campaigns."""

@@ -10,7 +10,7 @@ from server.runner.runner import Runner
 from server.store.campaigns import delete_campaign
 from server.store.history import earlier_observations
 from server.store.tables import TrialRow
-from tests.server.asking import created
+from tests.server.asking import created, read, write
 from tests.server.runner.conftest import Running
 
 SMALLER = {"model": "gpt-1.4b", "budget": {"max_trials": 6}, "seed": 1}
@@ -20,8 +20,7 @@ FEW = SMALLER | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
 
 
 def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
-    with running.store.session() as session:
-        return earlier_observations(session, campaign.id)
+    return read(running.store, earlier_observations, campaign.id)
 
 
 def _of_another_model(running: Running, trial: Trial) -> Trial:
@@ -63,8 +62,7 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running: Running) -> Non
     before = kept(running, second)
     assert before
     running.done(**FEW)
-    with store.transaction() as session:
-        delete_campaign(session, first.id)
+    write(store, delete_campaign, first.id)
     running.runner.close()
     runner = Runner(running.settings, store)
     running.until(lambda: running.campaign(second).pending > 1, runner=runner)

@@ -19,7 +19,7 @@ from server.store.calibrations import save_calibration
 from server.store.campaigns import cancel_campaign, delete_campaign
 from server.store.leases import claim
 from server.store.tables import Base
-from tests.server.asking import created, with_trials
+from tests.server.asking import created, with_trials, write
 from tests.server.calibrations import document
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -37,8 +37,7 @@ def filled(store: Store) -> Store:
     with_trials(store, created(store), 3)
     created(store)
     third = created(store)
-    with store.transaction() as session:
-        cancel_campaign(session, third.id)
+    write(store, cancel_campaign, third.id)
     with store.transaction() as session:
         delete_campaign(session, third.id)
         save_calibration(session, "measured", document())

@@ -18,23 +18,22 @@ from server.store.calibrations import (
     newest_of,
     save_calibration,
 )
+from tests.server.asking import read, write
 from tests.server.calibrations import document
 
 FRONTIER = load_machine("frontier")
 
 
 def saved(store: Store, name: str, content: CalibrationDocument) -> CalibrationSummary:
-    with store.transaction() as session:
-        return save_calibration(session, name, content)
+    return write(store, save_calibration, name, content)
 
 
 def test_a_calibration_is_read_as_it_was_saved(store: Store) -> None:
     before = datetime.now(UTC)
     content = document(simulated=True)
     summary = saved(store, "mine", content)
-    with store.session() as session:
-        assert get_calibration(session, "mine") == summary
-        found = CalibrationDocument.model_validate(calibration_document(session, "mine"))
+    assert read(store, get_calibration, "mine") == summary
+    found = CalibrationDocument.model_validate(read(store, calibration_document, "mine"))
     assert found == content
     assert (summary.machine, summary.software, summary.simulated) == ("frontier", "stack 1", True)
     assert (summary.observations, summary.timed, summary.out_of_memory) == (3, 2, 1)
@@ -50,11 +49,9 @@ def test_a_name_is_taken_once_and_free_again_after_deletion(store: Store) -> Non
     assert (conflict.value.field, conflict.value.value) == ("name", "mine")
     with store.session() as session, pytest.raises(Conflict):
         check_name(session, "mine")
-    with store.transaction() as session:
-        delete_calibration(session, "mine")
-    with store.session() as session:
-        check_name(session, "mine")
-        assert list_calibrations(session) == []
+    write(store, delete_calibration, "mine")
+    read(store, check_name, "mine")
+    assert read(store, list_calibrations) == []
     saved(store, "mine", document())
 
 
@@ -68,8 +65,7 @@ def test_of_several_at_once_one_gets_the_name(store: Store) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(attempt, (1.0, 2.0, 3.0, 4.0))) == 1
-    with store.session() as session:
-        assert len(list_calibrations(session)) == 1
+    assert len(read(store, list_calibrations)) == 1
 
 
 def test_what_is_not_there_is_not_found(store: Store) -> None:
@@ -81,8 +77,7 @@ def test_what_is_not_there_is_not_found(store: Store) -> None:
 
 
 def newest(store: Store, machine: str = "frontier", *, simulated: bool = False) -> str | None:
-    with store.session() as session:
-        found = newest_of(session, load_machine(machine), simulated=simulated)
+    found = read(store, newest_of, load_machine(machine), simulated=simulated)
     return found.name if found else None
 
 
@@ -100,6 +95,5 @@ def test_the_newest_of_a_machine_by_its_figures_measured_or_simulated(store: Sto
     assert newest(store, simulated=True) == "simulated later"
     assert newest(store, "perlmutter") == "elsewhere"
     assert newest(store, "dgx-a100") is None
-    with store.session() as session:
-        names = [each.name for each in list_calibrations(session)]
+    names = [each.name for each in read(store, list_calibrations)]
     assert names[:2] == ["simulated later", "elsewhere"], "newest first"

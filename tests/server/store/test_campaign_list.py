@@ -16,18 +16,13 @@ from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.store import Store
 from server.store.campaign_list import POINTS, SORTS, CampaignList, listing_of, thinned
-from server.store.campaigns import campaign_row, campaigns_of, change_state, delete_campaign
+from server.store.campaigns import campaign_row, campaigns_of, delete_campaign
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
-from tests.server.asking import STRATEGY, created
+from tests.server.asking import STRATEGY, created, moved, read, write
 from tests.server.statements import statements_of
 from tests.server.store.test_outcomes import screened, told
 from tests.server.store.test_trials import METRICS
-
-
-def moved(store: Store, campaign_id: int, state: CampaignState, reason: str = "") -> None:
-    with store.transaction() as session:
-        change_state(session, campaign_row(session, campaign_id), state, reason=reason)
 
 
 def listed(campaigns: CampaignList, **asked: object) -> list[ListedCampaign]:
@@ -51,7 +46,7 @@ def four(store: Store) -> list[int]:
         told(store, [(1, "search", None)], name="too big"),
         created(store, name="fresh").id,
     ]
-    moved(store, numbers[0], CampaignState.DONE, "the budget of 3 trials is spent")
+    moved(store, numbers[0], CampaignState.DONE, reason="the budget of 3 trials is spent")
     moved(store, numbers[1], CampaignState.PAUSED)
     moved(store, numbers[2], CampaignState.DONE)
     return numbers
@@ -110,8 +105,7 @@ def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> N
         again = listed(campaigns)
     assert len(statements) == len(again), "two for each page: its ids and their last events"
     moved(store, four[3], CampaignState.CANCELLED)
-    with store.transaction() as session:
-        delete_campaign(session, four[0])
+    write(store, delete_campaign, four[0])
     changed = listed(campaigns)
     assert [(each.name, each.outcome) for each in changed[:2]] == [
         ("fresh", "cancelled"),
@@ -188,8 +182,7 @@ def test_what_is_projected_is_listed_so(store: Store) -> None:
     full = STRATEGY.model_copy(update={"num_nodes": 16})
     campaigns = CampaignList(store)
     [found] = listed(campaigns)
-    with store.session() as session:
-        answer = recommend(found, all_trials(session, campaign))
+    answer = recommend(found, read(store, all_trials, campaign))
     assert answer is not None
     assert found.best_strategy == answer.best.strategy == full
     assert found.best_objective == pytest.approx(answer.best.metrics.tokens_per_s)

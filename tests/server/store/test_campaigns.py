@@ -16,7 +16,6 @@ from server.store.campaigns import (
     IdempotencyKey,
     campaign_row,
     cancel_campaign,
-    change_state,
     create_campaign,
     delete_campaign,
     extend_campaign,
@@ -26,21 +25,15 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.tables import CampaignRow
-from tests.server.asking import asked, created, with_trials
+from tests.server.asking import asked, created, moved, read, with_trials, write
 
 Command = Callable[[Session, int], Campaign]
-
-
-def moved(store: Store, campaign: Campaign, state: CampaignState) -> None:
-    with store.transaction() as session:
-        change_state(session, campaign_row(session, campaign.id), state)
 
 
 def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
     before = datetime.now(UTC)
     campaign = created(store)
-    with store.session() as session:
-        found = get_campaign(session, campaign.id)
+    found = read(store, get_campaign, campaign.id)
     assert found == campaign
     assert found.created_at.utcoffset() == timedelta(0)
     assert before <= found.created_at <= datetime.now(UTC)
@@ -98,19 +91,16 @@ def test_each_state_allows_what_it_should(store: Store, command: Command) -> Non
             with pytest.raises(Conflict, match=f"is {state}"), store.transaction() as session:
                 command(session, campaign.id)
         else:
-            with store.transaction() as session:
-                assert command(session, campaign.id).state is expected
+            assert write(store, command, campaign.id).state is expected
 
 
 def test_a_campaign_that_had_started_goes_on_running(store: Store) -> None:
     campaign = created(store, budget={"max_trials": 6, "max_node_hours": 5.0})
-    moved(store, campaign, CampaignState.RUNNING)
-    moved(store, campaign, CampaignState.PAUSED)
-    with store.transaction() as session:
-        assert resume_campaign(session, campaign.id).state is CampaignState.RUNNING
-    moved(store, campaign, CampaignState.DONE)
-    with store.transaction() as session:
-        extended = extend_campaign(session, campaign.id, BudgetExtension(max_trials=10))
+    moved(store, campaign.id, CampaignState.RUNNING)
+    moved(store, campaign.id, CampaignState.PAUSED)
+    assert write(store, resume_campaign, campaign.id).state is CampaignState.RUNNING
+    moved(store, campaign.id, CampaignState.DONE)
+    extended = write(store, extend_campaign, campaign.id, BudgetExtension(max_trials=10))
     assert extended.state is CampaignState.RUNNING
     assert extended.finished_at is None
     new = Budget(max_trials=10, max_node_hours=5.0, stop_early=False)
@@ -128,7 +118,7 @@ def test_an_extension_has_to_extend(store: Store) -> None:
             extend_campaign(session, campaign.id, extension)
     with pytest.raises(InvalidInput, match="nothing"), store.transaction() as session:
         extend_campaign(session, campaign.id, BudgetExtension())
-    moved(store, campaign, CampaignState.CANCELLED)
+    moved(store, campaign.id, CampaignState.CANCELLED)
     with pytest.raises(Conflict), store.transaction() as session:
         extend_campaign(session, campaign.id, BudgetExtension(max_trials=99))
 
@@ -137,25 +127,23 @@ def test_deleting_takes_trials_and_events_along_and_tells_the_tokens(store: Stor
     campaign, other = created(store), created(store)
     trials = with_trials(store, campaign, 2)
     with_trials(store, other, 1)
-    moved(store, campaign, CampaignState.RUNNING)
+    moved(store, campaign.id, CampaignState.RUNNING)
     with pytest.raises(Conflict, match="is running"), store.transaction() as session:
         delete_campaign(session, campaign.id)
-    moved(store, campaign, CampaignState.CANCELLED)
+    moved(store, campaign.id, CampaignState.CANCELLED)
     with pytest.raises(Conflict, match="running trials"), store.transaction() as session:
         delete_campaign(session, campaign.id)
     with store.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE trials SET state = 'ok'")
-    with store.transaction() as session:
-        tokens = delete_campaign(session, campaign.id)
+    tokens = write(store, delete_campaign, campaign.id)
     assert tokens == [trial.token for trial in trials]
     with store.engine.connect() as connection:
         for table, left in {"campaigns": 1, "trials": 1, "events": 2}.items():
             count = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar()
             assert count == left, table
     last = created(store)
-    moved(store, last, CampaignState.DONE)
-    with store.transaction() as session:
-        delete_campaign(session, last.id)
+    moved(store, last.id, CampaignState.DONE)
+    write(store, delete_campaign, last.id)
     assert created(store).id > last.id, "ids are not given again"
 
 
@@ -164,15 +152,15 @@ def test_one_key_creates_one_campaign(store: Store) -> None:
     template = created(store)
 
     def create() -> Campaign:
-        with store.transaction() as session:
-            return create_campaign(
-                session,
-                template.request,
-                model=template.model,
-                machine=template.machine,
-                simulated=True,
-                idempotency=key,
-            )
+        return write(
+            store,
+            create_campaign,
+            template.request,
+            model=template.model,
+            machine=template.machine,
+            simulated=True,
+            idempotency=key,
+        )
 
     first = create()
     with pytest.raises(IntegrityError):

@@ -8,7 +8,7 @@ from server.store import Store
 from server.store.campaigns import cancel_campaign, delete_campaign, pause_campaign
 from server.store.events import events_since, last_event_id, newest_events
 from server.store.trials import finish_trial, note_progress
-from tests.server.asking import created, ended, with_trials
+from tests.server.asking import created, ended, read, with_trials, write
 
 WRITERS, CHANGES = 6, 12
 
@@ -19,9 +19,8 @@ def test_each_change_is_announced_with_what_it_changed(store: Store) -> None:
     with store.transaction() as session:
         finish_trial(session, trial, ended(TrialState.OOM))
         pause_campaign(session, campaign.id)
-    with store.session() as session:
-        events = events_since(session, 0)
-        assert last_event_id(session) == events[-1].id
+    events = read(store, events_since, 0)
+    assert read(store, last_event_id) == events[-1].id
     assert [event.kind for event in events] == ["campaign", "trial", "trial", "campaign"]
     assert [event.id for event in events] == sorted({event.id for event in events})
     assert events[2].trial is not None
@@ -46,20 +45,15 @@ def test_events_of_one_campaign_after_a_given_one(store: Store) -> None:
 def test_the_newest_event_of_each_campaign_grows_with_whatever_changes_in_it(store: Store) -> None:
     campaign, other, deleted = created(store), created(store), created(store)
     trial = with_trials(store, campaign, 1)[0]
-    with store.transaction() as session:
-        cancel_campaign(session, deleted.id)
-    with store.transaction() as session:
-        delete_campaign(session, deleted.id)
+    write(store, cancel_campaign, deleted.id)
+    write(store, delete_campaign, deleted.id)
     ids = [campaign.id, other.id, deleted.id]
-    with store.session() as session:
-        before = newest_events(session, ids)
-        assert newest_events(session, []) == {}
+    before = read(store, newest_events, ids)
+    assert read(store, newest_events, []) == {}
     assert set(before) == {campaign.id, other.id}
-    with store.transaction() as session:
-        assert note_progress(session, trial, TrialProgress(phase="waiting"))
-    with store.session() as session:
-        after = newest_events(session, ids)
-        assert after[campaign.id] == last_event_id(session)
+    assert write(store, note_progress, trial, TrialProgress(phase="waiting"))
+    after = read(store, newest_events, ids)
+    assert after[campaign.id] == read(store, last_event_id)
     assert after[campaign.id] > before[campaign.id]
     assert after[other.id] == before[other.id]
 
@@ -75,44 +69,38 @@ def test_how_a_trial_stands_is_not_written_once_it_has_ended(store: Store) -> No
 
 def test_nothing_is_announced_when_nothing_is_kept(store: Store) -> None:
     campaign = created(store)
-    with store.session() as session:
-        before = last_event_id(session)
+    before = read(store, last_event_id)
     try:
         with store.transaction() as session:
             pause_campaign(session, campaign.id)
             raise KeyError
     except KeyError:
         pass
-    with store.session() as session:
-        assert last_event_id(session) == before
+    assert read(store, last_event_id) == before
 
 
 def test_a_reader_that_resumes_at_the_last_id_misses_nothing(store: Store) -> None:
     """Ids are given before transactions commit: they must become visible in their order."""
     campaigns = [created(store) for _ in range(WRITERS)]
     trials = {campaign.id: with_trials(store, campaign, CHANGES) for campaign in campaigns}
-    with store.session() as session:
-        start = last_event_id(session)
+    start = read(store, last_event_id)
 
-    def write(campaign_id: int) -> None:
+    def end_all(campaign_id: int) -> None:
         for trial in trials[campaign_id]:
-            with store.transaction() as session:
-                finish_trial(session, trial, ended(TrialState.OOM))
+            write(store, finish_trial, trial, ended(TrialState.OOM))
 
-    writers = [threading.Thread(target=write, args=(campaign.id,)) for campaign in campaigns]
+    writers = [threading.Thread(target=end_all, args=(campaign.id,)) for campaign in campaigns]
     for writer in writers:
         writer.start()
     seen: list[int] = []
     after = start
     while True:
         finished = not any(writer.is_alive() for writer in writers)
-        with store.session() as session:
-            events = events_since(session, after, limit=7)
+        events = read(store, events_since, after, limit=7)
         seen += [event.id for event in events]
         after = seen[-1] if seen else start
         if finished and not events:
             break
-    with store.session() as session:
-        everything = events_since(session, start, limit=10_000)
+    everything = read(store, events_since, start, limit=10_000)
     assert seen == [event.id for event in everything]
     assert len(seen) == WRITERS * CHANGES

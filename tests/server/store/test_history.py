@@ -17,7 +17,6 @@ from server.store import Store
 from server.store.campaign_list import CampaignList
 from server.store.campaigns import (
     campaign_row,
-    change_state,
     create_campaign,
     delete_campaign,
     get_campaign,
@@ -32,7 +31,17 @@ from server.store.history import (
 )
 from server.store.tables import CampaignRow, EarlierTrialsRow
 from server.store.trials import all_trials, finish_trial, insert_trials
-from tests.server.asking import STRATEGY, asked, created, ended, new_trial, with_trials
+from tests.server.asking import (
+    STRATEGY,
+    asked,
+    created,
+    ended,
+    moved,
+    new_trial,
+    read,
+    with_trials,
+    write,
+)
 from tests.server.statements import statements_of
 from tests.server.store.test_trials import METRICS
 
@@ -94,9 +103,8 @@ def test_a_past_trial_with_few_layers_is_one_of_a_smaller_model(store: Store) ->
         assert finish_trial(session, trial, replace(OK, metrics=metrics))
     [found] = past(store, own)
     assert (found.num_layers, found.model.num_layers) == (12, 48)
-    with store.session() as session:
-        [kept] = all_trials(session, first.id)
-        assert get_campaign(session, first.id).best_trial is None, "its rates are of few layers"
+    [kept] = read(store, all_trials, first.id)
+    assert read(store, get_campaign, first.id).best_trial is None, "its rates are of few layers"
     assert (kept.num_layers, kept.stands_for_nodes) == (12, 8)
 
 
@@ -104,15 +112,15 @@ def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -
     """A campaign of a cluster's profile, or of another machine than the catalog's."""
     request = asked(**changes)
     machine = machine_of(request.machine)
-    with store.transaction() as session:
-        return create_campaign(
-            session,
-            request,
-            model=model_shape(load_model("gpt-22b")),
-            machine=machine_shape(machine),
-            simulated=request.evaluator == "simulated",
-            profile=profile,
-        )
+    return write(
+        store,
+        create_campaign,
+        request,
+        model=model_shape(load_model("gpt-22b")),
+        machine=machine_shape(machine),
+        simulated=request.evaluator == "simulated",
+        profile=profile,
+    )
 
 
 BIGGER = machine_shape(replace(load_machine("frontier"), memory_gib=96.0)).model_dump()
@@ -150,8 +158,7 @@ def test_only_trials_of_the_same_machine_and_program_tell(store: Store) -> None:
         assert (first == second) is tells, (one, other)
         stacks += [first, second]
     for number in range(1, len(stacks) + 1):
-        with store.session() as session:
-            campaign = get_campaign(session, number)
+        campaign = read(store, get_campaign, number)
         with_ends(store, campaign, OK)
     with store.session() as session:
         found = past_trials(session, campaign_row(session, 1))
@@ -192,32 +199,27 @@ def test_what_a_campaign_starts_from_is_read_as_it_was_kept(store: Store) -> Non
     assert later.started_from is None
     observations = [observation(first), *[observation(second, age_days=1.0)] * 2]
     kept(store, later, observations)
-    with store.session() as session:
-        assert earlier_observations(session, later.id) == observations
-        assert earlier_observations(session, first.id) == []
-        assert get_campaign(session, later.id).started_from == [
-            StartedFrom(campaign_id=second.id, name="a second one", trials=2),
-            StartedFrom(campaign_id=first.id, name=first.name, trials=1),
-        ]
+    assert read(store, earlier_observations, later.id) == observations
+    assert read(store, earlier_observations, first.id) == []
+    assert read(store, get_campaign, later.id).started_from == [
+        StartedFrom(campaign_id=second.id, name="a second one", trials=2),
+        StartedFrom(campaign_id=first.id, name=first.name, trials=1),
+    ]
     kept(store, first, [])
-    with store.session() as session:
-        assert get_campaign(session, first.id).started_from == []
+    assert read(store, get_campaign, first.id).started_from == []
 
 
 def delete(store: Store, campaign: Campaign) -> None:
-    with store.transaction() as session:
-        change_state(session, campaign_row(session, campaign.id), CampaignState.DONE)
-    with store.transaction() as session:
-        delete_campaign(session, campaign.id)
+    moved(store, campaign.id, CampaignState.DONE)
+    write(store, delete_campaign, campaign.id)
 
 
 def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
     first, later = created(store), created(store)
     kept(store, later, [observation(first)])
     delete(store, first)
-    with store.session() as session:
-        assert earlier_observations(session, later.id) == [observation(first)]
-        (start,) = get_campaign(session, later.id).started_from or []
+    assert read(store, earlier_observations, later.id) == [observation(first)]
+    (start,) = read(store, get_campaign, later.id).started_from or []
     listed = CampaignList(store).page().items
     assert (start.campaign_id, start.name, start.deleted) == (first.id, first.name, True)
     assert [campaign.started_from for campaign in listed] == [[start]]
@@ -232,8 +234,7 @@ def test_what_a_start_was_worth_is_noted_once_it_is_known(store: Store) -> None:
     for known in (worth, None):
         with store.transaction() as session:
             note_worth(campaign_row(session, campaign.id), known)
-        with store.session() as session:
-            assert get_campaign(session, campaign.id).start_worth == worth
+        assert read(store, get_campaign, campaign.id).start_worth == worth
 
 
 def test_many_past_trials_are_read_in_few_statements(store: Store) -> None:
@@ -244,6 +245,5 @@ def test_many_past_trials_are_read_in_few_statements(store: Store) -> None:
         found = past(store, campaign, most=100)
     assert len(found) == 100
     assert len(statements) == 3, "the campaign, the trials, their models"
-    with store.session() as session:
-        trials = trials_by_id(session, [trial.id for trial in found[:7]])
+    trials = read(store, trials_by_id, [trial.id for trial in found[:7]])
     assert set(trials) == {trial.id for trial in found[:7]}

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.schemas.choices import CampaignState, TrialState
 from server.store import LeaseLost, Store
-from server.store.campaigns import campaign_row, cancel_campaign, change_state, delete_campaign
+from server.store.campaigns import campaign_row, cancel_campaign, delete_campaign
 from server.store.leases import (
     Lease,
     claim,
@@ -24,14 +24,13 @@ from server.store.leases import (
     this_place,
 )
 from server.store.trials import finish_trial, get_trial
-from tests.server.asking import created, ended, with_trials
+from tests.server.asking import created, ended, moved, read, with_trials, write
 
 ELSEWHERE = "another-host/1/1/1.00"
 
 
 def claimed(store: Store, owner: str, *, seconds: float = 60.0, limit: int = 10) -> list[Lease]:
-    with store.transaction() as session:
-        return claim(session, owner, seconds=seconds, limit=limit)
+    return write(store, claim, owner, seconds=seconds, limit=limit)
 
 
 def test_the_oldest_are_claimed_first_and_no_more_than_asked_for(store: Store) -> None:
@@ -76,8 +75,7 @@ def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: St
 
     with pytest.raises(LeaseLost):
         store_under_the_old_lease()
-    with store.session() as session:
-        assert get_trial(session, campaign.id, 1).state is TrialState.PENDING
+    assert read(store, get_trial, campaign.id, 1).state is TrialState.PENDING
     with store.transaction() as session:
         release(session, old)  # which changes nothing
         assert renew(session, new).id == campaign.id
@@ -89,24 +87,21 @@ def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: St
 def test_a_renewed_lease_lasts(store: Store) -> None:
     created(store)
     lease = claimed(store, "a", seconds=-1.0)[0]
-    with store.transaction() as session:
-        renew(session, replace(lease, seconds=60.0))
+    write(store, renew, replace(lease, seconds=60.0))
     assert claimed(store, "b") == []
 
 
 def test_a_released_campaign_can_be_claimed_at_once(store: Store) -> None:
     created(store)
     lease = claimed(store, "a")[0]
-    with store.transaction() as session:
-        release(session, lease)
+    write(store, release, lease)
     assert len(claimed(store, "b")) == 1
 
 
 def test_a_resting_campaign_is_claimed_only_while_a_trial_of_it_is_open(store: Store) -> None:
     campaign = created(store)
     trial = with_trials(store, campaign, 1)[0]
-    with store.transaction() as session:
-        cancel_campaign(session, campaign.id)
+    write(store, cancel_campaign, campaign.id)
     lease = claimed(store, "a")[0]
     with store.transaction() as session:
         finish_trial(session, trial, ended(TrialState.CANCELLED))
@@ -117,10 +112,8 @@ def test_a_resting_campaign_is_claimed_only_while_a_trial_of_it_is_open(store: S
 def test_the_lease_of_a_deleted_campaign_is_lost(store: Store) -> None:
     campaign = created(store)
     lease = claimed(store, "a")[0]
-    with store.transaction() as session:
-        change_state(session, campaign_row(session, campaign.id), CampaignState.DONE)
-    with store.transaction() as session:
-        delete_campaign(session, campaign.id)
+    moved(store, campaign.id, CampaignState.DONE)
+    write(store, delete_campaign, campaign.id)
     with pytest.raises(LeaseLost), store.transaction() as session:
         renew(session, lease)
 
@@ -131,11 +124,9 @@ def test_campaigns_of_a_dead_process_are_free_at_once(store: Store) -> None:
     started = psutil.Process(child.pid).create_time()
     owner = f"{this_place()}/{child.pid}/{started:.2f}"
     claimed(store, owner)
-    with store.transaction() as session:
-        assert free_the_gone(session) == 0
+    assert write(store, free_the_gone) == 0
     child.communicate()
-    with store.transaction() as session:
-        assert free_the_gone(session) == 1
+    assert write(store, free_the_gone) == 1
     assert len(claimed(store, "b")) == 1
 
 

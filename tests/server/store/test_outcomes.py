@@ -28,7 +28,7 @@ from server.store.outcomes import OutcomePart
 from server.store.store import announce
 from server.store.tables import OutcomeRow, TrialRow
 from server.store.trials import all_trials, finish_trial, insert_trials, list_trials
-from tests.server.asking import STRATEGY, created, ended, new_trial
+from tests.server.asking import STRATEGY, created, ended, new_trial, read, write
 from tests.server.fits import noted_fits
 from tests.server.statements import statements_of
 from tests.server.store.test_trials import METRICS
@@ -95,8 +95,7 @@ BEST: list[tuple[list[Told], float | None, float | None]] = [
 def test_the_best_is_what_is_recommended(store: Store) -> None:
     for trials, best, fastest in BEST:
         number = told(store, trials)
-        with store.session() as session:
-            campaign = get_campaign(session, number)
+        campaign = read(store, get_campaign, number)
         assert campaign.best_objective == pytest.approx(best), trials
         assert campaign.fastest_objective == pytest.approx(fastest), trials
 
@@ -124,14 +123,12 @@ FEW = {1: 5.0, 2: 4.0}
 def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
     campaign_id = screened(store, FEW)
     with noted_fits(store) as fits:
-        with store.transaction() as session:
-            assert pause_campaign(session, campaign_id).state is CampaignState.PAUSED
+        assert write(store, pause_campaign, campaign_id).state is CampaignState.PAUSED
         assert fits == []
         [found] = CampaignList(store).page().items
         assert (found.best_trial, found.best_projected_from_nodes) == (2, 4)
         assert fits == [0], "one fit, while no connection was held"
-        with store.session() as session:
-            assert get_campaign(session, campaign_id).best_objective == found.best_objective
+        assert read(store, get_campaign, campaign_id).best_objective == found.best_objective
         assert CampaignList(store).page().items == [found]
         assert fits == [0]
         end_on_few_nodes(store, campaign_id, 4, seconds=2.0)
@@ -160,14 +157,12 @@ def test_a_stored_best_that_cannot_be_read_is_computed_from_the_trials(store: St
     refresh_best(store, [number])
     with store.transaction() as session:
         session.execute(update(OutcomeRow).values(document={"layout": "of another state"}))
-    with store.session() as session:
-        assert get_campaign(session, number).best_trial == 1
+    assert read(store, get_campaign, number).best_trial == 1
 
 
 def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> None:
     campaign_id = screened(store, FEW)
-    with store.session() as session:
-        belief = belief_without_start(get_campaign(session, campaign_id))
+    belief = belief_without_start(read(store, get_campaign, campaign_id))
     seen = [
         Observation(
             transformer=belief.transformer,
@@ -187,10 +182,9 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
     with store.transaction() as session:
         keep_start(session, campaign_row(session, campaign_id), shown)
     refresh_best(store, [campaign_id])
-    with store.session() as session:
-        found = get_campaign(session, campaign_id)
-        trials = all_trials(session, campaign_id)
-        kept = earlier_observations(session, campaign_id)
+    found = read(store, get_campaign, campaign_id)
+    trials = read(store, all_trials, campaign_id)
+    kept = read(store, earlier_observations, campaign_id)
     versions = versions_of(trials, kept=kept)
     belief = belief_of_campaign(found, versions=versions, profile=None, kept=kept)
     answer, without = (recommend(found, trials, belief=each) for each in (belief, None))
@@ -203,8 +197,7 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
 def test_what_a_crash_or_another_version_left_is_made_again(store: Store) -> None:
     part: OutcomePart[str] = OutcomePart("standing", str)
     campaign_id = screened(store, FEW)
-    with store.session() as session:
-        trials = all_trials(session, campaign_id)
+    trials = read(store, all_trials, campaign_id)
     assert part.of(store, campaign_id, trials, lambda: "here") == "here"
     assert part.of(store, campaign_id, trials, str) == "here", "as it was written down"
     for left in ({"ended": 1}, {"version": "0.0.1"}, {"document": {"trial": 1}}):

@@ -29,7 +29,7 @@ from server.store.runners import (
 )
 from server.store.tables import RunnerRow
 from server.store.trials import finish_trial
-from tests.server.asking import created, ended, with_trials
+from tests.server.asking import created, ended, moved, read, with_trials, write
 
 MINUTE_S = 60.0
 
@@ -46,8 +46,7 @@ def told(store: Store, *owners: tuple[str, float, float]) -> list[str]:
             )
             seen = RunnerRow.seen_at - silent_s
             session.execute(update(RunnerRow).where(RunnerRow.owner == owner).values(seen_at=seen))
-    with store.session() as session:
-        return [runner.owner for runner in known_runners(session)]
+    return [runner.owner for runner in read(store, known_runners)]
 
 
 def test_a_runner_of_a_container_that_was_started_again_is_told_of_no_more(store: Store) -> None:
@@ -129,8 +128,7 @@ def test_campaigns_are_counted_by_kind_and_holder(store: Store) -> None:
         claim(session, "a", seconds=60.0, limit=1)
         claim(session, "gone", seconds=-1.0, limit=1)
     own = CampaignKind(evaluator="simulated", owner=None, own_runner=True)
-    with store.session() as session:
-        counted = open_campaigns(session)
+    counted = read(store, open_campaigns)
     assert sorted(counted, key=str) == sorted(
         [some(SIMULATED, 2), some(SIMULATED, 1, "a"), some(own, 1)], key=str
     )
@@ -146,14 +144,10 @@ def test_an_allocation_is_of_use_while_a_campaign_of_its_kind_has_work(store: St
             found.append(any_in_allocation(session))
     assert found == [False, False, True]
     trials = with_trials(store, campaign, 1)
-    with store.transaction() as session:
-        change_state(session, campaign_row(session, campaign.id), CampaignState.CANCELLED)
-    with store.session() as session:
-        assert any_in_allocation(session), "its trial is still to be ended"
-    with store.transaction() as session:
-        finish_trial(session, trials[0], ended(TrialState.CANCELLED))
-    with store.session() as session:
-        assert not any_in_allocation(session)
+    moved(store, campaign.id, CampaignState.CANCELLED)
+    assert read(store, any_in_allocation), "its trial is still to be ended"
+    write(store, finish_trial, trials[0], ended(TrialState.CANCELLED))
+    assert not read(store, any_in_allocation)
 
 
 ELSEWHERE = "another-host/1/1/1.00"
@@ -161,8 +155,7 @@ ELSEWHERE = "another-host/1/1/1.00"
 
 def reason(store: Store, campaign: Campaign) -> str:
     note_waiting(store, silent_s=30.0)
-    with store.session() as session:
-        return get_campaign(session, campaign.id).reason
+    return read(store, get_campaign, campaign.id).reason
 
 
 def working(store: Store, *evaluators: str, user: str | None = None, full: bool = False) -> None:
@@ -186,11 +179,9 @@ def test_a_campaign_says_why_it_waits_until_a_runner_has_it(store: Store) -> Non
     assert "takes simulated trials, and none that runs does" in reason(store, campaign)
     working(store, "simulated", full=True)
     assert "waits for room: the runner that takes it works on as many" in reason(store, campaign)
-    with store.session() as session:
-        told = last_event_id(session)
+    told = read(store, last_event_id)
     assert reason(store, campaign)
-    with store.session() as session:
-        assert last_event_id(session) == told, "what has not changed is not told again"
+    assert read(store, last_event_id) == told, "what has not changed is not told again"
     with store.transaction() as session:
         [lease] = claim(session, ELSEWHERE, seconds=60.0, limit=1)
         forget_waiting(session, [lease.campaign_id])
@@ -209,8 +200,7 @@ def test_a_runner_that_has_fallen_silent_does_not_run(store: Store) -> None:
     working(store, "simulated")
     assert reason(store, campaign) == ""
     note_waiting(store, silent_s=-1.0)
-    with store.session() as session:
-        assert "none runs" in get_campaign(session, campaign.id).reason
+    assert "none runs" in read(store, get_campaign, campaign.id).reason
 
 
 def test_one_that_confirms_says_besides_why_its_search_ended(store: Store) -> None:

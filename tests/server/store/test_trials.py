@@ -27,7 +27,7 @@ from server.store.trials import (
     note_progress,
     pending_trials,
 )
-from tests.server.asking import STRATEGY, created, ended, with_trials
+from tests.server.asking import STRATEGY, created, ended, read, with_trials, write
 
 METRICS = {
     "gradient_accumulation_steps": 8,
@@ -59,8 +59,7 @@ def measured(seconds: float) -> FinishedTrial:
 
 
 def finish(store: Store, trial: Trial, result: FinishedTrial) -> bool:
-    with store.transaction() as session:
-        return finish_trial(session, trial, result)
+    return write(store, finish_trial, trial, result)
 
 
 @pytest.fixture
@@ -96,8 +95,7 @@ def test_a_number_is_given_once_within_a_campaign(store: Store) -> None:
 
 
 def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> None:
-    with store.session() as session:
-        trial = get_trial(session, campaign.id, 1)
+    trial = read(store, get_trial, campaign.id, 1)
     assert trial.metrics is not None
     assert trial.metrics.iteration_time_s == 3.0
     assert trial.peak_memory_gib_by_rank == [1.5, 2.5]
@@ -113,19 +111,16 @@ def test_figures_of_an_earlier_version_are_read(store: Store, campaign: Campaign
         assert row.metrics is not None
         row.metrics = {k: v for k, v in row.metrics.items() if k not in later}
         rate = row.metrics["tokens_per_s"]
-    with store.session() as session:
-        figures = get_trial(session, campaign.id, 1).metrics
+    figures = read(store, get_trial, campaign.id, 1).metrics
     assert figures is not None
     assert figures.tokens_per_node_hour == pytest.approx(rate * 3600 / STRATEGY.num_nodes)
     assert figures.tokens_per_joule is None
 
 
 def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:
-    with store.session() as session:
-        before = get_trial(session, campaign.id, 1)
+    before = read(store, get_trial, campaign.id, 1)
     assert not finish(store, before, ended(TrialState.CRASHED, error="late"))
-    with store.session() as session:
-        assert get_trial(session, campaign.id, 1) == before
+    assert read(store, get_trial, campaign.id, 1) == before
 
 
 def test_how_a_trial_stands_is_noted_only_where_it_is_new(store: Store) -> None:
@@ -133,10 +128,8 @@ def test_how_a_trial_stands_is_noted_only_where_it_is_new(store: Store) -> None:
     assert is_noted(trial, None)
     waiting = TrialProgress(phase="waiting", reason="Prio\0rity", job_id="7", host="n" * 300)
     assert not is_noted(trial, waiting)
-    with store.transaction() as session:
-        assert note_progress(session, trial, waiting)
-    with store.session() as session:
-        noted = get_trial(session, trial.campaign_id, trial.number)
+    assert write(store, note_progress, trial, waiting)
+    noted = read(store, get_trial, trial.campaign_id, trial.number)
     assert noted.phase_reason == "Priority"
     assert is_noted(noted, waiting)
     assert not is_noted(noted, TrialProgress(phase="running"))
@@ -147,8 +140,7 @@ def test_texts_are_kept_without_what_no_database_holds(store: Store) -> None:
     (trial,) = with_trials(store, created(store), 1)
     texts = {"error": "a\0b\ud800c", "host": "n\0" * 300, "energy_note": "\0"}
     finish(store, trial, ended(TrialState.CRASHED, job_id="47\x0011", **texts))
-    with store.session() as session:
-        kept = get_trial(session, trial.campaign_id, trial.number)
+    kept = read(store, get_trial, trial.campaign_id, trial.number)
     assert (kept.error, kept.host, kept.energy_note) == ("ab?c", "n" * 255, "")
     assert kept.job_id == "4711"
 
@@ -160,16 +152,14 @@ def test_a_trial_that_never_ran_keeps_its_job_and_costs_nothing(store: Store) ->
     with store.transaction() as session:
         note_progress(session, trial, TrialProgress(phase="waiting", reason="x", job_id="7"))
         finish_all(session, trial.campaign_id, lost)
-    with store.session() as session:
-        kept = get_trial(session, trial.campaign_id, trial.number)
+    kept = read(store, get_trial, trial.campaign_id, trial.number)
     assert (kept.state, kept.error, kept.node_hours) == (TrialState.LOST, "no trace", 0.0)
     assert (kept.job_id, kept.phase, kept.phase_reason) == ("7", None, "")
     assert kept.finished_at == now
 
 
 def test_what_a_campaign_adds_up_to(store: Store, campaign: Campaign) -> None:
-    with store.session() as session:
-        found = get_campaign(session, campaign.id)
+    found = read(store, get_campaign, campaign.id)
     assert (found.trials, found.pending, found.failures, found.confirmations) == (9, 2, 2, 0)
     assert found.node_hours == pytest.approx(3.0)
     assert (found.fastest_trial, found.best_trial) == (5, 1), "all are of one strategy"
@@ -178,9 +168,8 @@ def test_what_a_campaign_adds_up_to(store: Store, campaign: Campaign) -> None:
 
 
 def test_pending_trials_are_those_without_a_final_state(store: Store, campaign: Campaign) -> None:
-    with store.session() as session:
-        assert [t.number for t in pending_trials(session, campaign.id)] == [8, 9]
-        assert [t.number for t in all_trials(session, campaign.id)] == list(range(1, 10))
+    assert [t.number for t in read(store, pending_trials, campaign.id)] == [8, 9]
+    assert [t.number for t in read(store, all_trials, campaign.id)] == list(range(1, 10))
 
 
 def numbers(store: Store, campaign: Campaign, *, limit: int, **options: Any) -> list[int]:
@@ -188,8 +177,7 @@ def numbers(store: Store, campaign: Campaign, *, limit: int, **options: Any) -> 
     found: list[int] = []
     cursor = None
     while True:
-        with store.session() as session:
-            page = list_trials(session, campaign.id, cursor=cursor, limit=limit, **options)
+        page = read(store, list_trials, campaign.id, cursor=cursor, limit=limit, **options)
         found += [trial.number for trial in page.items]
         cursor = page.next
         if cursor is None:
@@ -254,8 +242,7 @@ def test_an_ended_trial_is_read_from_its_row_once(store: Store) -> None:
     with store.transaction() as session:
         for trial in trials[:2]:
             assert finish_trial(session, trial, unrun(TrialState.LOST))
-    with store.session() as session:
-        first = all_trials(session, campaign.id)
+    first = read(store, all_trials, campaign.id)
     rows: list[str] = []
 
     def note(_conn: object, _cursor: object, statement: str, *_: object) -> None:
@@ -279,19 +266,15 @@ def test_an_end_that_was_rolled_back_is_none(store: Store) -> None:
         assert finish_trial(session, trial, unrun(TrialState.LOST))
         lost = all_trials(session, campaign.id)
         assert lost[0].state is TrialState.LOST
-    with store.session() as session:
-        assert all_trials(session, campaign.id, known=lost)[0].state is TrialState.PENDING
-    with store.transaction() as session:
-        assert finish_trial(session, trial, unrun(TrialState.REFUSED, minutes=1))
-    with store.session() as session:
-        assert all_trials(session, campaign.id, known=lost)[0].state is TrialState.REFUSED
+    assert read(store, all_trials, campaign.id, known=lost)[0].state is TrialState.PENDING
+    assert write(store, finish_trial, trial, unrun(TrialState.REFUSED, minutes=1))
+    assert read(store, all_trials, campaign.id, known=lost)[0].state is TrialState.REFUSED
 
 
 def test_trials_hold_the_names_of_their_fields_together(store: Store) -> None:
     campaign = created(store)
     with_trials(store, campaign, 2)
-    with store.session() as session:
-        first, second = all_trials(session, campaign.id)
+    first, second = read(store, all_trials, campaign.id)
     assert first.model_fields_set is second.model_fields_set
     assert first.strategy.model_fields_set is second.strategy.model_fields_set
     names = set(first.strategy.model_fields_set)

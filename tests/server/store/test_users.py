@@ -30,12 +30,11 @@ from server.store.users import (
     room_of,
     token_hash,
 )
-from tests.server.asking import created, ended, with_trials
+from tests.server.asking import created, ended, read, with_trials, write
 
 
 def add(store: Store, **fields: object) -> str:
-    with store.transaction() as session:
-        return add_user(session, UserCreate.model_validate({"name": "alice"} | fields))
+    return write(store, add_user, UserCreate.model_validate({"name": "alice"} | fields))
 
 
 def test_of_a_token_the_database_keeps_a_hash_alone(store: Store) -> None:
@@ -47,26 +46,22 @@ def test_of_a_token_the_database_keeps_a_hash_alone(store: Store) -> None:
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM users").all()
     assert token.partition(".")[2] not in repr(rows)
-    with store.transaction() as session:
-        renewed = renew_user(session, "alice")
-    with store.session() as session:
-        account = account_of(session, "alice")
+    renewed = write(store, renew_user, "alice")
+    account = read(store, account_of, "alice")
     assert account is not None
     assert account.token_hash == token_hash(renewed) != token_hash(token)
 
 
 def test_a_name_is_given_once(store: Store) -> None:
     add(store)
-    with store.transaction() as session:
-        revoke_user(session, "alice")
+    write(store, revoke_user, "alice")
     with pytest.raises(Conflict, match="there is, or was, a user alice"):
         add(store)
     with store.transaction() as session, pytest.raises(NotFound):
         change_user(session, "bob", {"scope": "admin"})
-    with store.session() as session:
-        assert [(user.name, user.revoked_at is None) for user in list_users(session)] == [
-            ("alice", False)
-        ]
+    assert [(user.name, user.revoked_at is None) for user in read(store, list_users)] == [
+        ("alice", False)
+    ]
 
 
 def test_limits_hold_for_what_counts(store: Store) -> None:
@@ -109,8 +104,7 @@ def test_nothing_private_tells_a_campaign_that_others_see(store: Store) -> None:
         stack = TrialStack(
             machine_digest=digest, program=program, simulated=True, private_of=private_of
         )
-        with store.session() as session:
-            return len(trials_of(session, stack))
+        return len(read(store, trials_of, stack))
 
     assert (told(), told("bob"), told("alice")) == (0, 0, 1)
 
@@ -137,8 +131,7 @@ def of_user(store: Store, *campaigns: Campaign, **limits: float) -> None:
 
 
 def room(store: Store, *, simulated: bool = False) -> OwnerRoom:
-    with store.transaction() as session:
-        return room_of(session, "ada", simulated=simulated, locked=True)
+    return write(store, room_of, "ada", simulated=simulated, locked=True)
 
 
 def test_trials_at_once_are_those_of_all_campaigns(store: Store) -> None:

@@ -38,8 +38,7 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune) -> None:
     words = ("adapter", "new", "mine", "--like", "template-hydra")
-    written = alone(*words)
-    assert written.code == 0, written.err
+    written = alone.done(*words)
     assert alone("adapter", "show", "mine").out == written.out
     assert alone("adapter", "show", "template-hydra").out == written.out
     [listed] = [e for e in alone("adapter", "list", "--json").json() if e["name"] == "mine"]

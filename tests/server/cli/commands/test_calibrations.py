@@ -17,8 +17,7 @@ ONE = ("predict", "--model", "gpt-22b", "--machine", "frontier", *STRATEGY)
 @pytest.fixture
 def fitted(autotune: Autotune, finished: str) -> Iterator[str]:
     """The name of a calibration on the simulated campaign."""
-    ran = autotune("calibrations", "fit", "shared", "--campaign", finished, "--software", "ours")
-    assert ran.code == 0, ran.err
+    autotune.done("calibrations", "fit", "shared", "--campaign", finished, "--software", "ours")
     yield "shared"
     autotune("calibrations", "delete", "shared")
 
@@ -30,8 +29,7 @@ def test_fitting_shows_what_came_of_it(
     assert (none.code, none.out) == (0, "")
     assert "autotune calibrations fit" in none.err
     monkeypatch.setenv("COLUMNS", "100")
-    ran = autotune("calibrations", "fit", "mine", "--campaign", finished, "--software", "ours")
-    assert ran.code == 0, ran.err
+    ran = autotune.done("calibrations", "fit", "mine", "--campaign", finished, "--software", "ours")
     assert "simulated trials" in ran.out
     assert "autotune predict --calibration mine" in ran.err
     detail = autotune("calibrations", "show", "mine", "--json").json()
@@ -60,8 +58,7 @@ def test_a_calibration_goes_from_one_place_to_another(
     autotune: Autotune, fitted: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "shared.json"
-    ran = autotune("calibrations", "export", fitted, "--output", str(path))
-    assert ran.code == 0
+    ran = autotune.done("calibrations", "export", fitted, "--output", str(path))
     assert f"wrote {path}" in ran.err
     printed = autotune("calibrations", "export", fitted).json()
     assert printed["format"] == "autotune-calibration-1"

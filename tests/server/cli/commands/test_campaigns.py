@@ -24,8 +24,7 @@ SLOW = (
 
 def submitted(autotune: Autotune) -> str:
     """The number of a campaign whose trials take minutes."""
-    ran = autotune(*SLOW)
-    assert ran.code == 0, ran.err
+    ran = autotune.done(*SLOW)
     return str(ran.json()["id"])
 
 
@@ -35,8 +34,7 @@ def test_watching_ends_with_the_recommendation(
     document = watched.json()
     assert document["campaign"]["state"] == "done"
     assert document["recommendation"]["simulated"] is True
-    ran = autotune("watch", finished)
-    assert ran.code == 0
+    ran = autotune.done("watch", finished)
     assert "simulated" in ran.out
     assert "TP " in ran.out
     assert "5/5 · 1 confirmation" in ran.err
@@ -61,8 +59,7 @@ def test_show(autotune: Autotune, finished: str) -> None:
     two = autotune("show", finished, "--sort=-tokens_per_s", "--limit", "2", "--json").json()
     assert two["trials"] == trials[:2]
     assert all(trial["expected"]["node_hours"] > 0 for trial in trials)
-    ran = autotune("show", finished)
-    assert ran.code == 0
+    ran = autotune.done("show", finished)
     assert "confirmation" in ran.out
     told = " ".join(ran.out.split())
     for part in (
@@ -113,19 +110,17 @@ def test_without_a_script_of_the_trials_a_trainer_is_named(
     autotune: Autotune, tmp_path: Path
 ) -> None:
     """Megatron-DeepSpeed, whose job is written where nothing else trained, trains no experts."""
-    ran = autotune(
+    ran = autotune.done(
         *("submit", "--model", "deepseek-v2-lite", "--machine", "dgx-h100", "--nodes", "1"),
         *("--max-trials", "2", "--confirmations", "0", "--watch", "--json"),
     )
-    assert ran.code == 0, ran.err
     campaign = str(ran.json()["campaign"]["id"])
     folder = tmp_path / "run"
     told = autotune("best", campaign, "--out", str(folder)).err
     assert not (folder / "launch.sbatch").exists()
     trainer = told.split("--for ")[1].split()[0]
     assert f"next: `autotune best {campaign} --for {trainer} --out {folder}`" in told
-    done = autotune("best", campaign, "--for", trainer, "--out", str(folder))
-    assert done.code == 0, done.err
+    autotune.done("best", campaign, "--for", trainer, "--out", str(folder))
     assert (folder / "launch.sbatch").exists()
 
 
@@ -142,8 +137,7 @@ def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: st
 
 
 def test_best_writes_its_files(autotune: Autotune, finished: str, tmp_path: Path) -> None:
-    ran = autotune("best", finished, "--out", str(tmp_path / "run"))
-    assert ran.code == 0
+    ran = autotune.done("best", finished, "--out", str(tmp_path / "run"))
     assert "runners-up" in ran.out
     assert "300B tokens" in ran.out
     script = tmp_path / "run" / "launch.sbatch"
@@ -195,8 +189,7 @@ def test_best_of_another_rank_and_as_an_archive(
 
 
 def test_best_without_a_result(autotune: Autotune) -> None:
-    ran = autotune(*SLOW[:-1])
-    assert ran.code == 0
+    ran = autotune.done(*SLOW[:-1])
     assert "simulated" in ran.err
     assert "queued" in ran.out
     number = ran.err.split()[1]
@@ -233,8 +226,7 @@ def test_steering(autotune: Autotune) -> None:
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     before = autotune("ls", "--json").json()
     arguments = (*SLOW[:-1], "--checkpointing", "full", "--max-node-hours", "20", "--dry-run")
-    ran = autotune(*arguments)
-    assert ran.code == 0
+    ran = autotune.done(*arguments)
     assert "budget buys" in ran.out
     assert "left out: activation_checkpointing=none" in ran.out
     assert autotune(*arguments, "--json").json()["node_hours_budget"] == 20
@@ -245,8 +237,7 @@ def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: P
     my_script(tmp_path)
     shape = ("--layers", "4", "--hidden", "64", "--heads", "4", "--seq-length", "32")
     question = ("submit", *shape, "--vocab", "512", "--dry-run", "--json", "--adapter")
-    answer = autotune(*question, str(tmp_path / "my-script.toml"))
-    assert answer.code == 0, answer.err
+    answer = autotune.done(*question, str(tmp_path / "my-script.toml"))
     assert answer.json()["space"]["dimensions"]["flash_attention"] == [True]
     (tmp_path / "my.json").unlink()
     for file in ("my-script.toml", "none.toml"):

@@ -72,8 +72,7 @@ def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -
     """A broken one says what is wrong and hides no other."""
     (folder / "mine.toml").write_text(MINE)
     (folder / "broken.toml").write_text(BROKEN)
-    ran = alone("profiles")
-    assert ran.code == 0
+    ran = alone.done("profiles")
     rows = {line.split()[0]: line for line in ran.out.splitlines()}
     assert rows["mine"].split()[1:4] == ["frontier", "trainer", "you"]
     assert "Eight GPUs a node" in rows["mine"]
@@ -88,8 +87,7 @@ def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -
 
 
 def test_one_is_printed_as_a_file_to_start_from(alone: Autotune, folder: Path) -> None:
-    ran = alone("profiles", "generic")
-    assert ran.code == 0
+    ran = alone.done("profiles", "generic")
     (folder / "mysite.toml").write_text(ran.out)
     content = alone("profiles", "mysite", "--json").json()["content"]
     assert content == alone("profiles", "generic", "--json").json()["content"] | {"name": "mysite"}
@@ -106,8 +104,7 @@ def test_a_broken_one_is_printed_all_the_same(alone: Autotune, folder: Path) -> 
 
 def test_a_campaign_takes_the_machine_of_its_profile(autotune: Autotune) -> None:
     require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
-    ran = autotune(*ASKED, "--profile", "frontier", "--mode", "pilot")
-    assert ran.code == 0, ran.err
+    ran = autotune.done(*ASKED, "--profile", "frontier", "--mode", "pilot")
     assert ran.json()["space"]["machine"]["name"] == "frontier"
     other = autotune(*ASKED, "--profile", "generic", "--machine", "dgx-a100")
     assert other.json()["space"]["machine"]["name"] == "dgx-a100"

@@ -13,15 +13,13 @@ def test_a_campaign_is_repeated_with_another_search_and_both_are_compared(
     refused = autotune("repeat", finished, "--search", "calibrated")
     assert refused.code == 2
     assert f"--search: campaign {finished} searched in this way" in refused.err
-    ran = autotune("repeat", finished, "--search", "random", "--watch", "--json")
-    assert ran.code == 0, ran.err
+    ran = autotune.done("repeat", finished, "--search", "random", "--watch", "--json")
     repeated = ran.json()["campaign"]
     other = str(repeated["id"])
     assert repeated["name"] == "shared (random)"
     assert f"`autotune compare {finished} {other}`" in ran.err
     drawn = tmp_path / "new" / "compared.svg"
-    ran = autotune("compare", finished, other, "--out", str(drawn), "--by", "trial")
-    assert ran.code == 0, ran.err
+    ran = autotune.done("compare", finished, other, "--out", str(drawn), "--by", "trial")
     [first, second, *improved] = [line for line in ran.out.splitlines() if " shared" in line]
     assert "calibrated" in first
     assert "random" in second

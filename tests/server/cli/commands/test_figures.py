@@ -9,8 +9,7 @@ from tests.server.cli.conftest import Autotune
 
 
 def test_a_figure_is_listed_and_printed(autotune: Autotune, finished: str) -> None:
-    ran = autotune("plot", finished)
-    assert ran.code == 0
+    ran = autotune.done("plot", finished)
     assert "how much each dimension changes the rate" in ran.out
     listed = autotune("plot", finished, "--json").json()
     assert {"kind": "timeline", "missing": ""}.items() <= listed["figures"][-1].items()
@@ -23,8 +22,7 @@ def test_a_figure_is_listed_and_printed(autotune: Autotune, finished: str) -> No
 
 def test_the_end_of_a_file_says_as_what(autotune: Autotune, finished: str, tmp_path: Path) -> None:
     for name in ("f.svg", "f.json", "f.csv", "f.vega.json"):
-        ran = autotune("plot", finished, "--kind", "trajectory", "--out", str(tmp_path / name))
-        assert ran.code == 0, ran.err
+        ran = autotune.done("plot", finished, "--kind", "trajectory", "--out", str(tmp_path / name))
         assert f"wrote {tmp_path / name}" in ran.err.replace("\n", "")
     assert (tmp_path / "f.svg").read_text().startswith("<svg")
     assert json.loads((tmp_path / "f.json").read_text())["kind"] == "trajectory"

@@ -118,21 +118,6 @@ def test_what_one_strategy_does_not_take(alone: Autotune) -> None:
     assert "--gas: one strategy has one value" in refused(alone(*ONE, "--gas", "auto"))
 
 
-def test_a_sweep_ranks_all_of_a_space(alone: Autotune) -> None:
-    ran = alone(*SWEEP, "--top", "7", "--json")
-    assert ran.code == 0
-    answer = ran.json()
-    counted = alone("space", *SPACE, "--json").json()
-    assert answer["legal"] == counted["legal"]
-    assert 0 < answer["fitting"] < answer["legal"]
-    assert [row["rank"] for row in answer["rows"]] == list(range(1, 8))
-    rates = [row["tokens_per_s"] for row in answer["rows"]]
-    assert rates == sorted(rates, reverse=True)
-    for row in answer["rows"]:
-        assert row["tokens_per_s_low"] < row["tokens_per_s"] < row["tokens_per_s_high"]
-        assert row["fit_probability"] > 0.5
-
-
 def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
     narrowed = (*SWEEP, "--tp", "8", "--json")
     both, on, off = (

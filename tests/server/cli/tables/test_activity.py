@@ -1,20 +1,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from io import StringIO
-
-from rich.console import Console
 
 from autotune.schemas.activity import Activity, CampaignActivity, RunnerActivity, TrialActivity
 from server.cli.tables.service import activity
 from tests.server.asking import STRATEGY
+from tests.server.cli.tables.printing import printed
 
 
 def shown(found: Activity, *, width: int, most_trials: int | None = None) -> list[str]:
-    console = Console(width=width, file=StringIO())
-    console.print(activity(found, most_trials=most_trials))
-    assert isinstance(console.file, StringIO)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    lines = printed(activity(found, most_trials=most_trials), width=width).splitlines()
+    return [line.rstrip() for line in lines]
 
 
 def test_all_fits_a_narrow_terminal_and_what_is_left_out_is_counted() -> None:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
 import pytest
-from rich.console import Console
 
-from autotune.schemas.recommendations import Recommendation
 from server.cli.tables.campaigns import campaigns, recommendation, trials
 from tests.autotune.recommendation.examples import answer, trial
 from tests.autotune.records import strategy
+from tests.server.cli.tables.printing import printed
 from tests.server.figures.subjects import campaign as told_campaign
 from tests.server.figures.subjects import trial as told_trial
-
-
-def printed(found: Recommendation) -> str:
-    console = Console(width=160, file=StringIO())
-    with console.capture() as text:
-        console.print(recommendation(found))
-    return text.get()
 
 
 @pytest.mark.parametrize("width", [80, 60])
@@ -30,10 +20,7 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
         told_campaign(id=n, trials=30, best_objective=rate) for n, rate in enumerate(rates, start=1)
     ]
     for table in (trials(ran), campaigns(found)):
-        console = Console(width=width, file=StringIO())
-        with console.capture() as text:
-            console.print(table)
-        lines = text.get()
+        lines = printed(table, width=width)
         assert all(len(line) <= width for line in lines.splitlines())
         for rate in rates:
             assert f"{rate:,.0f}" in lines
@@ -43,16 +30,11 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
 def test_what_is_the_same_in_all_rows_is_said_once() -> None:
     first = told_trial(1, 50.0)
     other = first.strategy.model_copy(update={"tensor_parallel": 4})
-    console = Console(width=160, file=StringIO())
-    with console.capture() as text:
-        console.print(trials([first, told_trial(2, 60.0, strategy=other)]))
-    lines = text.get()
+    lines = printed(trials([first, told_trial(2, 60.0, strategy=other)]))
     assert lines.count("ZeRO-1") == lines.count("2 nodes") == 1
     assert lines.count("TP 8") == lines.count("TP 4") == 1
     assert "all: purpose search · state ok" in lines
-    with console.capture() as text:
-        console.print(trials([first]))
-    assert "TP 8 · PP 1" in text.get()
+    assert "TP 8 · PP 1" in printed(trials([first]))
 
 
 def test_a_front_is_shown_where_there_is_a_choice() -> None:
@@ -60,20 +42,19 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
         trial(1, strategy(nodes=4), seconds=1.0),
         trial(2, strategy(nodes=2), seconds=1.2),
     )
-    both = printed(answer([wide, narrow]))
+    both = printed(recommendation(answer([wide, narrow])))
     assert "fastest on this many nodes" in both
     assert "fastest at this energy" in both
     assert "energy predicted" in both
     assert "MWh, hosts included (predicted); the GPUs alone" in both
     assert "all: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
-    assert "fastest" not in printed(answer([wide]))
+    assert "fastest" not in printed(recommendation(answer([wide])))
 
 
 def test_what_runners_up_share_is_said_once() -> None:
     layouts = (strategy(nodes=4), strategy(nodes=2), strategy(nodes=2, tp=1))
-    found = printed(
-        answer([trial(n, layout, seconds=float(n)) for n, layout in enumerate(layouts, start=1)])
-    )
+    ran = [trial(n, layout, seconds=float(n)) for n, layout in enumerate(layouts, start=1)]
+    found = printed(recommendation(answer(ran)))
     assert "all: PP 4 · MBS 1 · ZeRO-1 · 2 nodes" in found
     assert "2 nodes" not in found.partition("all: ")[2].partition("\n")[2].split("all: ")[0]
 
@@ -81,10 +62,7 @@ def test_what_runners_up_share_is_said_once() -> None:
 def test_what_ran_with_few_layers_says_so() -> None:
     ran = trial(1, strategy(pp=2, nodes=2), seconds=1.0)
     short = ran.model_copy(update={"stands_for_nodes": 8, "num_layers": 12})
-    found = printed(answer([short]))
+    found = printed(recommendation(answer([short])))
     assert "projected from 12 layers on 2 nodes, not run in full" in found
     assert "PP 8" in found
-    console = Console(width=200, file=StringIO())
-    with console.capture() as text:
-        console.print(trials([short]))
-    assert "(12 layers, for 8 nodes)" in text.get()
+    assert "(12 layers, for 8 nodes)" in printed(trials([short]), width=200)

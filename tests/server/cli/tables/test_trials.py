@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from rich.console import Console
-
 from autotune.schemas.trials import EnergyWindow, NodePower, TrialPower
 from server.cli.tables.campaigns import BARS, BARS_SHOWN, NODES_SHOWN, power
+from tests.server.cli.tables.printing import printed
 
 RISING = NodePower(
     node="n01", samples=8, at_s=[1.0 * n for n in range(8)], watts=[*range(0, 701, 100)]
@@ -11,10 +10,7 @@ RISING = NodePower(
 
 
 def shown(series: TrialPower) -> list[str]:
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(power(series))
-    return [line.rstrip() for line in captured.get().splitlines()]
+    return [line.rstrip() for line in printed(power(series), width=100).splitlines()]
 
 
 def test_a_nodes_power_is_a_line_of_bars_with_its_figures() -> None:
