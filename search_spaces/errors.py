@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 LONGEST_NAME = 100
@@ -45,6 +45,11 @@ def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     near = difflib.get_close_matches(folded, by_folded, n=count, cutoff=0.5)
     longer = [each for each in by_folded if folded in each.split("_")]
     return [by_folded[each] for each in dict.fromkeys([*longer, *near])][:count]
+
+
+def suggestion(near: Sequence[str]) -> str:
+    """Return the end of a reason: `; did you mean tp or pp?`; empty without names."""
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 DEEPEST = 100

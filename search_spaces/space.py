@@ -22,7 +22,7 @@ from search_spaces.choices import (
 )
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, OF_EXPERTS, TABLE, Scalar
 from search_spaces.enumeration import Enumeration, Grid
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
@@ -389,8 +389,7 @@ def _faults(
     known = (*DIMENSIONS, *(dimension.name for dimension in program.own))
     for name in choices:
         if name not in known:
-            near = closest(name, known)
-            reason = "no such dimension" + (f"; did you mean {near[0]}?" if near else "")
+            reason = f"no such dimension{suggestion(closest(name, known, count=1))}"
             yield InvalidInput(name, choices[name], reason, valid=", ".join(known))
 
 

@@ -1,4 +1,4 @@
-"""Cluster profiles and adapters, those of this service's user among them, as they are shown."""
+"""Summaries of cluster profiles and adapters: those that come with autotune, and the user's own."""
 
 from __future__ import annotations
 

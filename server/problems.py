@@ -87,10 +87,20 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
 
 
 ANSWERED = (
-    *(InvalidInput, InvalidInputs, RequestValidationError, NotFound, Conflict, NotAllowed),
-    *(HTTPException, DatabaseReplaced, OperationalError, DatabaseError, PoolTimeout),
-    *(OSError, Exception),
+    InvalidInput,
+    InvalidInputs,
+    RequestValidationError,
+    NotFound,
+    Conflict,
+    NotAllowed,
+    HTTPException,
+    DatabaseReplaced,
+    DatabaseError,
+    PoolTimeout,
+    OSError,
+    Exception,
 )
+"""Kinds of errors with a response of their own; OperationalError is a DatabaseError."""
 
 
 def install(app: FastAPI) -> None:

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 
 from search_spaces.choices import describe_valid, values_of
 from search_spaces.dimensions import BY_NAME, DIMENSIONS, TABLE, Scalar
-from search_spaces.errors import InvalidInput, closest
+from search_spaces.errors import InvalidInput, closest, suggestion
 from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 
 FIELD = "baseline"
@@ -100,8 +100,7 @@ def statement(said: Mapping[str, Scalar]) -> LayoutStatement:
 def _meaning(key: str, text: str) -> str:
     name = KEYS.get(key.strip().lower().replace("-", "_"))
     if name is None:
-        near = closest(key, KEYS, count=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = suggestion(closest(key, KEYS, count=1))
         reason = f"{key!r} is no dimension of a layout{meant}"
         raise InvalidInput(FIELD, text, reason, valid=", ".join(SHORT))
     return name
@@ -301,7 +300,7 @@ def _check(flag: str, value: str, transformer: Transformer, *, text: str) -> Non
     elif flag not in KNOWN and flag not in BESIDE and ABOUT_LAYOUT.search(flag):
         near = get_close_matches(flag, KNOWN, n=1, cutoff=ALIKE)
         if near:
-            reason = f"{flag} is no option of Megatron; did you mean {near[0]}?"
+            reason = f"{flag} is no option of Megatron{suggestion(near)}"
             raise InvalidInput(FIELD, text, reason, valid=near[0])
 
 

@@ -43,7 +43,7 @@ from autotune.schemas.trials import Trial, TrialMetrics, TrialPage, TrialPower
 from autotune.trial_table import columns_of
 from autotune.validation import validated
 from autotune.wording import figure, nodes_of
-from search_spaces.errors import InvalidInput, closest
+from search_spaces.errors import InvalidInput, closest, suggestion
 
 POLL_S = 0.5
 FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "csv", "vega.json", "json")
@@ -453,9 +453,8 @@ def known_figure(kind: str) -> str:
     kinds = get_args(FigureName)
     if kind in kinds:
         return kind
-    near = closest(kind, kinds, count=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise InvalidInput("kind", kind, f"there is no such figure{hint}", valid=", ".join(kinds))
+    reason = f"there is no such figure{suggestion(closest(kind, kinds, count=1))}"
+    raise InvalidInput("kind", kind, reason, valid=", ".join(kinds))
 
 
 def figure_form(path: Path, *, field: str = "path") -> FigureForm:

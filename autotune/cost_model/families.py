@@ -81,8 +81,8 @@ SPREADS: Mapping[str, Mapping[str, float]] = {
 """Standard deviations of the logarithm of constants with little evidence, where they differ from
 those in `Parameters`."""
 
-# FSDP gathers a layer at once, DeepSpeed each of its six or so modules; an assumption.
-_OF_WHOLE_LAYERS = 1.0 / 6.0
+# Assumed: FSDP gathers a layer at once, DeepSpeed each of its about six modules.
+_FSDP_HOOKS = 1.0 / 6.0
 
 TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
     # NVIDIA's own programs tune kernels, fusions and NCCL settings for its GPUs: published times of
@@ -96,7 +96,7 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         "logits_bytes": 6.0 / 12.0,
         "score_bytes": 5.0 / 6.0,
         "data_parallel_efficiency": 1.5,
-        "sharded_weights_host_s": _OF_WHOLE_LAYERS,
+        "sharded_weights_host_s": _FSDP_HOOKS,
     },
     "usual": {},
     # Programs on PyTorch's own kernels and collectives, with fewer fusions.
@@ -105,7 +105,7 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         "flash_efficiency": 0.74,
         "intra_node_efficiency": 0.67,
         "inter_node_efficiency": 0.67,
-        "sharded_weights_host_s": _OF_WHOLE_LAYERS,
+        "sharded_weights_host_s": _FSDP_HOOKS,
     },
 }
 """Factors on constants by how well a program is tuned, fitted jointly to ten published stacks."""

@@ -30,7 +30,7 @@ MICRO_BATCH = (
     *EXPERT_LAYOUT,
 )
 """Columns that the cost of a micro-batch depends on, besides whether there are several stages and
-nodes."""
+nodes, and whether ZeRO shards the weights."""
 
 CAPTURED = 0.9
 """Share of the host's work that CUDA graphs of a whole step remove."""

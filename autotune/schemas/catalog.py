@@ -1,4 +1,4 @@
-"""What a campaign may name besides models and machines: cluster profiles, and adapters."""
+"""Cluster profiles and adapters that a campaign may name."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ MachineChoice = Label | MachineShape
 
 
 class Subject(Wire):
-    """What an answer is about."""
+    """The model and the machine that a prediction is about."""
 
     model: ModelShape
     """The model in full."""

@@ -29,7 +29,7 @@ from evaluators.cluster.values import IDENTIFIER
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from search_spaces.program import OwnDimension, StateWidths, Tuning
 from search_spaces.strategy import are_numbers
 from search_spaces.transformer import LayerFeature
@@ -108,8 +108,7 @@ class AdapterFaults:
         self.problems.append(InvalidInput(key, value, told, valid=valid))
 
     def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
-        near = closest(key.rpartition(".")[2], known, count=1)
-        reason = "unknown" + (f"; did you mean {near[0]}?" if near else "")
+        reason = f"unknown{suggestion(closest(key.rpartition('.')[2], known, count=1))}"
         self.add(key, value, reason, valid=", ".join(known))
 
 
@@ -433,8 +432,8 @@ class _AdapterTable:
             self._faults.add(key, text, str(fault))
             return
         for name in strange:
-            near = closest(name, known or (), count=1)
-            reason = f"nothing is called {name}" + (f"; did you mean {near[0]}?" if near else "")
+            hint = suggestion(closest(name, known or (), count=1))
+            reason = f"nothing is called {name}{hint}"
             self._faults.add(key, text, reason, valid=", ".join(known or ()))
 
     def _check_whole(self, adapter: Adapter) -> None:

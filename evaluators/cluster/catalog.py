@@ -19,7 +19,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.profile import ClusterProfile, Scheduling
 from evaluators.cluster.values import GPU_OPTIONS, option_fault
 from search_spaces.catalog.files import read_toml, unknown_name
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 
 SECTIONS: Mapping[str, type[Any]] = {
     name: kind
@@ -145,8 +145,7 @@ def _problem(error: ErrorDetails) -> InvalidInput:
         reason, valid = context["reason"], context["valid"]
     elif kind == "literal_error":
         names = re.findall(r"'([^']*)'", context["expected"])
-        near = closest(str(value), names, count=1)
-        reason = "not one of them" + (f"; did you mean {near[0]}?" if near else "")
+        reason = f"not one of them{suggestion(closest(str(value), names, count=1))}"
         valid = ", ".join(names)
     elif kind == "unexpected_keyword_argument":
         reason, valid = _unknown(keys)
@@ -168,7 +167,7 @@ def _unknown(keys: Sequence[str | int]) -> tuple[str, str]:
     elsewhere = [f"{name}.{key}" for name, kind in SECTIONS.items() if key in _names(kind)]
     top = [key] if key in _names(ClusterProfile) else []
     near = [*elsewhere, *top, *closest(key, names, count=1)]
-    return "unknown" + (f"; did you mean {near[0]}?" if near else ""), ", ".join(names)
+    return f"unknown{suggestion(near[:1])}", ", ".join(names)
 
 
 def _names(table: type[Any]) -> list[str]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import InvalidInput, closest, demand_shallow
+from search_spaces.errors import InvalidInput, closest, demand_shallow, suggestion
 
 LARGEST_FILE_BYTES = 1_000_000  # a model's or a machine's file is far smaller than this
 
@@ -33,8 +33,7 @@ def known_name(choice: str, known: Iterable[str]) -> str | None:
 
 def unknown_name(field: str, value: str, known: list[str], *, also: str = "") -> InvalidInput:
     """Return the refusal of a name that the catalog lacks, with the closest ones offered."""
-    near = closest(value, known)
-    reason = f"no such {field}" + (f"; did you mean {' or '.join(near)}?" if near else "")
+    reason = f"no such {field}{suggestion(closest(value, known))}"
     return InvalidInput(field, value, reason, valid=", ".join(known) + also)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 
 BEYOND_ALL = 10**300  # whole numbers above this do not turn into floats
 
@@ -112,8 +112,7 @@ def _faults(
 ) -> Iterator[InvalidInput]:
     names = [field.name for field in fields]
     for key in (key for key in table if key not in names):
-        near = closest(key, names)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = suggestion(closest(key, names, count=1))
         reason = renamed.get(key, f"no such field{hint}")
         yield InvalidInput(f"{prefix}.{key}", table[key], reason, valid=", ".join(names))
     for field in fields:

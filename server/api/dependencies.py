@@ -12,7 +12,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from autotune.schemas.wire import Problem
 from autotune.validation import MOST_UNKNOWN, shortened
-from search_spaces.errors import InvalidInput, InvalidInputs, closest
+from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from server.api.answers import Answers
 from server.api.campaign_cache import CampaignCache
 from server.api.event_feed import EventFeed
@@ -137,8 +137,7 @@ async def known_filters(request: Request) -> None:
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     problems = []
     for name in unknown[:MOST_UNKNOWN]:
-        near = closest(name, known, count=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = suggestion(closest(name, known, count=1))
         reason = f"this resource has no such filter{hint}"
         valid = ", ".join(known) or "no filter"
         value = request.query_params[name]

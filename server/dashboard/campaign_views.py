@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from server.api.dependencies import (
     SettingsOf,
     StoreOf,
 )
-from server.auth.permissions import caller_of
+from server.auth.permissions import Caller, caller_of
 from server.dashboard import pages
 from server.dashboard.rendering import HEADERS, render, rendered
 from server.dashboard.trial_table import TableQuestion
@@ -41,7 +42,7 @@ router = APIRouter()
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignViews:
-    """What a campaign's page and its fragments are made of. Handlers return a response, or raise
+    """The sources of a campaign's page and fragments, and the responses with them; reading raises
     NotFound if the campaign does not exist."""
 
     store: Store
@@ -75,13 +76,14 @@ class CampaignViews:
             return NOTHING_YET
         return figure.caption
 
-    def changing(self, campaign_id: int, event: int) -> Hashable:
-        """Return what changes without an event: elapsed times, and whether there is a log."""
+    def besides(self, campaign_id: int, caller: Caller, event: int) -> Hashable:
+        """Return what a response depends on besides the event: its reader, elapsed times, and
+        whether there is a log."""
         campaign = self.campaigns.campaign(campaign_id, event)
         logged = None
         if campaign.pending:
             logged = pages.logged_trial(self.campaigns.source(campaign_id, event), self.settings)
-        return pages.times_shown(campaign), logged
+        return pages.times_shown(campaign), logged, caller
 
 
 async def _views(
@@ -128,9 +130,7 @@ def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) 
             )
         return rendered("campaign.html", context, caller=caller)
 
-    def besides(event: int) -> Hashable:
-        return views.changing(campaign_id, event), caller
-
+    besides = partial(views.besides, campaign_id, caller)
     return views.html(request, campaign_id, whole, besides=besides, by_query=False)
 
 
@@ -156,9 +156,7 @@ def progress(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) 
             context = pages.progress_context(session, source, logged=logged)
         return rendered("_progress.html", context, caller=caller)
 
-    def besides(event: int) -> Hashable:
-        return views.changing(campaign_id, event), caller
-
+    besides = partial(views.besides, campaign_id, caller)
     return views.html(request, campaign_id, both, besides=besides)
 
 

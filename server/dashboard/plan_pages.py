@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 
+from autotune.calibration import Calibration
 from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.plan_sentences import HARDLY, tokens
@@ -24,6 +25,7 @@ from autotune.schemas.shapes import StrategyShape
 from autotune.wording import figure
 from search_spaces.catalog import model_from_hugging_face
 from search_spaces.dimensions import DIMENSIONS
+from search_spaces.program import ProgramCapabilities
 from server.api.dependencies import PlansOf, SettingsOf
 from server.auth.permissions import CallerOf
 from server.dashboard import form
@@ -319,28 +321,38 @@ class StrategyInPlan(CampaignCreate):
 PREDICTED = set(StrategyInPlan.model_fields) & set(PredictionQuery.model_fields)
 
 
-def _asked(
+@dataclass(frozen=True, kw_only=True)
+class PredictedFrom:
+    """What predictions of the strategy are made from."""
+
+    query: ScalingQuery
+    calibration: Calibration
+    program: ProgramCapabilities
+
+
+def _predicted_from(
     asked: Annotated[StrategyInPlan, Body()], plans: PlansOf, settings: SettingsOf, caller: CallerOf
-) -> dict[str, Any]:
-    """Return what predictions of the strategy are made from."""
+) -> PredictedFrom:
     query = ScalingQuery.model_validate(asked.query())
-    return {
-        "query": query,
-        "calibration": plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin),
-        "program": chosen_program(query, settings, as_admin=caller.is_admin),
-    }
+    return PredictedFrom(
+        query=query,
+        calibration=plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin),
+        program=chosen_program(query, settings, as_admin=caller.is_admin),
+    )
 
 
-Asked = Annotated[dict[str, Any], Depends(_asked)]
+Asked = Annotated[PredictedFrom, Depends(_predicted_from)]
 
 
 @router.post("/fragments/memory")
 def memory(request: Request, asked: Asked, settings: SettingsOf, caller: CallerOf) -> Response:
-    refusals = refusals_of(asked["query"], settings, as_admin=caller.is_admin)
-    return render(request, "_memory.html", memory_context(predict(**asked, refusals=refusals)))
+    refusals = refusals_of(asked.query, settings, as_admin=caller.is_admin)
+    answer = predict(asked.query, asked.calibration, program=asked.program, refusals=refusals)
+    return render(request, "_memory.html", memory_context(answer))
 
 
 @router.post("/fragments/scaling")
 def scaling(request: Request, asked: Asked) -> Response:
-    charts = [(each, PredictedScaling.of(each)) for each in scaling_study(**asked).series]
+    study = scaling_study(asked.query, asked.calibration, program=asked.program)
+    charts = [(series, PredictedScaling.of(series)) for series in study.series]
     return render(request, "_scaling.html", {"charts": charts})

@@ -221,5 +221,5 @@ def api_reference(request: Request) -> Response:
     return answer
 
 
-# Last: it also answers what is no campaign, and `/campaigns/new` is none.
+# Included last: its `/campaigns/{name}` also matches `/campaigns/new`.
 router.include_router(campaign_views.router)

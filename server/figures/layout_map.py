@@ -200,7 +200,7 @@ def _best_run(
 
 
 def _with_best(place: MapPlace, best: Mapping[tuple[int, int], Contender]) -> MapPlace:
-    """Return a place with the rate of the best layout, of which all trials count."""
+    """Return a measured place with the rate of its best layout, over all trials of that layout."""
     ran = best.get((place.tensor_parallel, place.pipeline_parallel))
     if place.state != "measured" or ran is None:
         return place

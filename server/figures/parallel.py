@@ -15,7 +15,7 @@ from autotune.schemas.figures import FigureTable
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-from autotune.wording import figure
+from autotune.wording import figure, listed
 from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.figure import RateFigure
 from server.figures.outcome import (
@@ -323,12 +323,6 @@ def scalar_words(value: Scalar) -> str:
     return str(value)
 
 
-def joined(words: Sequence[str]) -> str:
-    """Return a list as text: `TP 8, MBS 2 and ZeRO 1`."""
-    head = ", ".join(words[:-1])
-    return f"{head} and {words[-1]}" if head else words[-1]
-
-
 def compact(value: float) -> str:
     """Return a number in short: `1.2M`, `168k`, `48`."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -524,7 +518,7 @@ def _caption(trials: Sequence[PlottedTrial]) -> str:
     top = ran[-max(LEAST_FASTEST, round(FASTEST * len(ran))) :]
     same = set(differing(ran)) - set(differing(top))
     words = [value_words(n, top[0].strategy.value(n)) for n in differing(ran) if n in same]
-    shared = f"all have {joined(words)}" if words else "have no value in common"
+    shared = f"all have {listed(words)}" if words else "have no value in common"
     bold = f"the bold line is the fastest, trial {ran[-1].trial.number}"
     if len(top) == len(ran):
         return f"{plural(len(ran), 'trial')} ran, {failed}; {bold}."

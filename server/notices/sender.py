@@ -122,8 +122,9 @@ class NoticeChannels:
 
 
 class NoticeSender(PeriodicTask):
-    """Sends due notices from `start` to `stop`, in a thread; a slow recipient need not be waited
-    for.
+    """Sends due notices from `start` to `stop`, in a thread.
+
+    `stop` with a timeout does not wait for a slow recipient.
 
     If the service is killed after sending a notice and before recording it, the notice is sent
     again with the same id.

@@ -28,7 +28,7 @@ def strategy(
     nodes: int = 2,
     **others: Any,
 ) -> Strategy:
-    """Return one of a global batch of 64 samples where no GAS is given."""
+    """Return a strategy with a global batch of 64 samples unless `gas` is given."""
     replicas = nodes * 8 // (tp * pp)
     return Strategy(
         tensor_parallel=tp,

@@ -29,7 +29,7 @@ def read(
     *args: Given.args,
     **options: Given.kwargs,
 ) -> Told:
-    """What a function of the store reads, in a session of its own."""
+    """Call a function of the store in a session of its own; return its result."""
     with store.session() as session:
         return call(session, *args, **options)
 
@@ -40,7 +40,7 @@ def write(
     *args: Given.args,
     **options: Given.kwargs,
 ) -> Told:
-    """What a function of the store returns that writes, in a transaction of its own."""
+    """Call a function of the store in a transaction of its own; return its result."""
     with store.transaction() as session:
         return call(session, *args, **options)
 

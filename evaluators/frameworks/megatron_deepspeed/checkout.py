@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from evaluators.cluster.profile import Megatron
 from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, Variant
-from search_spaces.errors import InvalidInput, closest
+from search_spaces.errors import InvalidInput, closest, suggestion
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -371,8 +371,7 @@ def _data(data_path: str) -> list[InvalidInput]:
 def _tokenizer(megatron: Megatron, variant: Variant) -> list[InvalidInput]:
     name = megatron.tokenizer_type
     if name not in variant.tokenizers:
-        near = closest(name, variant.tokenizers)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = suggestion(closest(name, variant.tokenizers, count=1))
         reason = f"the {variant.name} variant trains no GPT with this tokenizer{meant}"
         valid = ", ".join(variant.tokenizers)
         return [InvalidInput("megatron.tokenizer_type", name, reason, valid=valid)]

@@ -278,7 +278,10 @@ def test_the_hosts_launches() -> None:
     chosen = [
         strategy(tensor_parallel=t, activation_checkpointing=c, zero_stage=z)
         for t, c, z in (
-            *((1, "none", 0), (1, "selective", 2), (1, "full", 0), (2, "full", 0)),
+            (1, "none", 0),
+            (1, "selective", 2),
+            (1, "full", 0),
+            (2, "full", 0),
             (1, "none", 3),
         )
     ]

@@ -48,15 +48,13 @@ def _llama(
     )
 
 
-def _mixture(num_experts: int, top_k: int, ffn_hidden_size: int) -> Experts:
-    return Experts(num_experts=num_experts, top_k=top_k, ffn_hidden_size=ffn_hidden_size)
-
-
 def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Transformer:
     return Transformer.gpt(
         name, num_layers=layers, hidden_size=hidden, num_attention_heads=heads, **others
     )
 
+
+MIXTURE = Experts(num_experts=16, top_k=4, ffn_hidden_size=1408)
 
 GPU_MODELS = (
     _gpt("gpt-125m", 12, 768, 12, seq_length=1024),
@@ -65,9 +63,9 @@ GPU_MODELS = (
     _llama("llama-500m", 24, 1280, 20, 4, 3456),
     _gpt("gpt-760m", 24, 1536, 16),
     _llama("llama-1.1b", 22, 2048, 32, 4, 5632),
-    _llama("mixture-1.2b", 16, 1024, 16, 4, 2816, experts=_mixture(16, 2, 1408)),
+    _llama("mixture-1.2b", 16, 1024, 16, 4, 2816, experts=replace(MIXTURE, top_k=2)),
     _gpt("gpt-1.3b", 24, 2048, 16),
-    _llama("mixture-2.5b", 16, 2048, 32, 4, 5632, experts=_mixture(16, 4, 1408)),
+    _llama("mixture-2.5b", 16, 2048, 32, 4, 5632, experts=MIXTURE),
     _gpt("gpt-2.7b", 32, 2560, 20),
     _llama("llama-3b", 28, 3072, 24, 8, 8192, seq_length=4096),
     _gpt("gpt-6.7b", 32, 4096, 32),
