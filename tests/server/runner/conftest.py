@@ -13,8 +13,9 @@ from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
+from server.store.events import last_event_id
 from server.store.trials import all_trials
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from tests.server.asking import created, read
 from tests.server.conftest import opened_store
 
@@ -35,11 +36,10 @@ class Running:
 
     def until(self, holds: Callable[[], bool], *, runner: Runner | None = None) -> None:
         """Rounds until it holds."""
-        ends = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < ends, "it never came to hold"
-            if not (runner or self.runner).round():
-                time.sleep(self.settings.poll_interval_s)
+        until(holds, step=(runner or self.runner).round, progress=self._events)
+
+    def _events(self) -> int:
+        return read(self.store, last_event_id)
 
     def until_state(self, campaign: Campaign, state: str) -> Campaign:
         self.until(lambda: self._state(campaign) == state)

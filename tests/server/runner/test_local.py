@@ -12,15 +12,13 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.trial import read_result, write_result
-from server.runner.runner import Runner
 from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import Store
-from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
 from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
-from tests.server.asking import created, write
+from tests.server.asking import created
 from tests.server.runner.conftest import Running
 from tests.server.runner.test_kill import REAL
 
@@ -90,39 +88,6 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     assert {trial.metrics and trial.metrics.routing for trial in trials} == {"balanced"}
 
 
-def test_a_cancelled_trial_leaves_the_machine_to_the_next(running: Running) -> None:
-    endless = {"protocol": {"measured_iterations": 1000, "warmup_iterations": 100}}
-    first = created(running.store, **real(**endless))
-    running.until(lambda: running.campaign(first).pending == 1)
-    second = created(running.store, **real(budget={"max_trials": 1}))
-    running.rounds(5)
-    assert running.campaign(second).trials == 0
-    write(running.store, cancel_campaign, first.id)
-    running.until_state(second, "done")
-    running.until(lambda: running.campaign(first).pending == 0)
-    assert {trial.state for trial in running.trials(first)} == {TrialState.CANCELLED}
-
-
-def test_what_a_runner_that_was_taken_for_dead_still_writes_does_not_count(
-    running: Running,
-) -> None:
-    campaign = created(running.store, **real(budget={"max_trials": 1}))
-    running.until(lambda: any(trial.phase for trial in running.trials(campaign)))
-    with running.store.transaction() as session:
-        session.get_one(CampaignRow, campaign.id).lease_until = 0.0
-    successor = Runner(running.settings, running.store)
-    folder = running.settings.trial_dir(running.trials(campaign)[0].token)
-    running.until(lambda: len(attempt_folders(folder)) == 2, runner=successor)
-    running.runner.round()  # finds its lease lost, and ends its trial
-    before, after = attempt_folders(folder)
-    running.until(lambda: (before / "result.json").exists(), runner=successor)
-    running.until(lambda: running.campaign(campaign).state == "done", runner=successor)
-    successor.close()
-    [trial] = running.trials(campaign)
-    assert (trial.state, trial.log_path) == (TrialState.OK, str(after / "trial.log"))
-    assert [path.name for path in folder.iterdir() if not path.is_dir()] == []
-
-
 def test_a_trial_that_a_runner_ended_as_it_lost_the_campaign_is_run_again(
     running: Running,
 ) -> None:
@@ -142,13 +107,3 @@ def test_a_trial_that_a_runner_ended_as_it_lost_the_campaign_is_run_again(
     running.until_state(campaign, "done")
     [again] = running.trials(campaign)
     assert (again.state, len(attempt_folders(folder.parent))) == (TrialState.OK, 2)
-
-
-def test_a_paused_campaign_does_not_hold_the_machine(running: Running) -> None:
-    first = created(running.store, **real())
-    running.until(lambda: running.campaign(first).pending == 1)
-    write(running.store, pause_campaign, first.id)
-    second = created(running.store, **real(budget={"max_trials": 1}))
-    running.until_state(second, "done")
-    write(running.store, resume_campaign, first.id)
-    running.until_state(first, "done")

@@ -7,7 +7,6 @@ bundled trainer trains there is for the guide of Slurm to show, and for tests of
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +22,13 @@ from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
+from server.store.events import last_event_id
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.requirement import require
+from tests.server.asking import read
 from tests.server.entitled import entitled
 
 __all__ = ["slurm"]
@@ -139,11 +140,10 @@ class SlurmService:
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Rounds until it holds."""
-        ends = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < ends, self._standing()
-            if not self.runner.round():
-                time.sleep(self.settings.poll_interval_s)
+        until(holds, self._standing, step=self.runner.round, progress=self._events)
+
+    def _events(self) -> int:
+        return read(self.store, last_event_id)
 
     def until_state(self, campaign: Campaign, state: str) -> Campaign:
         self.until(lambda: self.campaign(campaign).state == state)
