@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 HASHED := --quiet --require-hashes --no-deps
 OURS := --quiet --no-build-isolation --editable
 
-.PHONY: demo test test-bare check bench readme install install-dev clean lock slurm-up slurm-down
+.PHONY: demo test soak test-bare check bench readme install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
 	$(BIN)/autotune demo $(ARGS)
@@ -19,11 +19,14 @@ TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 # Four on two cores, for much of it waits; in the order of tests/conftest.py, not of groups' sizes.
 PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
 
-test: $(VENV)/.installed-dev ## install, then run every test
-	$(TESTING) $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+test: $(VENV)/.installed-dev ## install, then run the tests
+	$(TESTING) $(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(ARGS)
 
-test-bare: $(VENV)/.installed-dev ## run every test as on a machine that lacks what it may: .ci/bare
-	$(TESTING) .ci/bare $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+soak: $(VENV)/.installed-dev ## the tests of minutes: kills, endurance, generated requests, benchmarks
+	$(TESTING) $(BIN)/python -m pytest -m soak $(PARALLEL) $(ARGS)
+
+test-bare: $(VENV)/.installed-dev ## run the tests as on a machine that lacks what it may: .ci/bare
+	$(TESTING) .ci/bare $(BIN)/python -m pytest -m "not soak" $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .

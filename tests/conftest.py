@@ -18,6 +18,8 @@ LONGEST = ("ray", "slurm", "slurm-service", "client", "cli-service", "slurm-pilo
 """Groups that take a minute or more. Those on Ray and Slurm mostly wait: one process of four has
 others from the beginning."""
 
+SOAK_LIMIT_S = 600.0
+
 # Looking for garbage took two fifths of collecting the tests, of which all that is made stays.
 gc.disable()
 
@@ -44,6 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     First, because pytest-xdist reads the groups in a hook of the same name.
     """
     for item in items:
+        if "benchmarks" in item.path.parts:
+            item.add_marker(pytest.mark.soak)
+        if item.get_closest_marker("soak") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S))
         alone = item.get_closest_marker("xdist_group") is None
         if alone and COSTLY & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))

@@ -43,7 +43,7 @@ def fewer(question: CampaignInput, trials: int) -> CampaignInput:
     return little
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require(has_torch(), "torch and DeepSpeed")
     monkeypatch.setattr(demo, "TINY", fewer(demo.TINY, 1))

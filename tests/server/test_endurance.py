@@ -35,6 +35,7 @@ def cluster(request: pytest.FixtureRequest) -> RayNodes | None:
     return found
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_every_trial_has_one_outcome_whatever_fails(cluster: RayNodes | None) -> None:
     """On PostgreSQL, where there are two runners; on SQLite where this machine has no such."""

@@ -31,7 +31,7 @@ from tests.requirement import require
 from tests.server.asking import body
 from tests.serving import Served, serving
 
-pytestmark = pytest.mark.xdist_group("other-users")
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("other-users")]
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
 STRANGER = "nobody"
 

@@ -31,6 +31,7 @@ def test_it_is_kept_whole_small_and_free_of_the_machine(committed: Any) -> None:
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
+@pytest.mark.soak
 @pytest.mark.xdist_group("client")  # one service for all
 def test_it_gives_what_it_shows(committed: Any, service: Served, tmp_path: Path) -> None:
     """Figures follow the cost model and the search, so what they are is no matter of this test."""

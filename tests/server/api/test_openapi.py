@@ -83,7 +83,7 @@ def described(
     app.state.store.close()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(24 * 3600 if CASES else 600)
 def test_answers_are_as_described(described: Described) -> None:
     """Generated requests, good and bad, of every operation."""

@@ -145,7 +145,7 @@ def _all_of(dependant: Dependant) -> Iterator[Dependant]:
         yield from _all_of(other)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_no_spelling_opens_a_private_campaign(closed: Group) -> None:
     found = operations(closed.app)
     before = everything(closed.store)

@@ -50,7 +50,7 @@ def _faults(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_nothing_is_found_on_any_page(service: Service, own_service: Service, page: Page) -> None:
     service.let_in(page.context)
     own_service.let_in(page.context)

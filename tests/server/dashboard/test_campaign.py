@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from autotune.schemas.choices import CampaignState
@@ -341,6 +342,7 @@ def test_pages_scroll_smoothly_unless_less_motion_is_wished(service: Service, vi
     assert not any("behavior:" in script.read_text() for script in scripts)
 
 
+@pytest.mark.soak
 def test_thousands_of_trials_on_a_phone(service: Service, visit: Open) -> None:
     campaign = service.campaigns.many(3010)
     page = visit(f"{service.url}/campaigns/{campaign.id}", width=390, height=844)

@@ -72,6 +72,7 @@ def true_rate(campaign: Campaign, strategy: Strategy, directory: Path) -> float:
     return batch / outcome.measurements[0].iteration_time_s
 
 
+@pytest.mark.soak
 def test_few_layers_find_a_good_strategy_for_more_nodes_than_there_are(
     running: Running, tmp_path: Path
 ) -> None:

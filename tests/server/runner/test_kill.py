@@ -216,7 +216,7 @@ def check_end(settings: Settings, trials: list[Trial]) -> None:
         assert result_of(settings, trial).exists()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("database_url", EACH if KILLS else EACH[:1], indirect=True)
 def test_a_campaign_of_real_trials_survives_every_kill(settings: Settings) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")

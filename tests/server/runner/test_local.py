@@ -59,6 +59,7 @@ def test_campaigns_take_turns_on_this_machine(running: Running) -> None:
     assert [trial.campaign_id for trial in order] == [c.id for c in campaigns] * 2
 
 
+@pytest.mark.soak
 def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     """Experts and sequences are distributed over two of four ranks each."""
     campaign = created(

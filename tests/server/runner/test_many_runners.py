@@ -128,7 +128,7 @@ def watched(postgres_url: str, tmp_path: Path) -> Iterator[Watched]:
     found.store.close()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(LONGEST_S + 60.0)
 def test_runners_share_campaigns_and_any_may_be_killed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def own(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
 
 
+@pytest.mark.soak
 def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) -> None:
     answer = client.post(ADDRESS, json=CAMPAIGN)
     assert answer.status_code == 201, answer.text

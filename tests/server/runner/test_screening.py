@@ -32,7 +32,7 @@ WIDE: dict[str, Any] = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_few_nodes_search_for_less_than_all_and_all_confirm(running: Running) -> None:
     campaign = running.done(**WIDE)
     trials = running.trials(campaign)

@@ -26,7 +26,7 @@ from tests.serving import environment
 
 __all__ = ["slurm"]
 
-pytestmark = pytest.mark.xdist_group("slurm-service")
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("slurm-service")]
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "slurm.md"
