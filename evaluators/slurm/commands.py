@@ -231,15 +231,24 @@ CALL_FAILURES = Count(
 )
 """Both count all calls of this process."""
 
+# How the last line ends if Slurm did not answer. A site's own refusal may use such words elsewhere.
 _UNAVAILABLE = re.compile(
-    r"Unable to contact|Connection refused|Connection reset|Connection timed out"
-    r"|Socket timed out|Transport endpoint|Zero Bytes|Broken pipe|connect failure"
-    r"|standby mode|temporarily unable|Resource temporarily unavailable|try again"
-    r"|authentication (error|credential)|munge|configuration source"
-    r"|Problem talking to the database|Connection to slurmdbd|slurm_persist_conn"
-    r"|Communication connection failure|not responding|Network is unreachable",
+    r"(?:^|: )(?:Unable to contact slurm controller.*|Slurm backup controller in standby mode"
+    r"|Controller is in standby mode.*|Communication (?:connection|shutdown) failure"
+    r"|Socket timed out on send/recv operation|Zero Bytes were transmitted or received"
+    r"|Received zero length message|Connection (?:refused|reset by peer|timed out)"
+    r"|Transport endpoint is not connected|Broken pipe|Network is unreachable|No route to host"
+    r"|Resource temporarily unavailable|Slurm temporarily unable to accept job.*"
+    r"|Protocol authentication error|Invalid authentication credential"
+    r"|Failed to connect to authentication agent|Could not establish a configuration source"
+    r"|Problem talking to the database|Unable to connect to database)[.!]?$",
     re.IGNORECASE,
 )
+# A limit on submissions or on a group. Slurm names it on a line of its own, before the last one.
+_LIMIT = re.compile(r"(?:QOS|Assoc)(?:Grp|MaxSubmit)\w+")
+_BEYOND_LIMIT = re.compile(r"Job violates accounting/QOS policy")
+_NO_RECORD = re.compile(r"Unable to create job record, try again$")  # MaxJobCount
+_JOB_ID = re.compile(r"(\d+)(?:;\S+)?|Submitted batch job (\d+)(?: on cluster \S+)?")
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 _NOISE = re.compile(r"^\s*(sbatch|squeue|sacct|scancel|sinfo|scontrol|sacctmgr): ?(error: )?")
 
@@ -272,6 +281,10 @@ class SlurmUnavailable(SlurmError):
 
 class SlurmRefused(SlurmError):
     """Slurm answered with this error message."""
+
+
+class QueueFull(SlurmRefused):
+    """A limit on jobs is reached: the same job will be accepted later."""
 
 
 class AccountingDisabled(SlurmError):
@@ -319,10 +332,9 @@ class Slurm:
         After `SlurmUnavailable` the job may exist.
         """
         text = self._run("sbatch", "--parsable", *options, str(script))
-        for line in reversed(text.splitlines()):
-            job_id = line.split(";")[0].strip()
-            if job_id.isdigit():
-                return job_id
+        for line in reversed(text.splitlines()):  # a site's wrapper may print more
+            if printed := _JOB_ID.fullmatch(line.strip()):
+                return printed[1] or printed[2]
         raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
 
     def squeue(self) -> list[SlurmJob]:
@@ -436,15 +448,27 @@ class Slurm:
             raise SlurmUnavailable(f"{program} did not answer within {self._limit_s:g} s")
         if code == 0:
             return output
-        text = errors or output
-        message = _one_line(text)
-        if _NO_ACCOUNTING.search(text):
-            raise AccountingDisabled(message)
         if code < 0:
             raise SlurmUnavailable(f"{program} was ended by {signal.Signals(-code).name}")
-        if _UNAVAILABLE.search(text):
-            raise SlurmUnavailable(message)
-        raise SlurmRefused(message or f"{program} ended with {code}")
+        raise error_of(errors.strip() or output, otherwise=f"{program} ended with {code}")
+
+
+def error_of(text: str, *, otherwise: str) -> SlurmError:
+    """Return the error that a failed command printed; its last line decides of which kind it is.
+
+    Args:
+        otherwise: the message if it printed nothing.
+    """
+    lines = [_NOISE.sub("", line).strip() for line in text.splitlines() if line.strip()]
+    message, last = _one_line(text) or otherwise, lines[-1] if lines else ""
+    if _NO_ACCOUNTING.search(last):
+        return AccountingDisabled(message)
+    if _UNAVAILABLE.search(last):
+        return SlurmUnavailable(message)
+    beyond = _BEYOND_LIMIT.search(last) and any(map(_LIMIT.fullmatch, lines))
+    if beyond or _NO_RECORD.search(last):
+        return QueueFull(message)
+    return SlurmRefused(message)
 
 
 def run_within(

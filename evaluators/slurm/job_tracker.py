@@ -7,7 +7,6 @@ that left the queue. No other thread waits for Slurm: results are read from memo
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from evaluators.slurm.attempt_files import write_intent, write_job
 from evaluators.slurm.batch_script import JOB_SCRIPT
 from evaluators.slurm.commands import (
     AccountingDisabled,
+    QueueFull,
     Slurm,
     SlurmError,
     SlurmJob,
@@ -39,10 +39,6 @@ from evaluators.slurm.job_records import (
 )
 
 log = logging.getLogger(__name__)
-
-
-# The same job will be accepted later.
-_QUEUE_FULL = re.compile(r"MaxSubmit|MaxJobCount", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -472,9 +468,10 @@ def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:
         job_id = slurm.sbatch(submission.folder / JOB_SCRIPT)
     except SlurmUnavailable as error:
         return _status(SubmitState.TRIED, error)  # the job may exist: it is looked up by name
+    except QueueFull as error:
+        return _status(SubmitState.QUEUED, error)
     except SlurmRefused as error:
-        full = _QUEUE_FULL.search(str(error)) is not None
-        return _status(SubmitState.QUEUED if full else SubmitState.REFUSED, error)
+        return _status(SubmitState.REFUSED, error)
     status = SubmitStatus(state=SubmitState.TRIED, at=steady_time(), job_id=job_id)
     try:
         write_job(submission.folder, job_id=job_id)

@@ -13,10 +13,13 @@ from evaluators.cluster.profile import ClusterProfile, Scheduling
 from evaluators.cluster.shell import directive_line
 from evaluators.slurm.commands import (
     AccountingDisabled,
+    QueueFull,
     Slurm,
+    SlurmError,
     SlurmJob,
     SlurmRefused,
     SlurmUnavailable,
+    error_of,
     jobs_of_sacct,
     jobs_of_squeue,
     run_within,
@@ -138,6 +141,78 @@ def test_a_controller_that_is_down_is_told_from_a_refusal(slurm: Cluster, tmp_pa
     for call in (Slurm(limit_s=2).squeue, lambda: Slurm(limit_s=2).sbatch(script(tmp_path))):
         with pytest.raises(SlurmUnavailable):
             call()
+
+
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines"),
+    [
+        (SlurmRefused, ["ask for a GPU type and try again", "Unspecified error"]),
+        (SlurmRefused, ["the licence server is not responding", "Unspecified error"]),
+        (SlurmRefused, ["munge: use -A", "Invalid account or account/partition combination"]),
+        (SlurmRefused, ["QOSMaxWallDurationPerJobLimit", POLICY]),
+        (SlurmRefused, ["QOSMinGRES", POLICY]),
+        (SlurmRefused, ["projects under QOSGrpGRES need approval", "Unspecified error"]),
+        (QueueFull, ["QOSMaxSubmitJobPerUserLimit", POLICY]),
+        (QueueFull, ["AssocMaxSubmitJobLimit", POLICY]),
+        (QueueFull, ["QOSGrpSubmitJobsLimit", POLICY]),
+        (QueueFull, ["QOSGrpGRES", POLICY]),
+        (QueueFull, ["AssocGrpSubmitJobsLimit", POLICY]),
+        (QueueFull, ["Slurm job queue full, sleeping and retrying"] * 2
+         + ["Unable to create job record, try again"]),
+        (SlurmUnavailable, ["Unable to contact slurm controller (connect failure)"]),
+        (SlurmUnavailable, ["use -A next time", "Socket timed out on send/recv operation"]),
+        (SlurmUnavailable, ["Munge encode failed: no socket", "Protocol authentication error"]),
+    ],
+)  # fmt: skip
+def test_the_last_line_of_sbatch_decides(kind: type[SlurmError], lines: list[str]) -> None:
+    *before, last = lines
+    shown = [*before, f"Batch job submission failed: {last}"]
+    error = error_of("".join(f"sbatch: error: {line}\n" for line in shown), otherwise="")
+    assert type(error) is kind
+    assert last in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (SlurmUnavailable, "sinfo: fatal: Could not establish a configuration source"),
+        (
+            SlurmUnavailable,
+            "slurm_load_jobs error: Unable to contact slurm controller (send failure)",
+        ),
+        (SlurmUnavailable, "sacct: error: Problem talking to the database: Connection refused"),
+        (AccountingDisabled, "Slurm accounting storage is disabled"),
+        (SlurmRefused, "this login node is read only: go to login2 and try again"),
+        (SlurmRefused, ""),
+    ],
+)
+def test_the_last_line_of_others_decides(kind: type[SlurmError], line: str) -> None:
+    error = error_of(f"{line}\n\n", otherwise="it ended with 1")
+    assert type(error) is kind
+    assert str(error)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "1234567",
+        "1234567;north",
+        "Welcome\n1234567",
+        "Welcome to 2026\n2026\nSubmitted batch job 1234567\nHave a good day",
+        "Submitted batch job 1234567 on cluster north",
+    ],
+)
+def test_a_wrapper_of_sbatch_may_print_more(
+    printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = tmp_path / "sbatch"
+    wrapper.write_text(f"#!/bin/sh\nprintf '%s\\n' '{printed}'\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert Slurm().sbatch(tmp_path / "job.sh") == "1234567"
 
 
 def test_squeue_lines_are_read_whatever_the_name() -> None:
