@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+from autotune.schemas.choices import TrialState
+from autotune.schemas.trials import Trial
 
 NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 """Addresses, ranks, times: what differs between two failures of one kind."""
@@ -14,3 +18,32 @@ def cause_of(error: str) -> str:
     It groups failures and is never shown: users read the message of one of them.
     """
     return NUMBERS.sub("0", error)
+
+
+FAILED_AS = {
+    TrialState.OOM: "ran out of memory",
+    TrialState.CRASHED: "crashed",
+    TrialState.TIMEOUT: "ran out of time",
+    TrialState.REFUSED: "were refused",
+    TrialState.NODE_FAIL: "lost their nodes",
+    TrialState.PREEMPTED: "were preempted",
+    TrialState.LOST: "were lost",
+    TrialState.CANCELLED: "were cancelled from outside",
+}
+"""What became of several trials that all ended in one state."""
+
+
+def common_failure(trials: Iterable[Trial]) -> str:
+    """Return the error that all trials ended with, as in `all 3 trials crashed with the same error:
+    …`; empty if there is none."""
+    ended = [trial for trial in trials if trial.state is not TrialState.PENDING]
+    causes = {(trial.state, cause_of(trial.error or "")) for trial in ended}
+    if len(causes) != 1 or len(ended) < 2 or not ended[-1].error:
+        return ""
+    return failure_sentence(f"all {len(ended)} trials", ended[-1])
+
+
+def failure_sentence(which: str, last: Trial) -> str:
+    """Return what became of several trials, in the words of the last one's error."""
+    same = "" if last.state is TrialState.REFUSED else " with the same error"
+    return f"{which} {FAILED_AS[last.state]}{same}: {last.error}"

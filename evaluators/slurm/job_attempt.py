@@ -119,7 +119,7 @@ class JobAttempt:
             self.status = self._tracker.status(self.name)
             return self._decide(self.status, submitted.at, end_noticed=end_noticed)
         if submitted.state is SubmitState.REFUSED:
-            error = f"sbatch refused it: {submitted.error}"
+            error = f"Slurm refused its job: {submitted.error}"
             return NeverSubmitted(status=TrialState.REFUSED, error=error)
         if submitted.state is SubmitState.FAILED:
             return never_prepared(submitted.error)

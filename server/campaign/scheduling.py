@@ -13,6 +13,7 @@ from statistics import fmean
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
+from autotune.failures import cause_of, failure_sentence
 from autotune.measurement import SECONDS_PER_HOUR
 from autotune.recommendation.projected import nodes_at_hand
 from autotune.recommendation.recommendation import strategies_to_confirm
@@ -30,25 +31,19 @@ from autotune.search import (
     reason_to_stop,
     search_trials,
 )
-from autotune.search.trial import UNINFORMATIVE, may_be_tried_again
+from autotune.search.trial import UNINFORMATIVE, SearchTrial, may_be_tried_again
 from search_spaces.strategy import Strategy
 from server.campaign.results import NewTrial
 from server.campaign.worth import may_stop_early, reason_to_spare_trial, worth_confirming
 
-FAILURE_WORDS = {
-    TrialState.CRASHED: "crashed",
-    TrialState.TIMEOUT: "ran out of time",
-    TrialState.REFUSED: "were refused",
-    TrialState.NODE_FAIL: "lost their nodes",
-    TrialState.PREEMPTED: "were preempted",
-    TrialState.LOST: "were lost",
-    TrialState.CANCELLED: "were cancelled from outside",
-}
 WAITS = "waits for "
 """Beginning of each reason to wait."""
 OWN_FAULTS = frozenset({TrialState.CRASHED, TrialState.TIMEOUT})
-"""Failures that a strategy may have caused. A series of them is a coincidence once other trials
-have ended differently."""
+"""Failures that a strategy may have caused. A series of them is a coincidence once another trial
+has trained."""
+TRAINED = frozenset({TrialState.OK, TrialState.OOM})
+FAILURES_TO_PAUSE = {TrialState.CRASHED: 3, TrialState.REFUSED: 3}
+OTHER_FAILURES_TO_PAUSE = 5
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
@@ -83,15 +78,16 @@ def reason_to_end_search(
     """Return why no further search trial may start; None if one may.
 
     A cancelled trial counts for its node-hours only: someone else ended it, and another takes its
-    place. The node-hours of the confirmations are reserved, each at the cost of an average trial on
-    the most nodes.
+    place. So does a refused one, which ran nowhere. The node-hours of the confirmations are
+    reserved, each at the cost of an average trial on the most nodes.
     """
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
     reserved_nodes = min(campaign.request.nodes, nodes_at_hand(campaign))
     reserve = node_hours.expected(reserved_nodes * confirmations)
-    asked = [trial for trial in trials if trial.state is not TrialState.CANCELLED]
-    searched = sum(trial.purpose != "confirmation" for trial in asked)
+    uncounted = {TrialState.CANCELLED, TrialState.REFUSED}
+    counted = [trial for trial in trials if trial.state not in uncounted]
+    searched = sum(trial.purpose != "confirmation" for trial in counted)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
         campaign.request.budget,
@@ -123,15 +119,35 @@ class NextTrials:
     phase_ends: str | None = None
 
 
+def has_started(trials: Sequence[Trial]) -> bool:
+    """Return whether any trial has ended otherwise than by a refusal."""
+    return any(map(_started, trials))
+
+
+def _started(trial: Trial) -> bool:
+    return trial.state not in {TrialState.PENDING, TrialState.REFUSED} and not trial.withdrawn
+
+
+def without_early_refusals(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials without those that were refused before the first one that started.
+
+    Such a refusal was not about the layout. While nothing has started, all are returned, so that
+    other layouts are tried before the same ones.
+    """
+    first = min((trial.number for trial in trials if _started(trial)), default=0)
+    return [t for t in trials if t.state is not TrialState.REFUSED or t.number > first]
+
+
 def wants_baseline(trials: Sequence[Trial]) -> bool:
     """Return whether the baseline is still to be measured; nothing else has started before it.
 
-    If its trial ended in a way that says nothing about the layout (its nodes were lost, or it was
-    withdrawn from a queue), it is measured again, up to ATTEMPTS times in total.
+    If its trial ended in a way that says nothing about the layout (its nodes were lost, it was
+    withdrawn from a queue, or refused when every trial was), it is measured again, up to ATTEMPTS
+    times in total.
     """
-    own = [trial for trial in trials if trial.purpose == "baseline"]
+    own = [t for t in without_early_refusals(trials) if t.purpose == "baseline"]
     if not own:
-        return not trials
+        return not trials or any(trial.purpose == "baseline" for trial in trials)
     return may_be_tried_again(own)
 
 
@@ -147,17 +163,16 @@ def next_search(
         return NextTrials(phase_ends=end)
     pending = [trial for trial in trials if trial.state is TrialState.PENDING]
     free = free_nodes(campaign, pending)
-    known = search_trials(trials)
-    if may_stop_early(campaign) and campaign.request.budget.train_tokens is None:
-        content = reason_to_be_content(
-            proposer.outlook(known), objective=campaign.request.objective
-        )
-        if content is not None:
-            return NextTrials(phase_ends=content)
+    known = search_trials(without_early_refusals(trials))
+    if (content := _content(campaign, known, proposer)) is not None:
+        return NextTrials(phase_ends=content)
     try:
         proposed = proposer.propose(known, count=1, free_nodes=free)
     except NothingToPropose as error:
-        return NextTrials(phase_ends=str(error))
+        refused = [trial for trial in known if trial.state == "refused"]
+        if pending or has_started(trials) or not refused:
+            return NextTrials(phase_ends=_exhausted(error, trials, refused=len(refused)))
+        proposed = proposer.propose([], count=1, free_nodes=free)  # they were not about layouts
     if not proposed and not pending:
         return NextTrials(phase_ends=f"no remaining layout fits in {free} nodes")
     for proposal in proposed:
@@ -167,6 +182,21 @@ def next_search(
     return NextTrials(
         proposals=tuple(proposed), screening=_borne_out(campaign, proposer.projections(known))
     )
+
+
+def _content(campaign: Campaign, known: Sequence[SearchTrial], proposer: Proposer) -> str | None:
+    """Return why another trial is not worth its cost, without a planned training."""
+    if not may_stop_early(campaign) or campaign.request.budget.train_tokens is not None:
+        return None
+    return reason_to_be_content(proposer.outlook(known), objective=campaign.request.objective)
+
+
+def _exhausted(error: NothingToPropose, trials: Sequence[Trial], *, refused: int) -> str:
+    """Return why nothing is left to propose, with the last of the refusals."""
+    if not refused:
+        return str(error)
+    errors = [trial.error for trial in trials if trial.state is TrialState.REFUSED]
+    return f"{error}, or were refused ({refused}): {errors[-1]}"
 
 
 def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:
@@ -255,13 +285,14 @@ def new_trials(
 
 
 def same_failure(
-    trials: Sequence[Trial], *, fresh: Collection[int], times: int, withdrawn: Collection[str] = ()
+    trials: Sequence[Trial], *, fresh: Collection[int], withdrawn: Collection[str] = ()
 ) -> str | None:
-    """Return why to pause if the last `times` or more trials failed in the same way; else None.
+    """Return why to pause if the last trials failed with the same error; else None.
 
     This protects the budget from systematic failures. Crashes and timeouts count only while no
-    trial has ended otherwise; other failures always. The campaign pauses once per `times` failures,
-    so that a resumed campaign does not pause at its next trial.
+    trial has trained; other failures always. Refusals need not follow each other: they are counted
+    since the last trial that was not refused. The campaign pauses once per FAILURES_TO_PAUSE, so
+    that a resumed campaign does not pause at its next trial.
 
     Args:
         fresh: numbers of the trials that have ended since the last call.
@@ -270,16 +301,28 @@ def same_failure(
     never = datetime.min.replace(tzinfo=UTC)
     ended = [t for t in trials if t.state is not TrialState.PENDING and t.token not in withdrawn]
     ended.sort(key=lambda t: (t.finished_at or never, t.number), reverse=True)
-    if not ended or (state := ended[0].state) not in FAILURE_WORDS:
+    if not ended or (state := ended[0].state) in TRAINED:
         return None
     if state is not TrialState.CANCELLED:
         ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
-    alike = list(takewhile(lambda t: (t.state, t.error) == (state, ended[0].error), ended))
+    cause = _cause(ended[0])
+    if state is TrialState.REFUSED:
+        refused = takewhile(lambda t: t.state is TrialState.REFUSED, ended)
+        alike = [trial for trial in refused if _cause(trial) == cause]
+    else:
+        alike = list(takewhile(lambda t: (t.state, _cause(t)) == (state, cause), ended))
+    times = FAILURES_TO_PAUSE.get(state, OTHER_FAILURES_TO_PAUSE)
     count, before = len(alike), sum(trial.number not in fresh for trial in alike)
-    if count // times == before // times or (state in OWN_FAULTS and count < len(ended)):
+    if count // times == before // times:
         return None
-    which = f"all {count} trials so far" if count == len(ended) else f"the last {count} trials"
-    return f"{which} {FAILURE_WORDS[state]} in the same way: {ended[0].error}"
+    if state in OWN_FAULTS and any(trial.state in TRAINED for trial in ended):
+        return None
+    which = f"all {count} trials" if count == len(ended) else f"the last {count} trials"
+    return failure_sentence(which, ended[0])
+
+
+def _cause(trial: Trial) -> str:
+    return cause_of(trial.error or "")
 
 
 def next_of_study(
@@ -293,11 +336,16 @@ def next_of_study(
     Args:
         strategies: of the study, in the order in which they are measured.
     """
-    following = next((each for each in strategies if _is_wanted(each, trials)), None)
-    if following is None:
+    judged = without_early_refusals(trials)
+    wanted = [each for each in strategies if _is_wanted(each, judged)]
+    if not wanted and not has_started(trials):
+        unrefused = [trial for trial in trials if trial.state is not TrialState.REFUSED]
+        wanted = [each for each in strategies if _is_wanted(each, unrefused)]
+    if not wanted:
         return NextTrials(phase_ends="All trials of the study have run.")
-    node_hours = NodeHours(campaign, trials)
-    telling = [trial for trial in trials if trial.state not in UNINFORMATIVE]
+    following, node_hours = wanted[0], NodeHours(campaign, trials)
+    uncounted = UNINFORMATIVE | {TrialState.REFUSED}
+    telling = [trial for trial in trials if trial.state not in uncounted]
     end = reason_to_stop(
         campaign.request.budget, trials=len(telling), node_hours=node_hours.committed, now=now
     )

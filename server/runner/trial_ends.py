@@ -30,7 +30,6 @@ from server.store.outcomes import BEST, EXPLANATION, RECOMMENDATION
 from server.store.store import announce
 from server.store.trials import all_trials, finish_trial
 
-FAILURES_TO_PAUSE = 5
 log = structlog.get_logger(__name__)
 
 
@@ -71,7 +70,7 @@ def store_ends(
         if not has_stand_ins(campaign.screening):  # otherwise a model must be fitted first
             _store_best(session, campaign, trials)
         if row.state == CampaignState.RUNNING:
-            reason = same_failure(trials, fresh=fresh, times=FAILURES_TO_PAUSE, withdrawn=withdrawn)
+            reason = same_failure(trials, fresh=fresh, withdrawn=withdrawn)
             if reason:
                 change_state(session, row, CampaignState.PAUSED, reason=reason)
     for trial, result in results:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.errors import ApiError
+from autotune.failures import common_failure
 from autotune.schemas.choices import CampaignState, TrainerName, TrialState
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
@@ -17,7 +18,6 @@ from server.cli.output import Json, document, note, out, plain, text
 
 if TYPE_CHECKING:
     from autotune.client.campaign import CampaignHandle, RecommendationHandle
-    from autotune.schemas.campaigns import Campaign
     from autotune.schemas.scaling import ScalingStudy
 
 NOT_FOUND = 404
@@ -53,7 +53,7 @@ def best(
         handle = client.campaign(campaign)
         answer = recommendation_of(handle)
         if answer is None:
-            raise without_result(handle.campaign)
+            raise without_result(handle)
         ranked = answer.at(rank)
         if script:
             return text(answer.launch_script(rank=rank))
@@ -109,15 +109,21 @@ def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
         return None
 
 
-def without_result(campaign: Campaign) -> Failed:
+def without_result(handle: CampaignHandle) -> Failed:
+    """Return why a campaign has no recommendation: its pause, or what its trials failed of."""
+    campaign = handle.campaign
     if campaign.request.study is not None:
         return Failed(
             f"campaign {campaign.id} is a scaling study, which recommends nothing: see "
             f"`autotune show {campaign.id}`"
         )
+    if campaign.state == CampaignState.PAUSED and campaign.reason:
+        return Failed(f"campaign {campaign.id} is paused: {campaign.reason}")
+    common = common_failure(handle.trials())
     return Failed(
-        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: {campaign.trials} "
-        f"trials, {campaign.failures} of them failed; see `autotune show {campaign.id}`"
+        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: "
+        + (common or f"{campaign.trials} trials, {campaign.failures} of them failed")
+        + f"; see `autotune show {campaign.id}`"
     )
 
 
@@ -168,7 +174,7 @@ def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
     elif answer:
         out().print(campaigns_table.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
-    return None if answer else without_result(campaign)
+    return None if answer else without_result(handle)
 
 
 def _print_measured(handle: CampaignHandle, *, json: bool) -> Failed | None:

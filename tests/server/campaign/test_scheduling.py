@@ -15,12 +15,15 @@ from autotune.schemas.trials import Trial
 from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
 from server.campaign.scheduling import (
+    NextTrials,
     is_late,
     next_confirmations,
     next_of_study,
+    next_search,
     reason_to_end_search,
     same_failure,
     wants_baseline,
+    without_early_refusals,
 )
 from server.store import Store
 from tests.autotune.recommendation import examples
@@ -150,52 +153,122 @@ def trials(state: TrialState, count: int, *, after: int = 0, error: str = "same"
 
 def asked(found: list[Trial], *, fresh: int = 1) -> str | None:
     """With the last `fresh` of them new."""
-    return same_failure(found, fresh={t.number for t in found[-fresh:]}, times=5)
+    return same_failure(found, fresh={t.number for t in found[-fresh:]})
 
 
-@pytest.mark.parametrize("state", [CRASHED, TrialState.TIMEOUT, REFUSED, TrialState.LOST])
-def test_the_first_trials_all_failed_alike(state: TrialState) -> None:
-    assert asked(trials(state, 4)) is None
-    assert (asked(trials(state, 5)) or "").startswith("all 5 trials so far")
-    assert (asked(trials(state, 5)) or "").endswith("in the same way: same")
-    assert asked(trials(state, 6)) is None
-    assert asked(trials(state, 10)) is not None
+@pytest.mark.parametrize(
+    ("state", "times"), [(CRASHED, 3), (REFUSED, 3), (TrialState.TIMEOUT, 5), (TrialState.LOST, 5)]
+)
+def test_the_first_trials_all_failed_alike(state: TrialState, times: int) -> None:
+    assert asked(trials(state, times - 1)) is None
+    reason = asked(trials(state, times)) or ""
+    assert reason.startswith(f"all {times} trials ")
+    assert reason.endswith(": same")
+    assert asked(trials(state, times + 1)) is None
+    assert asked(trials(state, 2 * times)) is not None
 
 
 def test_several_that_end_at_once_do_not_jump_over_the_count() -> None:
-    assert "all 8 trials" in (asked(trials(CRASHED, 8), fresh=4) or "")
-    assert asked(trials(CRASHED, 8), fresh=3) is None
+    assert "all 5 trials" in (asked(trials(CRASHED, 5), fresh=3) or "")
+    assert asked(trials(CRASHED, 5), fresh=2) is None
+
+
+def test_numbers_do_not_make_two_errors() -> None:
+    found = [trial(n, CRASHED, f"ImportError in line {n}") for n in (1, 2, 3)]
+    assert asked(found) == "all 3 trials crashed with the same error: ImportError in line 3"
 
 
 @pytest.mark.parametrize("state", [OK, CANCELLED, TrialState.OOM])
 def test_what_is_no_fault_pauses_nothing(state: TrialState) -> None:
-    found = same_failure(
-        trials(state, 5), fresh={5}, times=5, withdrawn={f"t{n}" for n in range(1, 6)}
-    )
+    found = same_failure(trials(state, 5), fresh={5}, withdrawn={f"t{n}" for n in range(1, 6)})
     assert found is None
-    assert same_failure([], fresh=set(), times=5) is None
+    assert same_failure([], fresh=set()) is None
 
 
 def test_another_error_or_another_end_breaks_the_row() -> None:
-    assert asked([*trials(REFUSED, 4), trial(5, REFUSED, "other")]) is None
-    assert asked([*trials(REFUSED, 4), trial(5, CRASHED, "same")]) is None
-    assert asked([*trials(REFUSED, 4), trial(5, OK)]) is None
+    assert asked([*trials(CRASHED, 2), trial(3, CRASHED, "other")]) is None
+    assert asked([*trials(REFUSED, 2), trial(3, CRASHED, "same")]) is None
+    assert asked([*trials(REFUSED, 2), trial(3, OK), trial(4, REFUSED, "same")]) is None
 
 
 def test_running_and_cancelled_ones_do_not() -> None:
-    found = [*trials(CRASHED, 4), trial(5, CANCELLED, "by the user"), trial(6, TrialState.PENDING)]
-    assert asked([*found, trial(7, CRASHED, "same")]) is not None
+    found = [*trials(CRASHED, 2), trial(3, CANCELLED, "by the user"), trial(4, TrialState.PENDING)]
+    assert asked([*found, trial(5, CRASHED, "same")]) is not None
 
 
-def test_after_others_went_well_only_what_is_no_strategys_fault_counts() -> None:
-    assert asked([trial(1, OK), *trials(CRASHED, 5, after=1)]) is None
-    said = asked([trial(1, OK), *trials(REFUSED, 5, after=1, error="Invalid account")])
-    assert said == "the last 5 trials were refused in the same way: Invalid account"
+def test_refusals_that_alternate_are_counted_each() -> None:
+    found = [trial(n, REFUSED, ("account", "partition")[n % 2]) for n in range(1, 6)]
+    assert asked(found[:4]) is None
+    assert asked(found) == "the last 3 trials were refused: partition"
+
+
+def test_a_crash_that_others_do_not_share_pauses_before_any_success() -> None:
+    found = [trial(1, CRASHED, "other"), *trials(CRASHED, 3, after=1)]
+    assert asked(found) == "the last 3 trials crashed with the same error: same"
+
+
+@pytest.mark.parametrize("trained", [OK, TrialState.OOM])
+def test_after_others_trained_only_what_is_no_strategys_fault_counts(trained: TrialState) -> None:
+    assert asked([trial(1, trained), *trials(CRASHED, 3, after=1)]) is None
+    said = asked([trial(1, trained), *trials(REFUSED, 3, after=1, error="Invalid account")])
+    assert said == "the last 3 trials were refused: Invalid account"
 
 
 def test_jobs_that_somebody_else_cancels_are_told() -> None:
     said = asked([trial(1, OK), *trials(CANCELLED, 5, after=1, error="by uid 0")])
-    assert said == "the last 5 trials were cancelled from outside in the same way: by uid 0"
+    assert said == "the last 5 trials were cancelled from outside with the same error: by uid 0"
+
+
+def test_a_refusal_rules_its_layout_out_once_another_trial_started() -> None:
+    refused = trials(REFUSED, 2)
+    assert without_early_refusals(refused) == refused, "others are tried before the same again"
+    found = [*refused, trial(3, OK), trial(4, REFUSED, "more nodes than it may have")]
+    assert [t.number for t in without_early_refusals(found)] == [3, 4]
+    cancelled = [*refused, trial(3, CANCELLED).model_copy(update={"node_hours": 0.0})]
+    assert without_early_refusals(cancelled) == cancelled, "it was withdrawn, not accepted"
+
+
+def test_refused_trials_are_not_of_the_budget(store: Store) -> None:
+    campaign = created(store, budget={"max_trials": 2})
+    found = with_trials(store, campaign, 2)
+    assert reason_to_end_search(campaign, ended(found, REFUSED), now=NOW) is None
+    measured = study(max_trials=2)
+    refused = [ended_of_study(1, 2, state=REFUSED, metrics=None)]
+    following = next_of_study(measured, [*refused, ended_of_study(2, 4)], STRATEGIES, now=NOW)
+    assert following.strategies == (STRATEGIES[0],), "nothing had started when it was refused"
+
+
+def test_a_study_that_was_refused_throughout_begins_again() -> None:
+    refused = [
+        ended_of_study(number, nodes, state=REFUSED, metrics=None)
+        for number, nodes in enumerate((2, 4, 8), start=1)
+    ]
+    assert next_of_study(study(), refused[:2], STRATEGIES, now=NOW).strategies == (STRATEGIES[2],)
+    assert next_of_study(study(), refused, STRATEGIES, now=NOW).strategies == (STRATEGIES[0],)
+
+
+def test_a_space_whose_layouts_were_all_refused_is_not_known() -> None:
+    fixed = {"tensor_parallel": [2], "pipeline_parallel": [1], "zero_stage": [1]}
+    space = SearchSpace.build(MODEL, MACHINE, nodes=1, choices=fixed | {"num_nodes": [1]})
+    layouts = {replace(each, gradient_accumulation_steps=1) for each in space.lattice()}
+    tried = [
+        examples.trial(number, layout, seconds=1.0).model_copy(
+            update={"state": REFUSED, "metrics": None, "error": "use -A"}
+        )
+        for number, layout in enumerate(sorted(layouts), start=1)
+    ]
+    proposer = Proposer(space, objective="tokens_per_s", seed=0)
+
+    def following(found: list[Trial]) -> NextTrials:
+        return next_search(examples.campaign(), found, proposer, now=NOW)
+
+    assert following(tried).proposals, "each is tried again"
+    running = tried[-1].model_copy(update={"state": TrialState.PENDING})
+    assert not following([*tried[:-1], running]).proposals, "until it is known of this one"
+    started = tried[0].model_copy(update={"state": CRASHED})
+    end = following([started, *tried[1:]]).phase_ends or ""
+    assert end.startswith(f"all {len(layouts)} layouts of the space are known, or were refused")
+    assert end.endswith(f"({len(layouts) - 1}): use -A")
 
 
 STRATEGIES = [replace(examples.A, num_nodes=nodes) for nodes in (2, 4, 8)]

@@ -367,12 +367,12 @@ def test_what_slurm_refuses_pauses_the_campaign_and_costs_nothing(
     service: SlurmService, slurm: Cluster, profiles: Path
 ) -> None:
     (profiles / "virtual.toml").write_text('[slurm]\ngpu_request = "none"\nconstraint = "absent"')
-    campaign = service.create(budget={"max_trials": 30})
+    campaign = service.create(budget={"max_trials": 2})
     paused = service.until_state(campaign, "paused")
-    assert "trials so far were refused in the same way" in paused.reason
+    assert "trials were refused: Slurm refused its job" in paused.reason
     assert "nvalid feature specification" in paused.reason
     trials = service.trials(campaign)
     assert {trial.state for trial in trials if trial.state != "pending"} == {TrialState.REFUSED}
-    assert 5 <= len(trials) <= 8
+    assert 3 <= len(trials) <= 6
     assert paused.node_hours == 0.0
     assert slurm.jobs() == {}

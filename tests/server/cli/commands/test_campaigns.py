@@ -196,6 +196,10 @@ def test_best_without_a_result(autotune: Autotune) -> None:
     ran = autotune("best", number)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing to recommend" in ran.err
+    autotune("pause", number)
+    paused = autotune("watch", number)
+    assert paused.code == 1
+    assert paused.err.splitlines()[-1].endswith(f"campaign {number} is paused: paused by the user")
     autotune("cancel", number)
     watched = autotune("watch", number, "--json")
     assert watched.code == 1
