@@ -31,7 +31,7 @@ _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 _BANNER = "using world size: "
 FIGURE_SIGNS = (
     *reports.ITERATION_SIGNS,
-    reports.MEMORY_SIGN,
+    *reports.MEMORY_SIGNS,
     " loss at ",
     _BANNER,
     reports.POWER_SIGN,
@@ -227,7 +227,8 @@ class LogReader:
             recorded |= self._run.overflows.read(text, rank=labelled(text).rank)
         if reports.POWER_SIGN in text:
             recorded |= self._run.power.read(text, after=self._run.lines)
-        for rank, peak in memory_reports(text) if reports.MEMORY_SIGN in text else ():
+        reported = any(sign in text for sign in reports.MEMORY_SIGNS)
+        for rank, peak in memory_reports(text) if reported else ():
             self._run.peaked(rank, peak)
             recorded = True
         if reports.BATCH_SIGN in text and (micro_batches := deepspeeds_batch(text)):

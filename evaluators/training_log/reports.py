@@ -15,13 +15,19 @@ from evaluators.training_log.log import Iteration, MicroBatches, PeakMemory, Pow
 # Megatron's memory report, one line for each rank of the first data-parallel replica. Its MB are
 # 2**20 bytes in every version.
 #     [Rank 25] (after 1 iterations) memory (MB) | allocated: 9334.4 | max allocated: 10606.5 | …
-MEMORY_SIGN = ") memory (MB)"
+MEMORY_SIGNS = (") memory (MB)", " mem usage/free/total")
 _REPORT = re.compile(
     r"\[Rank ([0-9]{1,7})\] \(after [0-9]{1,12} iterations?\) memory \(MB\)"
     r"(?=[^\[]*?\| max allocated: ([0-9]{1,9}\.[0-9]{1,12}) \| reserved:)?"
     r"(?=[^\[]*?\| max reserved: ([0-9]{1,9}\.[0-9]{1,12})\s*(?:$|\[|\| total device))?"
 )
 _MIB_PER_GIB = 1024
+# Primus: the memory in use of the last rank's GPU, in each of its iteration lines; its GB are GiB.
+#     …[rank-7/8]… | hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09% | …
+_IN_USE = re.compile(
+    r"\b(?:hip|rocm) mem usage/free/total/usage_ratio: ([0-9]{1,6}\.[0-9]{2})GB/[0-9.]{1,9}GB/"
+)
+_WRITER = re.compile(r"\brank-([0-9]{1,7})/[0-9]")
 
 
 def memory_reports(text: str) -> Iterator[tuple[int, PeakMemory]]:
@@ -31,6 +37,9 @@ def memory_reports(text: str) -> Iterator[tuple[int, PeakMemory]]:
         if allocated is not None or reserved is not None:
             peak = PeakMemory(allocated_gib=allocated, reserved_gib=reserved)
             yield int(report[1]), peak
+    if in_use := [float(match[1]) for match in _IN_USE.finditer(text)]:
+        writer = _WRITER.search(text)
+        yield int(writer[1]) if writer else 0, PeakMemory(reserved_gib=max(in_use))
 
 
 def _gib(megabytes: str | None) -> float | None:
@@ -215,9 +224,10 @@ _FIELDS: Mapping[str, str] = {
     r"number of skipped iterations": _WHOLE,
     r"number of nan iterations": _WHOLE,
 }
-# Megatron-LM wrote "loss scale 1.0" without a colon in its first year.
+# Primus adds the mean after a slash. Megatron-LM's first year has no colon in "loss scale 1.0".
 _PATTERNS = {
-    name: re.compile(rf"\s*{name}(?:\s*[:=]\s*|\s+)({value})\s*") for name, value in _FIELDS.items()
+    name: re.compile(rf"\s*{name}(?:\s*[:=]\s*|\s+)({value})(?:/{_DECIMAL})?\s*")
+    for name, value in _FIELDS.items()
 }
 # The beginning of the next field, known or not.
 _FOLLOWING = re.compile(r"\s+\[?[A-Za-z][\w ()/.\]+-]{0,60}?(?:[:=]|\s[0-9])")
