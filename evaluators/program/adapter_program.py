@@ -11,6 +11,7 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
+from autotune.cost_model.parameters import is_cpu
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.adapter import rank_process
@@ -26,6 +27,7 @@ from evaluators.program.outcome import (
     failed,
     failure_of,
     highest_by_rank,
+    state_of,
     succeeded,
     versions_in,
     write_versions,
@@ -195,11 +197,12 @@ class AdapterProgram:
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = self.log(request, folder)
-        if failure := failure_of(ended, log.cause, folder):
+        on_cpu = is_cpu(request.machine)
+        if failure := failure_of(ended, log.cause, folder, on_cpu=on_cpu):
             return self._failed(failure, folder, ended, log)
         parts = list(measured_parts(log, folder, least=request.protocol.measured_iterations))
         if fault := next(filter(None, (part.fault for part in parts)), None):
-            return self._failed(_unmeasured(fault, log.cause), folder, ended, log)
+            return self._failed(_unmeasured(fault, log.cause, on_cpu=on_cpu), folder, ended, log)
         return succeeded(
             _energy(log, parts[-1], request),
             folder,
@@ -259,12 +262,12 @@ def _plan_name(number: int) -> str:
     return f"start-{number}.json"
 
 
-def _unmeasured(fault: str, cause: Cause | None) -> AttemptFailure:
+def _unmeasured(fault: str, cause: Cause | None, *, on_cpu: bool) -> AttemptFailure:
     """Return the failure of a trainer that exited normally without a measurement; it may have
     caught its own error."""
     if cause is None or cause.kind is CauseKind.CONSEQUENCE:
         return AttemptFailure(status=TrialState.CRASHED, error=fault)
-    status = TrialState.OOM if cause.out_of_memory else TrialState.CRASHED
+    status = state_of(cause, on_cpu=on_cpu)
     return AttemptFailure(status=status, error=f"{cause.error} ({fault})")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from autotune.cost_model.parameters import is_cpu
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
@@ -123,7 +124,8 @@ class MegatronProgram:
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
-        if failure := failure_of(ended, log.last.failure, folder):
+        on_cpu = is_cpu(request.machine)
+        if failure := failure_of(ended, log.last.failure, folder, on_cpu=on_cpu):
             return failed(failure, folder, ended, log.power)
         runs = _paired(log, as_run(self._runs(request), folder))
         measured = [

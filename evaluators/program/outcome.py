@@ -44,14 +44,16 @@ MOST_OF_A_LINE = 200
 
 # If ranks were ended from outside, Slurm's message may be only in the log.
 _STATUS: Mapping[CauseKind, TrialState] = {
+    CauseKind.HARDWARE: TrialState.NODE_FAIL,
     CauseKind.OUT_OF_MEMORY: TrialState.OOM,
     CauseKind.TIME_LIMIT: TrialState.TIMEOUT,
     CauseKind.NODE_FAILURE: TrialState.NODE_FAIL,
     CauseKind.PREEMPTED: TrialState.PREEMPTED,
     CauseKind.CANCELLED: TrialState.CANCELLED,
 }
-# A rank that ran out of memory may leave the others waiting until they are ended.
-_MAY_HIDE_MEMORY = (None, TrialState.TIMEOUT, TrialState.OOM)
+# A rank that ended so may leave the others waiting until they are ended.
+_LEAVES_OTHERS_WAITING = (CauseKind.HARDWARE, CauseKind.OUT_OF_MEMORY, CauseKind.HOST_MEMORY)
+_DEVICES_MEMORY = CauseKind.OUT_OF_MEMORY
 
 
 def log_of(folder: Path) -> TrainingLog:
@@ -70,17 +72,31 @@ class AttemptFailure:
     error: str
 
 
-def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptFailure | None:
+def state_of(cause: Cause, *, on_cpu: bool = False) -> TrialState:
+    """Return the state of a trial that ended for this cause.
+
+    Args:
+        on_cpu: whether the memory of a layout is the host's.
+    """
+    if on_cpu and cause.kind is CauseKind.HOST_MEMORY:
+        return TrialState.OOM
+    return _STATUS.get(cause.kind, TrialState.CRASHED)
+
+
+def failure_of(
+    ended: AttemptEnd, cause: Cause | None, folder: Path, *, on_cpu: bool = False
+) -> AttemptFailure | None:
     """Return why the attempt in `folder` failed; None if neither its exit code nor Slurm indicates
     a failure.
 
     Args:
         cause: root cause in its log, if there is one.
+        on_cpu: whether the memory of a layout is the host's.
     """
     if ended.status is None and ended.exit_code == 0:
         return None
-    if cause and cause.out_of_memory and ended.status in _MAY_HIDE_MEMORY:
-        return AttemptFailure(status=TrialState.OOM, error=cause.error)
+    if failure := _of_hardware_or_memory(ended, cause, on_cpu=on_cpu):
+        return failure
     if ended.status is TrialState.TIMEOUT:
         return AttemptFailure(status=ended.status, error=ended.reason + _last_words(folder))
     if ended.status is not None:
@@ -90,14 +106,29 @@ def failure_of(ended: AttemptEnd, cause: Cause | None, folder: Path) -> AttemptF
     if error := next(own, None):
         return AttemptFailure(status=TrialState.CRASHED, error=error)
     if cause:
-        status = _STATUS.get(cause.kind, TrialState.CRASHED)
-        return AttemptFailure(status=status, error=cause.error)
+        return AttemptFailure(status=state_of(cause), error=cause.error)
     code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
     error = f"it ended with {code}, and its log does not say why"
     if is_unwritable(folder):  # a program that cannot write its log cannot report that
         error = f"it ended with {code}, and {unwritable(folder)}"
         return AttemptFailure(status=TrialState.LOST, error=error)
     return AttemptFailure(status=TrialState.CRASHED, error=error)
+
+
+def _of_hardware_or_memory(
+    ended: AttemptEnd, cause: Cause | None, *, on_cpu: bool
+) -> AttemptFailure | None:
+    """Return the failure if a device or memory caused it, of a device or of the host."""
+    memory = f"; the job had {ended.memory}" if ended.memory else ""
+    if ended.status is TrialState.OOM and (cause is None or cause.kind is not _DEVICES_MEMORY):
+        status = TrialState.OOM if on_cpu else TrialState.CRASHED
+        return AttemptFailure(status=status, error=ended.reason + memory)
+    if cause is None or cause.kind not in _LEAVES_OTHERS_WAITING:
+        return None
+    if ended.status not in (None, TrialState.TIMEOUT, TrialState.OOM):
+        return None
+    error = cause.error + memory if cause.kind is CauseKind.HOST_MEMORY else cause.error
+    return AttemptFailure(status=state_of(cause, on_cpu=on_cpu), error=error)
 
 
 def _last_words(folder: Path) -> str:

@@ -36,11 +36,12 @@ class AttemptEnd:
 
     Attributes:
         status: if Slurm or the script determines it: timeout, node_fail, preempted, cancelled,
-            lost, oom; None if the program's files do.
+            lost, oom (of the host's memory); None if the program's files do.
         reason: why, as a sentence; empty if status is None.
         exit_code: of the program's commands; None if it was never written.
         duration_s: for which the nodes were held.
         host: the nodes in Slurm's notation.
+        memory: of the host that the job had on each node, such as "60 MB"; empty if unknown.
     """
 
     status: TrialState | None
@@ -50,6 +51,7 @@ class AttemptEnd:
     duration_s: float
     host: str = ""
     job_id: str | None = None
+    memory: str = ""
 
 
 class Program(Protocol):

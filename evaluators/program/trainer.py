@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.cost_model.parameters import is_cpu
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
@@ -58,7 +59,8 @@ class TrainerProgram:
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
-        if failure := failure_of(ended, log.last.failure, folder):
+        on_cpu = is_cpu(request.machine)
+        if failure := failure_of(ended, log.last.failure, folder, on_cpu=on_cpu):
             return failed(failure, folder, ended, log.power)
         result = read_result(folder)
         if result is None or not result.measurements:

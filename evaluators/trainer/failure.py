@@ -10,13 +10,16 @@ from autotune.schemas.choices import TrialState
 from evaluators.training_log.error_line import (
     ENFORCED,
     OUT_OF_MEMORY,
+    CauseKind,
     about_a_connection,
+    kind_of,
     out_of_memory,
 )
 
 FAILED = 1
 LEFT_ALONE = 3
 """Exit codes of a rank: it failed, or only lost its connection to another rank."""
+NO_OTHER_NODE = "a fault of the hardware, not of the layout; this machine has no other node to try"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +46,19 @@ class RankFailure:
         """Whether another rank's end caused it."""
         return about_a_connection(self.error)
 
-    @property
-    def status(self) -> TrialState:
-        """The trial's state if this failure ended it."""
-        return TrialState.OOM if self.out_of_memory else TrialState.CRASHED
+    def status(self, *, on_cpu: bool) -> TrialState:
+        """Return the trial's state if this failure ended it; on a CPU the memory of a layout is the
+        host's."""
+        kind = kind_of(self.error)
+        if kind is CauseKind.HARDWARE:
+            return TrialState.NODE_FAIL
+        memory = kind is CauseKind.OUT_OF_MEMORY or (on_cpu and kind is CauseKind.HOST_MEMORY)
+        return TrialState.OOM if memory else TrialState.CRASHED
 
     def sentence(self) -> str:
         """Return the trial's error if this failure ended it."""
+        if kind_of(self.error) is CauseKind.HARDWARE:
+            return f"rank {self.rank}: {self.error} ({NO_OTHER_NODE})"
         where = f"out of memory on rank {self.rank}" if self.out_of_memory else f"rank {self.rank}"
         return f"{where}: {self.error}"
 

@@ -146,7 +146,7 @@ class Supervisor:
             waited_s = time.monotonic() - ranks.failures[0].at
             if uncertain and ranks.running and waited_s < GRACE_S:
                 return None
-            return cause.status, cause.sentence()
+            return cause.status(on_cpu=ranks.device == "cpu"), cause.sentence()
         if not ranks.running:
             if ranks.report:
                 return TrialState.OK, None

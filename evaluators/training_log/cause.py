@@ -29,6 +29,11 @@ SURVIVED = 2
 # Unrelated lines after which a traceback counts as broken off.
 PATIENCE = 200
 WRITERS = 4096
+# NCCL's lines, "n07:812:1406 [3] …", and the kernel's, "Aug  1 12:00:00 n07 kernel: …".
+_HOST = re.compile(
+    r"(?:([\w.-]{1,255}):[0-9]+:[0-9]+ \[-?[0-9]+\] "
+    r"|\w{3} +[0-9]+ [0-9:]+ ([\w.-]{1,255}) kernel: )"
+)
 _NAMED = re.compile(r"(?:\[(?:PG [^\]]{0,60} )?Rank |: task )([0-9]{1,7})[\]:]")
 
 
@@ -41,16 +46,13 @@ class Cause:
             process ids, times, job and rank numbers.
         kind: `CONSEQUENCE` if the log only has errors that follow from the end of another rank.
         rank: that reported it first, if known.
+        host: its node, where NCCL or the kernel named it.
     """
 
     error: str
     kind: CauseKind
     rank: int | None = None
-
-    @property
-    def out_of_memory(self) -> bool:
-        """Whether the memory of a device or of the host ran out."""
-        return self.kind is CauseKind.OUT_OF_MEMORY
+    host: str = ""
 
 
 # Text that differs between ranks and runs for the same cause; applied in this order.
@@ -107,6 +109,7 @@ class _ReportedError:
 
     error: ErrorLine
     rank: int | None
+    host: str
     order: int
     after: int
 
@@ -153,7 +156,8 @@ class RootCause:
         if not self._first:
             return None
         first = min(self._first.values(), key=lambda report: report.importance)
-        return Cause(error=plain(first.error.error), kind=first.error.kind, rank=first.rank)
+        error = first.error
+        return Cause(error=plain(error.error), kind=error.kind, rank=first.rank, host=first.host)
 
     def read(self, text: str) -> None:
         """Process the next line."""
@@ -250,7 +254,14 @@ class RootCause:
         # NCCL's watchdog and srun name a rank in the text.
         named = _NAMED.search(line.text) if line.rank is None else None
         rank = int(named[1]) if named else line.rank
-        report = _ReportedError(error=error, rank=rank, order=self._order, after=self._iterations)
+        host = _HOST.match(line.text)
+        report = _ReportedError(
+            error=error,
+            rank=rank,
+            host=(host[1] or host[2]) if host else "",
+            order=self._order,
+            after=self._iterations,
+        )
         if len(self._latest) >= WRITERS:
             self._latest.clear()
         self._latest[line.label] = report

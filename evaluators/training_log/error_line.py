@@ -14,6 +14,22 @@ OUT_OF_MEMORY = re.compile(
     r"|_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
+# Of these, the host's memory and not a device's.
+_HOSTS_MEMORY = re.compile(
+    r"can't allocate memory|Cannot allocate memory|not enough memory: you tried|CPUAllocator"
+    r"|\bMemoryError\b|bad_alloc|bad allocation|ray\.exceptions\.OutOfMemoryError",
+    re.IGNORECASE,
+)
+# A size that no layout asks for: memory was overwritten, or a peer has gone.
+_IMPOSSIBLE = "more than 1EB memory"
+# Faults of a GPU, its link or its network adapter, as CUDA, HIP and NVIDIA's driver name them.
+HARDWARE = re.compile(
+    r"uncorrectable (?:ECC|NVLink) error\b|fallen off the bus|\b(?:GPU|device) is lost\b"
+    r"|cudaErrorECCUncorrectable|cudaErrorNvlinkUncorrectable|hipErrorECCNotCorrectable",
+    re.IGNORECASE,
+)
+# Xids that NVIDIA's catalogue puts down to the program: an illegal access, a killed process.
+_PROGRAMS_XIDS = "13|31|32|43|44|45|68|69"
 # The place in torch's own source, which does not help a user.
 ENFORCED = re.compile(r"\[enforce fail at [^\]]*\](?: err == 0)?[ .]*")
 # Messages of the other ranks when one has ended.
@@ -34,7 +50,9 @@ OWN_FAULT = re.compile(r"already in use", re.IGNORECASE)
 class CauseKind(StrEnum):
     """Kind of failure."""
 
+    HARDWARE = "hardware fault"
     OUT_OF_MEMORY = "out of memory"
+    HOST_MEMORY = "out of host memory"
     ERROR = "error"
     TIME_LIMIT = "time limit"
     NODE_FAILURE = "node failure"
@@ -61,18 +79,25 @@ def about_a_connection(error: str) -> bool:
 @lru_cache(maxsize=256)
 def kind_of(error: str) -> CauseKind:
     """Return the kind of an exception or of another program's error, by its text."""
+    if HARDWARE.search(error):
+        return CauseKind.HARDWARE
+    if _IMPOSSIBLE in error:
+        return CauseKind.CONSEQUENCE
     if out_of_memory(error):
-        return CauseKind.OUT_OF_MEMORY
+        on_host = _HOSTS_MEMORY.search(error)
+        return CauseKind.HOST_MEMORY if on_host else CauseKind.OUT_OF_MEMORY
     return CauseKind.CONSEQUENCE if about_a_connection(error) else CauseKind.ERROR
 
 
 class Weight(IntEnum):
     """Of several errors, the one with the lowest weight is the cause."""
 
-    MEMORY = 0
-    ERROR = 1
-    HINT = 2
-    CONSEQUENCE = 3
+    HARDWARE = 0
+    MEMORY = 1
+    ERROR = 2
+    HINT = 3
+    CONSEQUENCE = 4
+    SYMPTOM = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +145,8 @@ class _ErrorPattern:
 
 
 _WEIGHTS = {
+    CauseKind.HARDWARE: Weight.HARDWARE,
+    CauseKind.HOST_MEMORY: Weight.MEMORY,
     CauseKind.OUT_OF_MEMORY: Weight.MEMORY,
     CauseKind.CANCELLED: Weight.CONSEQUENCE,  # Slurm also says so of tasks of a trial that failed
     CauseKind.CONSEQUENCE: Weight.CONSEQUENCE,
@@ -134,7 +161,11 @@ def weighed(
     Some kinds have their own weight.
     """
     kind = kind or kind_of(error)
-    return ErrorLine(weight=_WEIGHTS.get(kind, weight), kind=kind, error=error)
+    if _IMPOSSIBLE in error:
+        weight = Weight.SYMPTOM
+    elif kind is not CauseKind.HARDWARE or weight is not Weight.HINT:
+        weight = _WEIGHTS.get(kind, weight)
+    return ErrorLine(weight=weight, kind=kind, error=error)
 
 
 def _rule(
@@ -168,7 +199,7 @@ _SLURMS_OWN = (
     _rule(
         _SAYS,
         _SLURM + r".*(?:oom[-_ ]kill|OOM[- ]Kill|Out Of Memory|[Ee]xceeded .*memory limit)",
-        CauseKind.OUT_OF_MEMORY,
+        CauseKind.HOST_MEMORY,
         "Slurm killed a task: the memory of its job ran out",
     ),
     _rule(
@@ -225,7 +256,35 @@ _SHELLS = (
     ),
     _rule("Unable to locate a modulefile", r".{0,100}(Unable to locate a modulefile for .+)"),
 )
+_DRIVERS = (
+    _rule(
+        "Xid (PCI:",
+        rf".{{0,300}}(Xid \(PCI:[^)]{{1,40}}\): (?!(?:{_PROGRAMS_XIDS})\b)[0-9]+.*)",
+        CauseKind.HARDWARE,
+    ),
+    _rule(
+        "ncorrectable ECC error,ncorrectable NVLink error,fallen off the bus, is lost",
+        r".{0,300}?\b([Uu]ncorrectable (?:ECC|NVLink) error\b.*|\w+ has fallen off the bus"
+        r"|(?:GPU|device) is lost\b.*)",
+        CauseKind.HARDWARE,
+    ),
+    # Status 12: a peer answered no more. That also follows a rank that crashed, which says so.
+    _rule(
+        "NET/IB",
+        r".{0,300}(NET/IB ?: .{0,200}"
+        r"(?:Got completion .{0,200}(?:status|error)[= ](?:12\b|\w+\(12\))"
+        r"|Got async .{0,40}(?:port error|fatal)).*)",
+        CauseKind.HARDWARE,
+        hint=True,
+    ),
+)
 _PROGRAMS = (
+    # NCCL's watchdog reports an error of its own device that nothing else did.
+    _rule(
+        "terminated with exception: ",
+        r".{0,300}terminated with exception: (?:\[[^\]]{1,60}\] )?((?:CUDA|HIP) error: .+)",
+    ),
+    _rule("out of resource: ", r".{0,300}(out of resource: .+)", hint=True),
     # A rank also ends like this after its library noticed that another rank has ended.
     _rule("ended by SIGABRT", r"ended by SIGABRT", CauseKind.CONSEQUENCE, "ended by SIGABRT"),
     # The bundled trainer reports a rank that could not report anything itself.
@@ -260,7 +319,7 @@ _PROGRAMS = (
     _rule(
         "ut of memory",
         r".{0,100}\b[Oo]ut of memory: Kill",
-        CauseKind.OUT_OF_MEMORY,
+        CauseKind.HOST_MEMORY,
         "the kernel killed a process: out of memory",
     ),
     _rule(
@@ -284,7 +343,7 @@ def _by_sign(rules: Iterable[_ErrorPattern]) -> tuple[tuple[str, _ErrorPattern],
 
 
 _SLURMS_BY_SIGN = _by_sign(_SLURMS_OWN)
-_OTHERS_BY_SIGN = _by_sign(_SHELLS + _PROGRAMS)
+_OTHERS_BY_SIGN = _by_sign(_SHELLS + _DRIVERS + _PROGRAMS)
 _EXCEPTION = re.compile(
     r"((?:[A-Za-z_]\w*\.)*(?:Exception|SystemExit|KeyboardInterrupt"
     r"|[A-Z]\w*(?:Error|Exception)))(?::(?: +(.*))?)?$"

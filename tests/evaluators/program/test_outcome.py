@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.evaluators.program.jobs import ended
 from tests.full_disk import full_disk
 
 MEMORY = Cause(error="CUDA out of memory", kind=CauseKind.OUT_OF_MEMORY, rank=3)
+HOST_MEMORY = Cause(error="Slurm killed a task", kind=CauseKind.HOST_MEMORY)
 ERROR = Cause(error="ValueError: no", kind=CauseKind.ERROR)
 
 
@@ -39,6 +41,31 @@ def test_memory_that_ran_out_comes_before_what_followed_but_not_before_what_slur
     assert (failure.status, failure.error) == (told, error)
 
 
+@pytest.mark.parametrize("cause", [None, HOST_MEMORY])
+@pytest.mark.parametrize(("on_cpu", "state"), [(False, TrialState.CRASHED), (True, TrialState.OOM)])
+def test_the_hosts_memory_is_that_of_the_layout_only_on_a_cpu(
+    cause: Cause | None, on_cpu: bool, state: TrialState, tmp_path: Path
+) -> None:
+    killed = replace(ended(1, status=TrialState.OOM, reason="Slurm ended it"), memory="60 MB")
+    failure = failure_of(killed, cause, tmp_path, on_cpu=on_cpu)
+    assert failure
+    assert (failure.status, failure.error) == (state, "Slurm ended it; the job had 60 MB")
+
+
+def test_memory_that_slurm_speaks_of_in_the_log_is_told_with_its_size(tmp_path: Path) -> None:
+    failure = failure_of(replace(ended(1), memory="60 MB"), HOST_MEMORY, tmp_path)
+    assert failure
+    assert failure.error == "Slurm killed a task; the job had 60 MB"
+
+
+def test_a_faulty_gpu_may_leave_the_others_waiting(tmp_path: Path) -> None:
+    fault = Cause(error="uncorrectable ECC error", kind=CauseKind.HARDWARE)
+    hung = ended(124, status=TrialState.TIMEOUT, reason="over its time limit of 60 s")
+    failure = failure_of(hung, fault, tmp_path)
+    assert failure
+    assert (failure.status, failure.error) == (TrialState.NODE_FAIL, fault.error)
+
+
 def test_a_trial_that_hung_is_told_by_the_last_line_of_its_log(tmp_path: Path) -> None:
     hung = ended(124, status=TrialState.TIMEOUT, reason="over its time limit of 60 s")
     failure = failure_of(hung, ERROR, tmp_path)
@@ -63,6 +90,8 @@ def test_a_trial_that_hung_is_told_by_the_last_line_of_its_log(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("kind", "status"),
     [
+        (CauseKind.HARDWARE, TrialState.NODE_FAIL),
+        (CauseKind.HOST_MEMORY, TrialState.CRASHED),
         (CauseKind.ERROR, TrialState.CRASHED),
         (CauseKind.CONSEQUENCE, TrialState.CRASHED),
         (CauseKind.TIME_LIMIT, TrialState.TIMEOUT),

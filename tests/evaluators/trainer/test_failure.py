@@ -37,20 +37,33 @@ def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
         ("MemoryError: ", TrialState.OOM),
         ("RuntimeError: std::bad_alloc", TrialState.OOM),
         ("ValueError: x", TrialState.CRASHED),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", TrialState.NODE_FAIL),
     ],
 )
-def test_out_of_memory_is_known_by_its_words(error: str, status: TrialState) -> None:
-    assert failure(error).status is status
+def test_a_failure_is_known_by_its_words(error: str, status: TrialState) -> None:
+    assert failure(error).status(on_cpu=True) is status
     assert not failure(error).consequence
     assert failure(CLOSED).consequence
+
+
+@pytest.mark.parametrize("error", [ALLOCATOR, "MemoryError: ", "RuntimeError: std::bad_alloc"])
+def test_the_hosts_memory_is_not_that_of_a_gpu(error: str) -> None:
+    assert failure(error).status(on_cpu=False) is TrialState.CRASHED
+
+
+def test_a_fault_of_the_hardware_has_nowhere_else_to_go() -> None:
+    sentence = failure("RuntimeError: CUDA error: uncorrectable ECC error encountered").sentence()
+    assert sentence.endswith(
+        "(a fault of the hardware, not of the layout; this machine has no other node to try)"
+    )
 
 
 def test_a_signal_is_named() -> None:
     killed = ended_by(3, -signal.SIGKILL, last_words="", at=0)
     assert "SIGKILL" in killed.error
-    assert killed.status is TrialState.CRASHED
+    assert killed.status(on_cpu=True) is TrialState.CRASHED
     aborted = ended_by(0, -signal.SIGABRT, last_words="what():  std::bad_alloc", at=0)
-    assert aborted.status is TrialState.OOM
+    assert aborted.status(on_cpu=True) is TrialState.OOM
     silent = ended_by(0, 7, last_words="", at=0)
     assert "exited with 7" in silent.error
     assert not silent.signalled

@@ -98,6 +98,7 @@ def test_the_weights_of_errors() -> None:
         CauseKind.CONSEQUENCE: "RuntimeError: Broken pipe",
         CauseKind.ERROR: "ValueError: x",
         CauseKind.OUT_OF_MEMORY: "RuntimeError: HIP error: out of memory",
+        CauseKind.HARDWARE: "RuntimeError: HIP error: uncorrectable ECC error encountered",
     }
     before: list[str] = []
     for kind, line in lines.items():
@@ -105,7 +106,6 @@ def test_the_weights_of_errors() -> None:
         root = cause(*before)
         assert root is not None
         assert root.kind is kind
-        assert root.out_of_memory is (kind is CauseKind.OUT_OF_MEMORY)
 
 
 def test_a_traceback_that_broke_off_is_forgotten() -> None:
@@ -119,3 +119,67 @@ def test_an_exception_that_says_less_than_the_one_before_does_not_hide_it() -> N
     root = cause("KeyError: 'x'", chain, "RuntimeError: Broken pipe", "ValueError: later")
     assert root is not None
     assert root.error == "KeyError: 'x'"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "torch.AcceleratorError: CUDA error: uncorrectable NVLink error detected during the "
+        "execution",
+        "[rank3]:[E ProcessGroupNCCL.cpp:616] [PG 0 Rank 3] Process group watchdog thread "
+        "terminated with exception: CUDA error: uncorrectable ECC error encountered",
+        "n07:812:1406 [3] enqueue.cc:1199 NCCL WARN Cuda failure 'uncorrectable ECC error "
+        "encountered'",
+        "pynvml.NVMLError_GpuIsLost: GPU is lost",
+        "RuntimeError: CUDA error: device is lost",
+        "Unable to determine the device handle for GPU0: GPU is lost. Reboot the system",
+        "NVRM: GPU at PCI:0000:1a:00: GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:0000:3b:00): 48, pid=812, name=python, DBE (double bit error)",
+        "NVRM: Xid (PCI:0000:3b:00): 74, pid='<unknown>', NVLink: fatal error detected on link 3",
+        "n07:812:1406 [3] NCCL WARN NET/IB : Got completion from peer 10.0.0.9<4> with status=12",
+        "n07:812:1406 [3] NCCL WARN NET/IB : Got completion with error 12, opcode 1, len 0",
+        "n07:812:1406 [3] NCCL WARN NET/IB: Got completion from peer 10.0.0.9<4> with "
+        "status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0)",
+        "n07:812:1406 [3] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
+    ],
+)
+def test_faults_of_the_hardware_are_known_by_their_words(line: str) -> None:
+    root = cause(line)
+    assert root is not None
+    assert root.kind is CauseKind.HARDWARE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: Xid (PCI:0000:3b:00): 31, pid=812, name=python, MMU Fault",
+        "NVRM: Xid (PCI:0000:3b:00): 43, pid=812, name=python, Ch 00000008",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "RuntimeError: DeepEP error: timeout (dispatch CPU)",
+        "[rank1]:[E514 12:00:00.12 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught a timeout",
+        "n07:812:1406 [3] NCCL WARN NET/IB : Got completion with error 5, opcode 1, len 0",
+        "    Uncorrectable ECC Errors : 0",
+    ],
+)
+def test_what_a_program_can_do_itself_is_no_fault_of_hardware(line: str) -> None:
+    root = cause(line)
+    assert root is None or root.kind is not CauseKind.HARDWARE
+
+
+@pytest.mark.parametrize(
+    ("line", "host"),
+    [
+        ("n07:812:1406 [3] NCCL WARN NET/IB : Got completion with error 12, opcode 1", "n07"),
+        (
+            "[rank3]: gpu-1.a.b:8:14 [3] NCCL WARN NET/IB : Got async event : port error",
+            "gpu-1.a.b",
+        ),
+        ("Aug  2 04:11:52 n07 kernel: NVRM: Xid (PCI:0000:1a:00): 79, pid=1", "n07"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", ""),
+    ],
+)
+def test_the_node_that_a_line_names(line: str, host: str) -> None:
+    root = cause(line)
+    assert root is not None
+    assert root.host == host

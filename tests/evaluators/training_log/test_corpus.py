@@ -67,7 +67,12 @@ def run_of(content: Mapping[str, Any]) -> LoggedRun:
 def cause_of(content: Mapping[str, Any] | None) -> Cause | None:
     if content is None:
         return None
-    return Cause(error=content["error"], kind=CauseKind(content["kind"]), rank=content["rank"])
+    return Cause(
+        error=content["error"],
+        kind=CauseKind(content["kind"]),
+        rank=content["rank"],
+        host=content.get("host", ""),
+    )
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
