@@ -1,6 +1,7 @@
 """Attempts at a trial: their states, their folders, and the part of a backend that drives them.
 
     <trials>/ended/<name>          an empty file for each attempt that has ended and is not yet read
+    <trials>/failed-nodes          a line for each node that failed under an attempt: node and name
     <trials>/<token>/result.json   the trial's outcome, once it is known
     <trials>/<token>/cancelled     it must end
     <trials>/<token>/attempt-1/    one attempt; a later one follows a node's failure
@@ -45,6 +46,7 @@ from autotune.files import is_file_system_failure, write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import environment_lines
+from evaluators.failed_nodes import hardware_fault, note_failed_nodes, place_of
 from evaluators.program import AttemptEnd, Launcher, Program
 from evaluators.program.support import program_of
 from evaluators.trial import (
@@ -377,9 +379,29 @@ class AttemptedTrial(ActiveTrial):
         self._read(lambda: without_run(folder, status, error))
 
     def close(self, end: AttemptEnd) -> None:
-        """End the trial; its program reads the outcome from the attempt's files."""
+        """End the trial; its program reads the outcome from the attempt's files.
+
+        After a fault of the hardware another attempt begins.
+        """
         request, folder, program = self.request, self.attempt.folder, self.context.program
-        self._read(lambda: program.outcome(request, folder, end))
+        fault = None if self.cancelled else hardware_fault(program, request, folder, end)
+        if fault is None:
+            self._read(lambda: program.outcome(request, folder, end))
+            return
+        hosts, nodes = self._nodes(end)
+        place = place_of(fault, hosts, ranks_per_node=request.machine.gpus_per_node)
+        reason = f"a fault of the hardware: {fault.error}"
+        if place is not None:
+            trials = self.attempt.ended_folder.parent
+            note_failed_nodes(trials, name=self.attempt.name, nodes=[nodes[place]])
+            reason = f"a fault of the hardware of {hosts[place]}: {fault.error}"
+        self.try_again(replace(end, status=TrialState.NODE_FAIL, reason=reason))
+
+    def _nodes(self, end: AttemptEnd) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the hosts of the attempt in the order of their ranks, and by which name each is
+        left out."""
+        hosts = end.host.split(",")
+        return hosts, hosts
 
     def try_again(self, end: AttemptEnd) -> None:
         """Begin another attempt, unless the trial was cancelled or has used up its attempts."""

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from inspect import getsource
 from pathlib import Path
@@ -31,6 +32,7 @@ from evaluators.processes import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program, local_ranks
 from evaluators.program.outcome import AttemptFailure, failed
 from evaluators.program.support import program_of
+from evaluators.trainer.failure import NO_OTHER_NODE
 from evaluators.trainer.supervisor import owned
 from evaluators.trial import (
     LOG,
@@ -88,7 +90,12 @@ class LocalAttempt:
                     script.wait(END_LIMIT_S)
         finally:
             group.end()
-        return self._program.outcome(self._request, self._folder, end) if end else None
+        if end is None:
+            return None
+        outcome = self._program.outcome(self._request, self._folder, end)
+        if outcome.status is TrialState.NODE_FAIL:
+            return replace(outcome, error=f"{outcome.error} ({NO_OTHER_NODE})")
+        return outcome
 
     def _cancel(self, *_: object) -> None:
         self._cancelled = True

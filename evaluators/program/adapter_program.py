@@ -195,6 +195,9 @@ class AdapterProgram:
             commands = [f"{WATCHED} {number} {each}" for number, each in enumerate(commands, 1)]
         return "\n".join([*preparation, " &&\n".join(commands)])
 
+    def cause(self, request: TrialRequest, folder: Path) -> Cause | None:
+        return self.log(request, folder).cause
+
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = self.log(request, folder)
         on_cpu = is_cpu(request.machine)

@@ -42,7 +42,7 @@ from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.task import RENDEZVOUS
 from evaluators.program.watched_run import WATCHED, as_run, watch_files, watched_function
-from evaluators.training_log import Iteration, LoggedRun, TrainingLog
+from evaluators.training_log import Cause, Iteration, LoggedRun, TrainingLog
 from evaluators.trial import TrialOutcome, TrialRequest
 
 DATASETS = "datasets"
@@ -121,6 +121,9 @@ class MegatronProgram:
             preparation.append(watched_function([*launcher.container, interpreter]))
             starts = [f"{WATCHED} {number} {start}" for number, start in enumerate(starts, start=1)]
         return "\n".join([*preparation, " &&\n".join(starts)])
+
+    def cause(self, request: TrialRequest, folder: Path) -> Cause | None:  # noqa: ARG002
+        return log_of(folder).last.failure
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)

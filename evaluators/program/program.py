@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.schemas.choices import TrialState
+from evaluators.training_log import Cause
 from evaluators.trial import TrialOutcome, TrialRequest
 
 
@@ -74,6 +75,9 @@ class Program(Protocol):
 
         Output goes to the attempt's log.
         """
+
+    def cause(self, request: TrialRequest, folder: Path) -> Cause | None:
+        """Return the root cause in the log in `folder`, if there is one. Never raises."""
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         """Return the outcome from the log and the files in `folder`. Never raises."""

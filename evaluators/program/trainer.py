@@ -24,7 +24,7 @@ from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.task import RENDEZVOUS
 from evaluators.trainer.support import indivisible, unsupported_anywhere
-from evaluators.training_log import TrainingLog
+from evaluators.training_log import Cause, TrainingLog
 from evaluators.trial import RESULT, TrialOutcome, TrialRequest, read_result, request_as_dict
 from search_spaces.errors import InvalidInput
 
@@ -56,6 +56,9 @@ class TrainerProgram:
         words = (python(self._profile), "-m", "evaluators.trainer", "--request", REQUEST)
         train = task.as_ranks(launcher, folder, *map(shlex.quote, words))
         return "\n".join([*import_path(self._profile), RENDEZVOUS, train])
+
+    def cause(self, request: TrialRequest, folder: Path) -> Cause | None:  # noqa: ARG002
+        return log_of(folder).last.failure
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)

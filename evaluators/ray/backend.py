@@ -31,6 +31,7 @@ from evaluators.attempt import (
 )
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words
+from evaluators.failed_nodes import nodes_to_exclude
 from evaluators.program import AttemptEnd, Launcher, Program
 from evaluators.program.interpreter import ANY
 from evaluators.program.megatron_deepspeed import DATASETS
@@ -82,6 +83,11 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
         "folder": str(folder),
         "bundle": bundle_of(request.machine, profile),
         "nodes": request.strategy.num_nodes,
+        "exclude": nodes_to_exclude(
+            request.directory.parent,
+            failures=profile.retries.node_failures,
+            token=request.token,
+        ),
         "ranks": request.machine.gpus_per_node,
         "time_limit_s": request.protocol.time_limit_s,
         "files": {
@@ -119,6 +125,7 @@ class RayTrial(AttemptedTrial):
         taken: whether it is known to have it.
         asked: whether it was asked for the attempt since this object was made.
         logged: number of log bytes fetched.
+        node_ids: Ray's, in the order of the hosts.
         began_at: start of the attempt, as far as is known here (epoch); `began` is the same by the
             monotonic clock.
     """
@@ -130,6 +137,7 @@ class RayTrial(AttemptedTrial):
     logged: int = 0
     began_at: float = field(default_factory=time.time)
     began: float = field(default_factory=time.monotonic)
+    node_ids: Sequence[str] = ()
 
     @classmethod
     def of(cls, request: TrialRequest, context: TrialContext) -> Self:
@@ -190,6 +198,7 @@ class RayTrial(AttemptedTrial):
         self.become(AttemptState.COMPLETING)
         for name, content in report["files"].items():
             (self.attempt.folder / name).write_bytes(content)
+        self.node_ids = report.get("node_ids", ())
         status, reason = _ENDS.get(end["kind"]), end["reason"]
         if end.get("timed_out"):
             limit_s = self.request.protocol.time_limit_s
@@ -207,6 +216,10 @@ class RayTrial(AttemptedTrial):
             self.try_again(replace(ended, status=_NOT_ITS_FAULT[end["kind"]]))
         else:
             self.close(ended)
+
+    def _nodes(self, end: AttemptEnd) -> tuple[Sequence[str], Sequence[str]]:
+        hosts = end.host.split(",")
+        return (hosts, self.node_ids) if len(hosts) == len(self.node_ids) else ((), ())
 
     def _lost(self) -> AttemptEnd:
         """Return the end of an attempt whose duration nobody knows any more."""

@@ -117,7 +117,13 @@ class KeptTrial:
     @property
     def shape(self) -> tuple[Any, ...]:
         bundle: Mapping[str, float] = self.work["bundle"]
-        return (*sorted(bundle.items()), self.work["nodes"])
+        return (*sorted(bundle.items()), self.work["nodes"], *self.excluded)
+
+    @property
+    def excluded(self) -> Sequence[str]:
+        """The ids of the nodes that it must not run on."""
+        excluded: Sequence[str] = self.work.get("exclude", ())
+        return excluded
 
     def report(self, offset: int) -> dict[str, Any]:
         """Return its state, with its log from `offset` on, or from the first byte that is still
@@ -128,7 +134,11 @@ class KeptTrial:
         part = self.log.read(MOST_AT_ONCE)
         report: dict[str, Any] = {"log": part, "at": offset, "reason": self.reason, "end": None}
         if self.placed:
-            report |= {"hosts": self.placed.hosts, "group": self.placed.group.id.hex()}
+            report |= {
+                "hosts": self.placed.hosts,
+                "node_ids": [node["id"] for node in self.placed.nodes],
+                "group": self.placed.group.id.hex(),
+            }
         if self.end and offset + len(part) >= self.logged:
             report |= {"end": self.end, "files": dict(self.files)}
         return report
@@ -260,9 +270,13 @@ class TrialKeeper:
 
     async def _ask_for_nodes(self, trial: KeptTrial) -> PlacedNodes:
         work = trial.work
-        trial.reason = _why_it_waits(work["bundle"], work["nodes"])
+        trial.reason = _why_it_waits(work["bundle"], work["nodes"], without=trial.excluded)
+        elsewhere = {"ray.io/node-id": f"!in({','.join(trial.excluded)})"}
         group = placement_group(
-            [work["bundle"]] * work["nodes"], strategy="STRICT_SPREAD", name=trial.name
+            [work["bundle"]] * work["nodes"],
+            strategy="STRICT_SPREAD",
+            name=trial.name,
+            bundle_label_selector=[elsewhere] * work["nodes"] if trial.excluded else None,
         )
         offered: asyncio.Future[PlacedNodes] = asyncio.get_running_loop().create_future()
         trial.offered = offered
@@ -354,11 +368,13 @@ def fitting_nodes(bundle: Mapping[str, float]) -> list[dict[str, Any]]:
     ]
 
 
-def _why_it_waits(bundle: Mapping[str, float], nodes: int) -> str:
+def _why_it_waits(bundle: Mapping[str, float], nodes: int, *, without: Sequence[str]) -> str:
     wanted = " and ".join(f"{count:g} {kind}" for kind, count in bundle.items())
-    there = len(fitting_nodes(bundle))
+    fitting = fitting_nodes(bundle)
+    there = sum(node["NodeID"] not in without for node in fitting)
+    failed = f", besides {len(fitting) - there} that failed" if there < len(fitting) else ""
     if there < nodes:
-        return f"it needs {nodes} nodes with {wanted} each, and Ray has {there}"
+        return f"it needs {nodes} nodes with {wanted} each, and Ray has {there}{failed}"
     return f"waiting for Ray to have {nodes} of {there} nodes free, with {wanted} each"
 
 

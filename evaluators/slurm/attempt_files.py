@@ -14,11 +14,8 @@ In order of appearance (`evaluators.attempt` describes the folder):
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,30 +161,3 @@ def _end(path: Path) -> ScriptEnd | None:
         return ScriptEnd(exit_code=int(code), began_at=float(began_at), ended_at=float(ended_at))
     except ValueError:
         return None
-
-
-FAILED_NODES = "failed-nodes"
-
-
-def note_failed_nodes(trials: Path, *, name: str, nodes: Iterable[str]) -> None:
-    """Record that these nodes failed during the attempt of this name; a repeated record counts
-    once.
-
-    An unwritable file is ignored: it costs a retry, not a result.
-    """
-    lines = "".join(f"{node} {name}\n" for node in nodes)
-    with contextlib.suppress(OSError), (trials / FAILED_NODES).open("a", encoding="utf-8") as file:
-        file.write(lines)
-
-
-def nodes_to_exclude(trials: Path, *, failures: int) -> tuple[str, ...]:
-    """Return the nodes that failed in at least this many attempts, sorted."""
-    try:
-        lines = (trials / FAILED_NODES).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ()
-    under = defaultdict(set)
-    for line in lines:
-        node, _, name = line.partition(" ")
-        under[node].add(name)
-    return tuple(sorted(node for node, names in under.items() if len(names) >= failures))

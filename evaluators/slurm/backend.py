@@ -20,13 +20,11 @@ from evaluators.attempt import (
     TrialContext,
 )
 from evaluators.cluster.profile import ClusterProfile
+from evaluators.failed_nodes import nodes_to_exclude, note_failed_nodes
 from evaluators.program import AttemptEnd, Program
-from evaluators.slurm.attempt_files import (
-    nodes_to_exclude,
-    note_failed_nodes,
-    read_attempt_files,
-)
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.batch_script import job_script, write_scripts
+from evaluators.slurm.commands import SlurmError
 from evaluators.slurm.job_attempt import JobAttempt
 from evaluators.slurm.job_decision import (
     AbandonAttempt,
@@ -112,6 +110,11 @@ class TrialJob(AttemptedTrial):
                 self.answer = progress
                 if self.cancelled or self.job.files.end:
                     self.context.tracker.watch(hurry=True)
+            case NeverSubmitted(status=TrialState.REFUSED, error=error) if (
+                excluded := self._excluded
+            ):
+                error += f" (without {', '.join(excluded)}, which failed)"
+                self.settle(TrialState.NODE_FAIL, error)
             case NeverSubmitted(status=status, error=error):
                 self.settle(status, error)
             case EndAttempt(end=end):
@@ -123,6 +126,20 @@ class TrialJob(AttemptedTrial):
                 self.try_again(end)
             case _:
                 assert_never(decision)
+
+    @property
+    def _excluded(self) -> tuple[str, ...]:
+        """The nodes that failed too often, or under an earlier attempt of this trial."""
+        failures = self.context.profile.retries.node_failures
+        trials = self.attempt.ended_folder.parent
+        return nodes_to_exclude(trials, failures=failures, token=self.request.token)
+
+    def _nodes(self, end: AttemptEnd) -> tuple[Sequence[str], Sequence[str]]:
+        try:
+            hosts = self.context.tracker.slurm.nodes(end.host) if end.host else []
+        except SlurmError:
+            hosts = []
+        return hosts, hosts
 
     def _note_failed_nodes(self, end: AttemptEnd) -> None:
         if end.status is TrialState.NODE_FAIL:
@@ -149,9 +166,8 @@ class TrialJob(AttemptedTrial):
         profile, program = self.context.profile, self.context.program
 
         def prepare() -> None:
-            failures = profile.retries.node_failures
-            exclude = nodes_to_exclude(attempt.ended_folder.parent, failures=failures)
-            write_scripts(attempt, profile, program, job_script(attempt, profile, exclude=exclude))
+            script = job_script(attempt, profile, exclude=self._excluded)
+            write_scripts(attempt, profile, program, script)
 
         return prepare
 

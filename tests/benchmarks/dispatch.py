@@ -111,6 +111,9 @@ class Sleeper:
         number = request.strategy.micro_batch_size
         return launcher.command("bash", "-c", shlex.quote(self.load.task(number)))
 
+    def cause(self, request: TrialRequest, folder: Path) -> None:  # noqa: ARG002
+        return None
+
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:  # noqa: ARG002
         fine = ended.status is None and ended.exit_code == 0
         return TrialOutcome(

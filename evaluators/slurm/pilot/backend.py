@@ -20,8 +20,9 @@ from evaluators.attempt import (
     write_abandoned,
 )
 from evaluators.cluster.profile import ClusterProfile, Pilot
+from evaluators.failed_nodes import nodes_to_exclude
 from evaluators.program import Program
-from evaluators.slurm.attempt_files import nodes_to_exclude, read_attempt_files
+from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.job_tracker import JobTracker
 from evaluators.slurm.pilot.allocation import (
     AllocationRequest,

@@ -31,8 +31,9 @@ from evaluators.attempt import (
     read_abandoned,
 )
 from evaluators.cluster.profile import ClusterProfile
+from evaluators.failed_nodes import note_failed_nodes
 from evaluators.program import AttemptEnd, Program
-from evaluators.slurm.attempt_files import note_failed_nodes, read_attempt_files, write_intent
+from evaluators.slurm.attempt_files import read_attempt_files, write_intent
 from evaluators.slurm.batch_script import JOB_SCRIPT, run_script, write_scripts
 from evaluators.slurm.job_decision import (
     NO_LOSS,

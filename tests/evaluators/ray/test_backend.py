@@ -35,6 +35,12 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 FOREVER = "{srun} sleep 98765"
 FAILING = "bash -c 'if ((SLURM_PROCID == 2)); then echo bad; exit 7; fi; sleep 98765'"
+RAYLET = (
+    "p=$$; while ((p > 1)); do read -r -d '' program </proc/$p/cmdline; "
+    '[[ $program == */raylet ]] && echo "node $p"; '
+    "while read -r key value; do [[ $key == PPid: ]] && p=$value; done </proc/$p/status; done"
+)
+"""Prints the process that Ray has on each node, which all are on this machine."""
 TEXTS = {
     "ranks": "module_path=/opt/x; export module_path; "
     "{srun} bash -c 'echo \"$SLURM_PROCID of $SLURM_NTASKS has $module_path\"'; echo 1 >result",
@@ -44,6 +50,8 @@ TEXTS = {
     "prints": "yes 'nothing that tells a figure' | head -c 8000000; "
     "while [[ ! -e ../../../go_on ]]; do sleep 0.1; done; echo 1 >result",
     "found": "echo run; {srun} sleep 1; echo end; echo 1 >result",
+    "faulty": f"{RAYLET}; [[ $PWD == *attempt-1 ]] && {{ "
+    f"echo 'RuntimeError: CUDA error: uncorrectable ECC error encountered'; exit 1; }}; {QUICK}",
     "again": f"[[ $PWD == *attempt-1 ]] && {{ {FOREVER}; exit; }}; {QUICK}",
 }
 TEXT = f"case $PWD in {' '.join(f'*/{name}*) {text};;' for name, text in TEXTS.items())} esac"
@@ -204,6 +212,17 @@ def test_a_node_that_dies_is_not_the_trials_fault(
     (outcome,) = finish(backend, trial)
     assert outcome.status is TrialState.OK, outcome.error
     assert outcome.duration_s > 0
+
+
+def test_a_trial_leaves_a_node_with_a_faulty_gpu(backend: RayBackend, trials: Path) -> None:
+    trial = request(trials, "faulty")
+    (outcome,) = run(backend, trial)
+    assert outcome.status is TrialState.OK, outcome.error
+    faulty, other = (attempt.log.read_text().split()[1] for attempt in attempts_of(trial))
+    assert faulty != other
+    (line,) = (trials / "failed-nodes").read_text().splitlines()
+    assert line.split()[1] == attempts_of(trial)[0].name
+    assert abandoned(trial)["status"] == "node_fail"
 
 
 def test_a_head_that_dies_is_waited_for(

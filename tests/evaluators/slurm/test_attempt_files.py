@@ -11,8 +11,6 @@ from evaluators.slurm.attempt_files import (
     AttemptFiles,
     Claim,
     ScriptEnd,
-    nodes_to_exclude,
-    note_failed_nodes,
     read_attempt_files,
     write_intent,
     write_job,
@@ -66,12 +64,3 @@ def test_cut_files_count_as_far_as_they_go(tmp_path: Path, text: str) -> None:
     assert files.intended_at == pytest.approx((tmp_path / "intent.json").stat().st_mtime)
     assert (files.job_id, files.claimed, files.claim, files.end) == (None, True, None, None)
     assert read_abandoned(tmp_path) == Abandoned()
-
-
-def test_a_node_is_left_out_after_failing_under_several_attempts(tmp_path: Path) -> None:
-    assert nodes_to_exclude(tmp_path, failures=1) == ()
-    note_failed_nodes(tmp_path, name="a.1", nodes=["n02", "n01"])
-    note_failed_nodes(tmp_path, name="a.1", nodes=["n02", "n01"])
-    note_failed_nodes(tmp_path, name="a.2", nodes=["n02"])
-    assert nodes_to_exclude(tmp_path, failures=2) == ("n02",)
-    assert nodes_to_exclude(tmp_path, failures=1) == ("n01", "n02")

@@ -13,8 +13,10 @@ from autotune.schemas.choices import TrialState
 from evaluators.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling
 from evaluators.program import AttemptEnd, Launcher
+from evaluators.program.outcome import log_of
 from evaluators.slurm.attempt_files import read_attempt_files
 from evaluators.slurm.backend import SlurmBackend
+from evaluators.training_log import Cause
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
@@ -48,6 +50,14 @@ NODE_FAILS_FIRST = (
 """The node fails under its first attempt, of which srun says so and yet ends well."""
 
 
+FAULTY_N01 = (
+    "{srun} bash -c 'if [[ $SLURMD_NODENAME == n01 ]]; then echo "
+    '"[rank$SLURM_PROCID]: RuntimeError: CUDA error: uncorrectable ECC error encountered" >&2; '
+    "exit 1; fi; sleep 0.2' && echo 0.25 >result"
+)
+"""A GPU of the node n01 is faulty."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lines:
     """A program of a few lines of bash; `{srun}` in them starts each task.
@@ -68,6 +78,9 @@ class Lines:
         launcher: Launcher,
     ) -> str:
         return self.text.replace("{srun}", launcher.command())
+
+    def cause(self, request: TrialRequest, folder: Path) -> Cause | None:  # noqa: ARG002
+        return log_of(folder).last.failure
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = folder / "trial.log"

@@ -23,7 +23,14 @@ from tests.evaluators.slurm.pilot.scene import (
     requests,
     stay,
 )
-from tests.evaluators.slurm.trials import NODE_FAILS_FIRST, REFUSED_FIRST, finish, run
+from tests.evaluators.slurm.trials import (
+    FAULTY_N01,
+    NODE_FAILS_FIRST,
+    REFUSED_FIRST,
+    abandoned,
+    finish,
+    run,
+)
 from tests.patience import until
 
 pytestmark = [pytest.mark.xdist_group("slurm-pilot"), pytest.mark.usefixtures("slurm")]
@@ -116,6 +123,17 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
     assert calls == 1, "the allocation lives on without its node"
     assert (tmp_path / "failed-nodes").read_text().startswith(f"{failed} t0.1-")
     assert outcomes[0].duration_s > stay(trial, 2).end - stay(trial, 2).begin
+
+
+def test_a_node_with_a_faulty_gpu_is_left_out(slurm: Cluster, tmp_path: Path) -> None:
+    assert "n01" in slurm.nodes
+    (trial,) = requests(tmp_path, 2)
+    with pilot(FAULTY_N01) as backend:
+        backend.submit(trial)
+        (outcome,) = finish(backend, trial)
+    assert outcome.status is TrialState.OK
+    assert "n01" not in outcome.host.split(",")
+    assert abandoned(trial)["reason"].startswith("a fault of the hardware of n01: RuntimeError")
 
 
 def test_a_lost_allocation_is_followed_by_another_without_the_node(
