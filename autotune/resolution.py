@@ -38,6 +38,7 @@ from search_spaces.transformer import Transformer
 
 BATCH = "global_batch_size"
 NODES = "num_nodes"
+MOST_STRATEGIES = 250_000  # legal ones: to estimate them takes about 5 s and 0.3 GB
 OUTSIDE_SPACE = ("model", "nodes", "space")  # fields of a request that do not lie under its `space`
 
 
@@ -95,8 +96,11 @@ def space_of(
         if widest is not None and NODES not in choices:
             narrower = build(choices={**choices, NODES: [*powers_of_two(widest), widest]})
             most = int(narrower.lattice()[NODES].max(initial=0))
-            return build(choices={**choices, NODES: most}) if most else narrower
-        return build(choices=choices)
+            space = build(choices={**choices, NODES: most}) if most else narrower
+        else:
+            space = build(choices=choices)
+        _refuse_too_large(space)
+        return space
     except InvalidInput as problem:
         raise InvalidInputs([_within_space(problem, spec)]) from problem
     except InvalidInputs as refusal:
@@ -135,6 +139,17 @@ def campaign_space(
         program=program,
         widest=widest,
     )
+
+
+def _refuse_too_large(space: SearchSpace) -> None:
+    legal = len(space.lattice())
+    if legal > MOST_STRATEGIES:
+        reason = f"{legal:,} strategies are legal, which are too many to estimate"
+        valid = (
+            f"at most {MOST_STRATEGIES:,}: fewer values of some dimensions, or a fixed "
+            "global_batch_size"
+        )
+        raise InvalidInput("space", legal, reason, valid=valid)
 
 
 def _refuse_as_settings(settings: Mapping[str, Any]) -> None:

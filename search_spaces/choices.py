@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_spaces.automatic import AutomaticFor, powers_of_two
 from search_spaces.batch import GlobalBatch
@@ -175,28 +176,33 @@ def automatic_accumulations(
     to a power of two where the bounds leave room. Otherwise powers of two up to four for each
     pipeline stage, or up to what the lower bound needs.
     """
-    samples = _samples_per_micro_batch(values, machine)
-    least = [-(-batch.least // s) for s in samples]
+    replicas = _replicas(values, machine)
+    micro_batches = [int(each) for each in values["micro_batch_size"]]
     if batch.maximum is None:
         stages = max(int(stages) for stages in values["pipeline_parallel"])
-        highest = max(ACCUMULATIONS_PER_STAGE * stages, LEAST_OF_LARGEST_ACCUMULATIONS, *least)
-        return tuple(powers_of_two(1 << (highest - 1).bit_length()))
-    most = [batch.maximum // s for s in samples]
-    fitting = {_roundest(low, high) for low, high in zip(least, most, strict=True) if low <= high}
+        usual = max(ACCUMULATIONS_PER_STAGE * stages, LEAST_OF_LARGEST_ACCUMULATIONS)
+        fewest = min(micro_batches) * int(replicas.min(initial=LARGEST_WHOLE))
+        highest = max(usual, -(-batch.least // fewest))
+        powers = powers_of_two(1 << (highest - 1).bit_length())
+        return tuple(power for power in powers if power <= LARGEST_WHOLE)
+    fitting: set[int] = set()
+    for micro_batch in micro_batches:
+        samples = micro_batch * replicas
+        least = -(-batch.least // samples)
+        most = np.minimum(batch.maximum // samples, LARGEST_WHOLE)
+        bounds = np.stack([least, most], axis=1)[least <= most]
+        fitting |= {_roundest(low, high) for low, high in np.unique(bounds, axis=0).tolist()}
     return tuple(sorted(fitting)) or (1,)
 
 
-def _samples_per_micro_batch(
-    values: Mapping[str, tuple[Scalar, ...]], machine: Machine
-) -> list[int]:
-    """Return every micro_batch_size x data_parallel that the other dimensions allow."""
-    names = (*DIVIDING, "micro_batch_size", "num_nodes")
-    axes = np.meshgrid(*(np.array(values[name], dtype=np.int64) for name in names))
-    columns = dict(zip(names, axes, strict=True))
+def _replicas(values: Mapping[str, tuple[Scalar, ...]], machine: Machine) -> NDArray[np.int64]:
+    """Return every number of replicas that the other dimensions allow."""
+    names = (*DIVIDING, "num_nodes")
+    whole = (np.array(values[name], dtype=np.int64) for name in names)
+    columns = dict(zip(names, np.meshgrid(*whole, indexing="ij", sparse=True), strict=True))
     gpus = columns["num_nodes"] * machine.gpus_per_node
     groups = ParallelGroups(**{name: columns[name] for name in DIVIDING}, world_size=gpus)
-    samples = columns["micro_batch_size"] * groups.data_parallel
-    return [int(s) for s in np.unique(samples[(groups.left_over == 0) & (samples > 0)])]
+    return np.unique(groups.data_parallel[groups.left_over == 0])
 
 
 def _roundest(low: int, high: int) -> int:

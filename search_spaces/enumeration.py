@@ -3,14 +3,15 @@
 The dimensions stand in an open grid, each along an axis of its own, so that a rule costs no more
 than the values of the dimensions that it looks at. The tuples of the dimensions that divide GPUs
 come first. Those that are legal are crossed with the two dimensions of the batch, and what is legal
-of that with all other values: only this takes memory.
+of that with all other values: only this takes memory. A large grid is enumerated in parts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,27 @@ CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes", "sequence_parallel")
 """The dimensions that decide how GPUs are divided, and what may go with tensor parallelism
 alone."""
 BATCH = ("micro_batch_size", ACCUMULATION)
+
+COMBINED = (
+    (*CUTTING, *BATCH),
+    ("pipeline_parallel", "virtual_stages", ACCUMULATION),
+    (
+        "precision",
+        "sequence_parallel",
+        "tensor_parallel",
+        "context_parallel",
+        "micro_batch_size",
+        "expert_tensor_parallel",
+    ),
+)
+"""The dimensions that are crossed before anything is known of them, and those that the widest rules
+look at: an array has an element for each combination of their values."""
+MOST_DIVISIONS = 2_000_000
+"""Combinations of CUTTING: counting the points of a space takes about 40 ns for each."""
+MOST_COMBINATIONS = 64_000_000
+"""Of COMBINED: an enumeration takes two or three seconds then."""
+MOST_AT_ONCE = 1 << 20
+"""Of COMBINED in a part of a grid: some megabytes for each rule."""
 
 Judge: TypeAlias = Callable[[Lattice, Severity], Mapping[str, Mask]]
 """From strategies and a severity to rule -> mask, true where it refuses (or warns)."""
@@ -46,6 +68,21 @@ class Enumeration:
     raw: int
     removed: Mapping[str, int]
     warned: Mapping[str, int]
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Enumeration]) -> Enumeration:
+        """Return the enumeration of a grid from those of its parts."""
+        each = list(parts)
+        removed, warned = Counter[str](), Counter[str]()
+        for part in each:
+            removed.update(part.removed)
+            warned.update(part.warned)
+        return cls(
+            legal=Lattice.joined([part.legal for part in each]),
+            raw=sum(part.raw for part in each),
+            removed=_most_first(removed),
+            warned=_most_first(warned),
+        )
 
     @classmethod
     def of_lattice(cls, lattice: Lattice, judge: Judge) -> Enumeration:
@@ -98,12 +135,21 @@ class Grid:
             legal = legal & (sequence | ~cut)
         replicas = np.broadcast_to(groups.data_parallel, legal.shape)[legal]
         micro_batches, accumulations = map(self.values, BATCH)
-        samples = np.multiply.outer(micro_batches, accumulations).ravel()
+        samples = np.sort(np.multiply.outer(micro_batches, accumulations), axis=None)
         different, tuples = np.unique(replicas, return_counts=True)
-        batches = np.multiply.outer(different, samples)
-        within = (batch.least <= batches) & (batches <= batch.most)
+        below = np.searchsorted(samples, batch.least / different, side="left")
+        upto = np.searchsorted(samples, batch.most / different, side="right")
         others: int = self.raw // (math.prod(lattice.shape) * samples.size)
-        return others * int(np.sum(tuples * np.count_nonzero(within, axis=1)))
+        return others * int(np.sum(tuples * np.maximum(upto - below, 0)))
+
+    def combinations(self, program: ProgramCapabilities) -> int:
+        """Return how many elements the largest array of an enumeration has, without making it."""
+        own = ((*DIVIDING, "num_nodes", *refusal.dimensions) for refusal in program.refusals)
+        return max(map(self.size, (*COMBINED, *own)))
+
+    def size(self, names: Collection[str]) -> int:
+        """Return the number of combinations of the values of some dimensions."""
+        return math.prod(len(values) for name, values in self.dimensions.items() if name in names)
 
     def open(self, names: Collection[str] | None = None) -> Lattice:
         """Return the grid of some dimensions, or of all, as columns that broadcast against each
@@ -112,6 +158,15 @@ class Grid:
         axes = np.meshgrid(*map(self.values, chosen), indexing="ij", sparse=True)
         columns = dict(zip(chosen, axes, strict=True))
         return Lattice(columns=columns, gpus_per_node=self.gpus_per_node)
+
+    def thinned(self, most: int) -> Grid:
+        """Return a grid of at most so many points, without every other value of its longest
+        dimensions."""
+        dimensions = dict(self.dimensions)
+        while math.prod(map(len, dimensions.values())) > most:
+            longest = max(dimensions, key=lambda name: len(dimensions[name]))
+            dimensions[longest] = dimensions[longest][::2]
+        return replace(self, dimensions=dimensions)
 
     def whole(self) -> Lattice:
         """Return every point, legal or not."""
@@ -130,6 +185,19 @@ class Grid:
         """Return which of the points do not count, legal or not."""
         etp, tp = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
         return np.asarray((etp != 1) & (etp != tp) & self.experts_as_usual)
+
+    def parts(self, program: ProgramCapabilities, *, most: int = MOST_AT_ONCE) -> Iterator[Grid]:
+        """Yield grids that make up this one, in the order of its points, each of at most so many
+        combinations."""
+        several = [name for name, values in self.dimensions.items() if len(values) > 1]
+        if not several or self.combinations(program) <= most:
+            yield self
+            return
+        values = self.dimensions[several[0]]
+        half = len(values) // 2
+        for some in (values[:half], values[half:]):
+            part = replace(self, dimensions={**self.dimensions, several[0]: some})
+            yield from part.parts(program, most=most)
 
     def enumerate(self, judge: Judge) -> Enumeration:
         """Return the legal points, and which rule removed how many."""

@@ -39,6 +39,17 @@ class Lattice:
             columns[name] = settings_column([s.value(name) for s in strategies])
         return cls(columns=columns, gpus_per_node=gpus_per_node)
 
+    @classmethod
+    def joined(cls, lattices: Sequence[Lattice]) -> Lattice:
+        """Return the strategies of one or more lattices of the same dimensions, in their order."""
+        if len(lattices) == 1:
+            return lattices[0]
+        columns = {
+            name: np.concatenate([each.columns[name] for each in lattices])
+            for name in lattices[0].columns
+        }
+        return cls(columns=columns, gpus_per_node=lattices[0].gpus_per_node)
+
     def __len__(self) -> int:
         return len(self.columns["tensor_parallel"])
 

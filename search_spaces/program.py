@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_spaces.dimensions import BY_NAME, NEUTRAL, OF_EXPERTS, Scalar
 from search_spaces.errors import InvalidInput
@@ -322,19 +322,30 @@ def _refused(
 ) -> Mask:
     # A dimension that no strategy mentions has the same value in all of them.
     mentioned = [lattice[name] for name in refusal.dimensions if name in lattice.columns]
-    impossible, *columns = np.broadcast_arrays(lattice.uneven_world, *mentioned)
-    refused = np.zeros(impossible.shape, dtype=np.bool_)
-    possible = np.nonzero(~impossible)
-    keys = zip(*(column[possible].tolist() for column in columns), strict=True)
-    rows = zip(*(places.tolist() for places in possible), strict=True)
-    answers: dict[tuple[Any, ...], bool] = {}
-    chosen = np.zeros(len(possible[0]), dtype=np.bool_)
-    for number, (row, key) in enumerate(zip(rows, keys if columns else repeat(()), strict=False)):
-        if key not in answers:
-            answers[key] = refusal.refuses(lattice.strategy(row), transformer, machine)
-        chosen[number] = answers[key]
-    refused[possible] = chosen
-    return refused
+    impossible, *columns = np.broadcast_arrays(lattice.uneven_world, *map(_places, mentioned))
+    possible = np.flatnonzero(~impossible)
+    keys = np.zeros(len(possible), dtype=np.int64)
+    for column in columns:
+        places = column.reshape(-1)[possible]
+        keys = keys * (places.max(initial=0) + 1) + places
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    answers = [
+        refusal.refuses(lattice.strategy(row), transformer, machine)
+        for row in zip(
+            *(places.tolist() for places in np.unravel_index(possible[first], impossible.shape)),
+            strict=True,
+        )
+    ]
+    refused = np.zeros(impossible.size, dtype=np.bool_)
+    refused[possible] = np.array(answers, dtype=np.bool_)[which]
+    return refused.reshape(impossible.shape)
+
+
+def _places(column: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the values of a column as numbers from 0 on, equal ones alike."""
+    values = column.ravel().tolist()
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return np.array([places[value] for value in values], dtype=np.int64).reshape(column.shape)
 
 
 def stage_layers(num_layers: int, stages: int) -> tuple[int, ...]:

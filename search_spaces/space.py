@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -21,7 +23,13 @@ from search_spaces.choices import (
     values_of,
 )
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, OF_EXPERTS, TABLE, Scalar
-from search_spaces.enumeration import Enumeration, Grid
+from search_spaces.enumeration import (
+    CUTTING,
+    MOST_COMBINATIONS,
+    MOST_DIVISIONS,
+    Enumeration,
+    Grid,
+)
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.machine import Machine
@@ -31,10 +39,11 @@ from search_spaces.rules import rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-MOST_POINTS = 2_000_000  # enumerated in about half a second and half a gigabyte
+MOST_POINTS = 1_000_000  # enumerated in about half a second and a quarter of a gigabyte
 MOST_AUTOMATIC_POINTS = (
     400_000  # to which what nothing was said of may enlarge it; 5 of 8 are legal
 )
+COMBINATIONS = "combinations of values"
 NAMING_LAYOUTS = tuple(
     d.name for d in TABLE if d.is_searched and d.part != "nodes" and d.name != ACCUMULATION
 )
@@ -140,14 +149,24 @@ class SearchSpace:
             for name, each in wider.items()
             if _may_widen(name, {**choices, **following}, program)
         }
+        values |= own
+        unbatched = grid(dimensions=values)
+        _refuse_huge(values, COMBINATIONS, unbatched.size(CUTTING), most=MOST_DIVISIONS)
+        combinations = unbatched.combinations(program)
+        _refuse_huge(values, COMBINATIONS, combinations, most=MOST_COMBINATIONS)
+        if ACCUMULATION not in values:
+            values[ACCUMULATION] = automatic_accumulations(values, machine, batch)
+        values = {name: values[name] for name in dict.fromkeys((*DIMENSIONS, *values))}
+        least = grid(dimensions=values)
+        combinations = least.combinations(program)
+        _refuse_huge(values, COMBINATIONS, combinations, most=MOST_COMBINATIONS)
+        points = least.points(transformer, program, batch)
+        _refuse_huge(values, "points", points, most=MOST_POINTS)
         dimensions = _widened(
-            values | own,
-            wanted,
-            machine,
-            batch,
+            values,
+            wanted if points <= MOST_AUTOMATIC_POINTS else {},
             lambda dimensions: grid(dimensions=dimensions).points(transformer, program, batch),
         )
-        _refuse_huge(dimensions, grid(dimensions=dimensions).points(transformer, program, batch))
         return cls(
             transformer=transformer,
             machine=machine,
@@ -184,12 +203,12 @@ class SearchSpace:
             experts_as_usual=self.experts_as_usual,
         )
 
-    def grid(self) -> Lattice:
-        """Return every raw point, legal or not, in the order of the dimensions' values, or as they
-        were listed."""
+    def grid(self, *, most: int = MOST_POINTS) -> Lattice:
+        """Return the raw points, legal or not, in the order of the dimensions' values, or as they
+        were listed; where a grid has more than `most`, some of every dimension's values."""
         if self.strategies is not None:
             return Lattice.of(self.strategies, gpus_per_node=self.machine.gpus_per_node)
-        return self._grid.whole()
+        return self._grid.thinned(most).whole()
 
     def enumerate(self) -> Enumeration:
         """Return every legal strategy, and which rule removed how many; computed once."""
@@ -213,16 +232,19 @@ class SearchSpace:
 
         if self.strategies is not None:
             return Enumeration.of_lattice(self.grid(), judge)
-        return self._grid.enumerate(judge)
+        parts = self._grid.parts(self.program)
+        return Enumeration.of_parts(part.enumerate(judge) for part in parts)
 
     def refused_by_program(self) -> dict[str, int]:
         """Return the program's own reasons -> how many raw points it refuses for each."""
-        lattice = self.grid() if self.strategies is not None else self._grid.open()
-        masks = program_masks(lattice, self.transformer, self.machine, self.program)
-        counts = {
-            reason: int(np.count_nonzero(mask)) * (self.raw // mask.size)
-            for reason, mask in masks.items()
-        }
+        listed = self.strategies is not None
+        parts = self._grid.parts(self.program)
+        counts: Counter[str] = Counter()
+        for lattice in [self.grid()] if listed else (part.open() for part in parts):
+            raw = math.prod(lattice.shape)
+            masks = program_masks(lattice, self.transformer, self.machine, self.program)
+            for reason, mask in masks.items():
+                counts[reason] += int(np.count_nonzero(mask)) * (raw // mask.size)
         return {reason: count for reason, count in counts.items() if count}
 
     def problem(self, seed: int) -> Any:
@@ -332,20 +354,16 @@ def _may_widen(
 def _widened(
     values: Mapping[str, tuple[Scalar, ...]],
     wider: Mapping[str, tuple[Scalar, ...]],
-    machine: Machine,
-    batch: GlobalBatch,
     points: Callable[[Mapping[str, tuple[Scalar, ...]]], int],
 ) -> dict[str, tuple[Scalar, ...]]:
-    """Return all dimensions, as many of them with their `wider` values as there is room for, and
-    the accumulation that follows where it is missing."""
+    """Return all dimensions, as many of them with their `wider` values as there is room for."""
     rest = list(_given_up(wider))
-    while True:
+    while rest:
         whole = {**values, **dict(reversed(rest))}
-        if ACCUMULATION not in whole:
-            whole[ACCUMULATION] = automatic_accumulations(whole, machine, batch)
-        if not rest or points(whole) <= MOST_AUTOMATIC_POINTS:
-            return {name: whole[name] for name in dict.fromkeys((*DIMENSIONS, *whole))}
+        if points(whole) <= MOST_AUTOMATIC_POINTS:
+            return whole
         del rest[0]
+    return dict(values)
 
 
 def _left_out(
@@ -401,10 +419,12 @@ def _too_many_nodes(values: Sequence[Scalar], nodes: int) -> Iterator[InvalidInp
         yield InvalidInput("num_nodes", beyond[-1], reason, valid=valid)
 
 
-def _refuse_huge(dimensions: Mapping[str, tuple[Scalar, ...]], points: int) -> None:
-    sizes = {name: len(values) for name, values in dimensions.items() if len(values) > 1}
-    if points > MOST_POINTS:
+def _refuse_huge(
+    dimensions: Mapping[str, tuple[Scalar, ...]], kind: str, count: int, *, most: int
+) -> None:
+    if count > most:
+        sizes = {name: len(values) for name, values in dimensions.items() if len(values) > 1}
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
-        reason = f"{points:,} points are too many to enumerate; the largest are {largest}"
-        problem = InvalidInput("space", points, reason, valid=f"at most {MOST_POINTS:,} points")
+        reason = f"{count:,} {kind} are too many to enumerate; the largest are {largest}"
+        problem = InvalidInput("space", count, reason, valid=f"at most {most:,} {kind}")
         raise InvalidInputs([problem])

@@ -36,6 +36,8 @@ FOLLOWING = ("activation_checkpointing", "sequence_parallel")
 RECOMPUTED = {"none": 0, "full": 2}
 """How much of a layer is recomputed; 1: a part of it."""
 UNFIT = 2
+MOST_WEIGHED = 100_000
+"""Strategies, none of them legal, of which the least wrong one is named."""
 
 
 def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
@@ -146,7 +148,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
 
 def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> InvalidInput:
     """Return why no strategy is legal, for the one that breaks the fewest rules."""
-    grid = space.grid()
+    grid = space.grid(most=MOST_WEIGHED)
     judged = (space.transformer, space.machine, space.batch)
     masks = rule_masks(grid, *judged, program=space.program)
     broken = np.sum(list(masks.values()), axis=0)

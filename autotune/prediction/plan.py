@@ -19,7 +19,7 @@ from autotune.plan_sentences import plan_sentence
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
-from autotune.prediction.sweep import refuse_too_large, row_of
+from autotune.prediction.sweep import row_of
 from autotune.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
@@ -62,7 +62,6 @@ def plan(
     if unknown is not None:
         raise InvalidInputs([unknown])
     lattice = space.lattice()
-    refuse_too_large(lattice)
     parameters = calibration.parameters
     estimated = estimate(transformer, machine, lattice, parameters=parameters)
     headroom_gib = request.min_headroom_gib

@@ -18,7 +18,7 @@ from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.predictions import Sweep, SweepRow
 from autotune.schemas.requests import CampaignCreate, SpaceQuery
 from autotune.search import few_nodes
-from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.transformer import Transformer
@@ -26,9 +26,6 @@ from search_spaces.transformer import Transformer
 FORECAST = 500
 """Number of strategies, best first by the formulas, that are forecast and ranked again. The
 residual moves a strategy by a few ranks, not by hundreds."""
-
-MOST_STRATEGIES = 250_000
-"""Maximum number of legal strategies; more would take many seconds."""
 
 
 def sweep(
@@ -55,7 +52,6 @@ def sweep(
     calibration = calibration_for(machine, calibration, name=name, program=program)
     space = queried_space(query, transformer, machine, program=program)
     lattice = space.lattice()
-    refuse_too_large(lattice)
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)
     fits = probably_fits(calibration, transformer, lattice, estimated)
     counted = replace(estimated, fits=fits)
@@ -86,14 +82,6 @@ def sweep(
         cost=cost,
         gain=candidates.gain(cost, tokens=None) if cost else None,
     )
-
-
-def refuse_too_large(lattice: Lattice) -> None:
-    """Raise InvalidInputs (`space`) if more strategies are legal than a sweep can rank."""
-    if len(lattice) > MOST_STRATEGIES:
-        reason = f"{len(lattice)} strategies are legal, and a sweep takes {MOST_STRATEGIES}"
-        valid = "fewer values of some dimensions, or a fixed global_batch_size"
-        raise InvalidInputs([InvalidInput("space", len(lattice), reason, valid=valid)])
 
 
 def _ranked(

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import re
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model, load_space, space_names
-from search_spaces.dimensions import DIMENSIONS
+from search_spaces.dimensions import DIMENSIONS, TABLE
+from search_spaces.enumeration import COMBINED, Enumeration, Grid
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.lattice import Lattice, Mask
 from search_spaces.program import ProgramCapabilities, lacking
-from search_spaces.rules import findings
+from search_spaces.rule import Severity
+from search_spaces.rules import findings, rule_masks
 from search_spaces.space import MOST_AUTOMATIC_POINTS, LegalSampler, SearchSpace
 from search_spaces.strategy import Strategy
 from tests.search_spaces.scene import FRONTIER, GPT_175B, table_v
@@ -104,11 +110,65 @@ def test_more_nodes_than_there_are_are_refused() -> None:
     assert found.valid == "at most 2, or raise `nodes` to 4"
 
 
-def test_a_space_too_large_to_enumerate_is_refused() -> None:
-    wide = {"minimum": 1, "maximum": 1000}
-    found = faults(micro_batch_size=wide, gradient_accumulation_steps=wide)
-    assert "too many to enumerate" in found["space"].reason
-    assert "micro_batch_size" in found["space"].reason
+WIDE = {"minimum": 1, "maximum": 1000}
+HUGE: dict[str, dict[str, Any]] = {
+    "divisions": dict.fromkeys(("tensor_parallel", "pipeline_parallel", "num_nodes"), WIDE),
+    "batches": dict.fromkeys(("micro_batch_size", "gradient_accumulation_steps"), WIDE),
+    "stages": dict.fromkeys(("virtual_stages", "gradient_accumulation_steps"), WIDE),
+    "points": {"virtual_stages": WIDE, "tensor_parallel": 1, "pipeline_parallel": [1, 2]},
+    "everything": {d.name: WIDE for d in TABLE if d.is_counted and not d.values},
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_a_huge_space_is_refused_before_it_is_made(kind: str) -> None:
+    tracemalloc.start()
+    try:
+        found = faults(nodes=1000, **HUGE[kind])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert re.fullmatch(r"[0-9,]+ .* too many to enumerate; .*", found["space"].reason)
+    assert any(name in found["space"].reason for name in HUGE[kind])
+    assert peak < 100_000_000
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"micro_batch_size": {"minimum": 1, "maximum": 20}, "precision": ["bf16", "fp8"]},
+        {"num_nodes": {"minimum": 1, "maximum": 6}, "virtual_stages": [1, 2, 3]},
+    ],
+)
+def test_parts_of_a_space_are_enumerated_as_the_whole(choices: dict[str, Any]) -> None:
+    moe, batch = load_model("mixtral-8x7b"), GlobalBatch(minimum=64, maximum=1024)
+    space = SearchSpace.build(moe, H100, nodes=16, choices=choices, batch=batch)
+    grid, judge = space._grid, partial(_judged, space)
+    whole, parts = grid.enumerate(judge), list(grid.parts(space.program, most=2000))
+    assert len(parts) > 10
+    again = Enumeration.of_parts(part.enumerate(judge) for part in parts)
+    for name, column in whole.legal.columns.items():
+        np.testing.assert_array_equal(again.legal[name], column)
+    assert again.raw == whole.raw
+    assert (again.removed, again.warned) == (whole.removed, whole.warned)
+
+
+def _judged(space: SearchSpace, lattice: Lattice, severity: Severity) -> dict[str, Mask]:
+    judged = (space.transformer, space.machine, space.batch)
+    return rule_masks(lattice, *judged, program=space.program, severity=severity)
+
+
+@pytest.mark.parametrize("model", ["gpt-175b", "mixtral-8x7b", "nemotron-h-8b"])
+def test_no_rule_looks_at_more_than_is_counted(model: str) -> None:
+    """Two values of each dimension tell which a rule looks at."""
+    counted = {d.name for d in TABLE if d.is_counted}
+    two = {d.name: d.values[:2] if d.values else (2, 4) for d in TABLE}
+    lattice = Grid(dimensions={**two, "precision": ("bf16", "fp8")}, gpus_per_node=8).open()
+    for severity in get_args(Severity):
+        masks = rule_masks(lattice, load_model(model), H100, GlobalBatch(), severity=severity)
+        for rule, mask in masks.items():
+            axes = {name for name, size in zip(two, mask.shape, strict=True) if size > 1}
+            assert any(axes & counted <= {*names, "zero_stage"} for names in COMBINED), rule
 
 
 def test_a_space_of_a_million_points_is_enumerated() -> None:

@@ -86,7 +86,7 @@ def test_a_calibration_of_another_machine_is_refused() -> None:
         sweep(query(machine="perlmutter"), slow())
 
 
-def test_more_than_a_sweep_takes_is_refused() -> None:
+def test_more_strategies_than_can_be_estimated_are_refused() -> None:
     """Every accumulation up to 1024, and choices beside it."""
     wide = SpaceSpec(
         gradient_accumulation_steps={"minimum": 1, "maximum": 1024},
@@ -96,6 +96,6 @@ def test_more_than_a_sweep_takes_is_refused() -> None:
         activation_checkpointing=["none", "selective", "full"],
         num_nodes=2,
     )
-    with pytest.raises(InvalidInputs, match="strategies are legal, and a sweep takes") as refusal:
+    with pytest.raises(InvalidInputs, match="strategies are legal, which are too many") as refusal:
         sweep(query(space=wide))
     assert refusal.value.problems[0].field == "space"
