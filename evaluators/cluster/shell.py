@@ -39,18 +39,24 @@ _MODULES = r"""if ! type module >/dev/null 2>&1; then
 fi"""
 
 
+_ASKS_FOR_MEMORY = re.compile(r"--mem(?:-per-(?:cpu|gpu))?=")
+
+
 def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> tuple[str, ...]:
     """Return the profile's options of sbatch (or salloc) for `nodes` nodes, unquoted.
 
     The caller adds the job's name, time limit, files and the like.
     """
     slurm = profile.slurm
+    # Without it a job gets the site's default, which may be a fraction of its whole nodes.
+    whole = slurm.exclusive and not any(map(_ASKS_FOR_MEMORY.match, slurm.directives))
     return (
         *(f"--{option}={value}" for option, value in slurm.named.items() if value),
         f"--nodes={nodes}",
         f"--ntasks-per-node={gpus_per_node}",
         *_task_shape(profile, gpus_per_node),
         *(["--exclusive"] if slurm.exclusive else []),
+        *(["--mem=0"] if whole else []),
         *slurm.directives,
     )
 

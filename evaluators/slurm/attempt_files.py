@@ -5,8 +5,8 @@ In order of appearance (`evaluators.attempt` describes the folder):
     job.sh, body.sh, program files  what is run
     intent.json                     about to be submitted, and since when
     job.json                        submitted: what sbatch answered
-    claim/job                       begun: "<job id> <epoch> <nodes>", in a folder that only one
-                                    job of several can make
+    claim/job                       begun: "<job id> <epoch> <nodes>", and in a second line the
+                                    job's memory, in a folder that only one job of several can make
     trial.log                       the output
     ended                           its end: "<exit code> <epoch of begin> <epoch of end>"
     abandoned.json                  abandoned, and why: a job that starts later only ends
@@ -30,11 +30,13 @@ JOB = "job.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The job that began the attempt; `at` is an epoch by the node's clock."""
+    """The job that began the attempt; `at` is an epoch by the node's clock, and `memory` that of
+    the host which the job has, if it knows ("60 MB on each node")."""
 
     job_id: str
     at: float
     nodes: str
+    memory: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +152,8 @@ def _words(path: Path, count: int) -> list[str]:
 def _claim(path: Path) -> Claim | None:
     try:
         job_id, at, nodes = _words(path, 3)
-        return Claim(job_id=job_id, at=float(at), nodes=nodes.strip())
+        nodes, _, memory = nodes.partition("\n")
+        return Claim(job_id=job_id, at=float(at), nodes=nodes.strip(), memory=memory.strip())
     except ValueError:
         return None
 

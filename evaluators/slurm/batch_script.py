@@ -51,7 +51,10 @@ if ! mkdir {CLAIM} 2>/dev/null; then
 fi
 begin="$(date +%s.%3N)"
 read -r up _ </proc/uptime
-printf '%s %s %s\n' "$job" "$begin" "$nodes" >{CLAIM}/job.partial
+memory="${{SLURM_MEM_PER_NODE:+$SLURM_MEM_PER_NODE MB on each node}}"
+memory+="${{SLURM_MEM_PER_CPU:+$SLURM_MEM_PER_CPU MB for each CPU}}"
+memory+="${{SLURM_MEM_PER_GPU:+$SLURM_MEM_PER_GPU MB for each GPU}}"
+printf '%s %s %s\n%s\n' "$job" "$begin" "$nodes" "$memory" >{CLAIM}/job.partial
 mv -f {CLAIM}/job.partial {CLAIM}/job
 """
 

@@ -36,7 +36,7 @@ _NOT_ITS_FAULT = {
 _ENDED_BY_SLURM = {
     "TIMEOUT": (TrialState.TIMEOUT, "Slurm ended it at the job's time limit"),
     "DEADLINE": (TrialState.TIMEOUT, "Slurm ended it at the job's deadline"),
-    "OUT_OF_MEMORY": (TrialState.OOM, "Slurm ended it: it ran out of the node's memory"),
+    "OUT_OF_MEMORY": (TrialState.OOM, "Slurm ended it: the memory of its job ran out"),
 }
 
 
@@ -334,6 +334,7 @@ class _Case:
                 duration_s=duration_s,
                 host=self._host,
                 job_id=self._job_id,
+                memory=claim.memory if claim else "",
             )
         )
 

@@ -224,6 +224,7 @@ def test_all_that_a_profile_asks_of_sbatch() -> None:
         "#SBATCH --gpus-per-node=4",
         "#SBATCH --cpus-per-task=7",
         "#SBATCH --exclusive",
+        "#SBATCH --mem=0",
         '#SBATCH "--mail-user=a b"',
     ]
     assert srun_words(asking, gpus_per_node=4) == (
@@ -240,6 +241,25 @@ def test_all_that_a_profile_asks_of_sbatch() -> None:
 def test_nothing_is_said_to_sbatch_that_the_profile_leaves_open() -> None:
     shared = ClusterProfile(name="mine", slurm=Scheduling(exclusive=False, gpu_request="none"))
     assert sbatch_options(shared, nodes=1, gpus_per_node=4) == ("--nodes=1", "--ntasks-per-node=4")
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "directives", "asked"),
+    [
+        (True, (), ["--mem=0"]),
+        (True, ("--mem-bind=local",), ["--mem-bind=local", "--mem=0"]),
+        (True, ("--mem=64G",), ["--mem=64G"]),
+        (True, ("--mem-per-cpu=2G",), ["--mem-per-cpu=2G"]),
+        (True, ("--mem-per-gpu=90G",), ["--mem-per-gpu=90G"]),
+        (False, (), []),
+    ],
+)
+def test_whole_nodes_are_asked_for_with_all_their_memory(
+    exclusive: bool, directives: tuple[str, ...], asked: list[str]
+) -> None:
+    slurm = Scheduling(exclusive=exclusive, directives=directives)
+    options = sbatch_options(ClusterProfile(name="mine", slurm=slurm), nodes=1, gpus_per_node=8)
+    assert sorted(option for option in options if option.startswith("--mem")) == asked
 
 
 @pytest.mark.parametrize(
