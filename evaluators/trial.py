@@ -220,9 +220,6 @@ class SampledPower:
     energy_windows_s: tuple[tuple[float, float], ...] = ()
 
 
-FORMER_ENERGY = "joules_per_token"
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
     """The result of a trial, successful or not.
@@ -273,10 +270,7 @@ class TrialOutcome:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TrialOutcome:
         """Return the outcome from the result of `as_dict`; raises ValueError for anything else."""
-        plain = dict(data)
-        if FORMER_ENERGY in plain:  # written by an earlier version
-            plain["gpu_joules_per_token"] = plain.pop(FORMER_ENERGY)
-        outcome = _adapter().validate_python(plain)
+        outcome = _adapter().validate_python(dict(data))
         if outcome.status is TrialState.PENDING:
             raise ValueError("an outcome is final, and pending is not")
         return outcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,10 +16,7 @@ log = structlog.get_logger(__name__)
 
 def closed_file(path: Path) -> BinaryIO:
     """Open a file for appending that only this user may read and write (0600)."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE)
-    with suppress(OSError):  # it belongs to another user
-        os.fchmod(descriptor, FILE)  # an earlier version created it
-    return os.fdopen(descriptor, "ab")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE), "ab")
 
 
 def closed_folder(folder: Path) -> Path:

@@ -33,7 +33,7 @@ def explain(
     trials: Sequence[SearchTrial],
     calibration: Calibration,
     *,
-    space: SearchSpace | None,
+    space: SearchSpace,
 ) -> Explanation:
     """Return the explanation of a campaign.
 
@@ -41,7 +41,7 @@ def explain(
         recommendation: None until a trial has succeeded.
         trials: the campaign's informative trials.
         calibration: including these trials.
-        space: the campaign's space; None if it can no longer be built.
+        space: the campaign's.
     """
     machine = calibration.machine
     strategies = parts_of(
@@ -51,7 +51,7 @@ def explain(
         objective=campaign.request.objective,
     )
     beyond = failures = None
-    if space is not None and recommendation is not None:
+    if recommendation is not None:
         best = strategy_of(recommendation.best.strategy)
         beyond = _edges(campaign, best, calibration, space) if _within(space, best) else None
     elif space is not None:

@@ -167,7 +167,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         failed_confirmation=contender.failed_confirmation,
         keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
-        joules_per_token=_joules_per_token(campaign, contender),
+        joules_per_token=_joules_per_token(contender),
         gpu_joules_per_token=median(drawn) if drawn else None,
         projected_from_nodes=contender.projected_from_nodes,
         projected_from_layers=contender.projected_from_layers,
@@ -195,7 +195,7 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     iterations = math.ceil(tokens / tokens_per_iteration)
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes
-    joules = _joules_per_token(campaign, best)
+    joules = _joules_per_token(best)
     gpu_joules = _gpu_joules_per_token(campaign, best)
     trained = iterations * tokens_per_iteration
     return TrainingCost(
@@ -210,19 +210,10 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     )
 
 
-def _joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
-    """Return the energy per token on all nodes, hosts included; by the power figures alone for
-    trials of an earlier version without energy."""
-    figures = contender.metrics
-    if figures.tokens_per_joule is not None:
-        return 1.0 / figures.tokens_per_joule
-    return joules_per_token(
-        transformer_of(campaign.model),
-        machine_of(campaign.machine),
-        contender.strategy,
-        iteration_time_s=figures.iteration_time_s,
-        timed=(),
-    )
+def _joules_per_token(contender: Contender) -> float | None:
+    """Return the energy per token on all nodes, hosts included."""
+    rate = contender.metrics.tokens_per_joule
+    return None if rate is None else 1.0 / rate
 
 
 def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | None:

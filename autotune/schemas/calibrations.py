@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.wire import Positive, Wire, storable
@@ -18,8 +17,6 @@ Seconds = Annotated[float, Field(gt=0)]
 Gibibytes = Annotated[float, Field(gt=0)]
 MOST_OBSERVATIONS = 1000
 """Fitting takes some seconds with so many, and eight times as long with twice as many."""
-
-FORMER_ENERGY = "joules_per_token"
 
 
 class ObservationShape(Wire):
@@ -36,17 +33,7 @@ class ObservationShape(Wire):
     fitted: bool | None = None
     """Whether it fit into memory; null if unknown, such as after another failure."""
     gpu_joules_per_token: Annotated[float, Field(gt=0)] | None = None
-    """Energy of the GPUs alone, J per token; null if not sampled. Documents of
-    earlier versions call it `joules_per_token`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _renamed(cls, given: Any) -> Any:
-        """Take the name of earlier versions, in which documents and rows are kept."""
-        if not isinstance(given, Mapping) or FORMER_ENERGY not in given:
-            return given
-        others = {name: value for name, value in given.items() if name != FORMER_ENERGY}
-        return {"gpu_joules_per_token": given[FORMER_ENERGY]} | others
+    """Energy of the GPUs alone, J per token; null if not sampled."""
 
 
 class EarlierObservation(ObservationShape):

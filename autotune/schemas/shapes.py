@@ -11,7 +11,6 @@ from pydantic import (
     PlainSerializer,
     WithJsonSchema,
     create_model,
-    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -216,17 +215,6 @@ def table_fields(field: Callable[[Dimension], tuple[Any, Any]], *, after: type[W
     return create_model("TableFields", __base__=after, **fields)
 
 
-def with_dimensions(value: Any) -> Any:
-    """Return an object whose settings name no dimension of the table: where an adapter had one of
-    its own before every trainer had it, what was kept under `settings` is that dimension's."""
-    settings = value.get("settings") if isinstance(value, Mapping) else None
-    if not isinstance(settings, Mapping):
-        return value
-    known = {name: settings[name] for name in DIMENSIONS if name in settings and name not in value}
-    own = {name: each for name, each in settings.items() if name not in known}
-    return {**value, **known, "settings": own} if known else value
-
-
 def _one_value(dimension: Dimension) -> tuple[Any, Any]:
     kind: Any = Count
     if dimension.is_switch:
@@ -248,8 +236,6 @@ class StrategyShape(table_fields(_one_value), Wire):  # type: ignore[misc]
     x context_parallel` GPUs, and the global batch is `micro_batch_size x
     gradient_accumulation_steps x data_parallel` samples.
     """
-
-    _known = model_validator(mode="before")(with_dimensions)
 
     if TYPE_CHECKING:  # the table's fields, which a type checker does not see
 

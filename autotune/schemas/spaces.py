@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from autotune.schemas import notation
 from autotune.schemas.choices import ScalingKind
-from autotune.schemas.shapes import SettingValue, StrategyShape, table_fields, with_dimensions
+from autotune.schemas.shapes import SettingValue, StrategyShape, table_fields
 from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
 from search_spaces import dimensions
 
@@ -79,8 +79,6 @@ class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  #
     the machine's GPUs compute best with, and the others have the default of a strategy, or are
     searched where they trade time for memory and there is room.
     """
-
-    _known = model_validator(mode="before")(with_dimensions)
 
     if TYPE_CHECKING:  # the table's fields, which a type checker does not see
 

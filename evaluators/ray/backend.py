@@ -174,8 +174,7 @@ class RayTrial(AttemptedTrial):
         if not self.taken:
             self.note(taken=True)
         self.asked = True
-        # A keeper of an earlier version, which ends with its trials, does not say where.
-        self.add_log(report["log"], at=report.get("at", self.logged))
+        self.add_log(report["log"], at=report["at"])
         if report["end"]:
             self._end(report)
         elif report.get("hosts"):

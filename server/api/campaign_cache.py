@@ -7,7 +7,7 @@ explanation or a figure is cached until a trial ends: most events are the progre
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any, TypeVar, get_args
 
 from autotune.explanation.summary import explain
@@ -23,7 +23,6 @@ from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
-from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cache import Cache
 from server.campaign.worth import proposer_of, trial_cost
 from server.figures.figure import DrawnFigure
@@ -225,22 +224,17 @@ def _recommended(source: FigureSource) -> Recommendation | None:
         found = source.recommendation
         if found is None:
             return None
-        with suppress(InvalidInput, InvalidInputs):  # the space is of an earlier version
-            cost = trial_cost(campaign, source.trials)
-            proposer = proposer_of(campaign, belief.space, belief=belief.of_campaign, cost=cost)
-            stands = standing(strategy_of(found.best.strategy), belief.known, proposer)
-            return found.model_copy(update={"standing": stands})
-    return found
+        cost = trial_cost(campaign, source.trials)
+        proposer = proposer_of(campaign, belief.space, belief=belief.of_campaign, cost=cost)
+        stands = standing(strategy_of(found.best.strategy), belief.known, proposer)
+        return found.model_copy(update={"standing": stands})
 
 
 def _explained(source: FigureSource) -> Explanation:
     campaign, belief = source.campaign, source.belief
-    space = None
     with belief.lock:
-        with suppress(InvalidInput, InvalidInputs):  # the space is of an earlier version
-            space = belief.space
         trials, found = search_trials(source.ended), source.recommendation
-        return explain(campaign, found, trials, belief.calibration, space=space)
+        return explain(campaign, found, trials, belief.calibration, space=belief.space)
 
 
 def _offers(source: FigureSource) -> FigureOffers:

@@ -27,7 +27,6 @@ from autotune.search import CampaignBelief
 from evaluators.cluster import profile_from_dict
 from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.program.support import capabilities_of
-from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
@@ -150,18 +149,8 @@ def belief_of_campaign(
         kept: observations of earlier trials at its start.
     """
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
-    try:
-        space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
-        alone = CampaignBelief.over(space)
-    except (InvalidInput, InvalidInputs):  # stored by an earlier version, which allowed more
-        program = program_of_campaign(campaign.request, profile=profile)
-        alone = CampaignBelief(
-            machine=machine,
-            transformer=transformer,
-            tuning=program.tuning,
-            states=program.states,
-        )
-    return SearchStart(alone=alone, kept=kept).belief(versions)
+    space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
+    return SearchStart(alone=CampaignBelief.over(space), kept=kept).belief(versions)
 
 
 def machine_digest(machine: MachineShape) -> str:

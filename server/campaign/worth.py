@@ -102,8 +102,8 @@ def worth_confirming(
 ) -> list[Strategy]:
     """Return the best layout itself, if requested, and those that may still be better.
 
-    A layout whose confirmation is running is ranked as confirmed: after an upgrade another one may
-    lead by its projection, and is then a runner-up.
+    A layout whose confirmation is running is ranked as confirmed: another one may lead by its
+    projection meanwhile.
 
     Args:
         known: the trials in the proposer's form.

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, ScalingKind
 from autotune.schemas.figures import FigureOffer
-from search_spaces.errors import InvalidInput, InvalidInputs
 from server.figures.figure import DrawnFigure
 from server.figures.importance import BeeswarmFigure, ImpactFigure, MarginalFigure
 from server.figures.layout_map import LayoutMapFigure
@@ -79,11 +78,7 @@ def missing(kind: FigureKind, source: FigureSource) -> str:
     reason = figure.missing(source)
     if reason or figure.rests_on != "space":
         return reason
-    try:
-        empty = not len(source.belief.space.lattice())
-    except (InvalidInput, InvalidInputs):
-        return "its space is of an earlier version, and can no longer be searched"
-    return "its space is empty" if empty else ""
+    return "" if len(source.belief.space.lattice()) else "its space is empty"
 
 
 def offer(kind: FigureKind, source: FigureSource) -> FigureOffer:

@@ -92,7 +92,6 @@ class SpaceBelief:
 
     @cached_property
     def space(self) -> SearchSpace:
-        """The search space; raises InvalidInput(s) if it was valid only in an earlier version."""
         return space_of_campaign(
             self.campaign.request, self.transformer, self.machine, profile=self.profile
         )

@@ -305,7 +305,7 @@ def thinned(course: Sequence[float]) -> list[float]:
 
 
 def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
-    """Store the best of these campaigns where it is missing or outdated: after an upgrade or a
+    """Store the best of these campaigns where it is missing or outdated: after a
     crash. Projected layouts need a fit of the cost model, during which no connection is held."""
     with store.session() as session:
         outdated = _with_outdated_best(session, campaign_ids)

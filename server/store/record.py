@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from autotune.measurement import SECONDS_PER_HOUR
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics
 from server.store.tables import Base, TrialRow
@@ -32,7 +31,7 @@ def trial_of(row: TrialRow) -> Trial:
         Trial,
         row,
         strategy=StrategyShape.model_validate(row.strategy),
-        metrics=_metrics(row) if row.metrics else None,
+        metrics=row.metrics and TrialMetrics.model_validate(row.metrics),
         accumulations=row.measurements,
         peak_memory_gib_by_rank=row.peak_memory_gib,
     )
@@ -55,10 +54,3 @@ def _compact(model: Model) -> Model:
 @cache
 def _fields(kind: type[BaseModel]) -> set[str]:
     return set(kind.model_fields)
-
-
-def _metrics(row: TrialRow) -> TrialMetrics:
-    """Return a row's metrics, with those that earlier versions did not store."""
-    figures = dict(row.metrics or {})
-    rate = figures["tokens_per_s"] * SECONDS_PER_HOUR / row.strategy["num_nodes"]
-    return TrialMetrics.model_validate({"tokens_per_node_hour": rate} | figures)

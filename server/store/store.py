@@ -25,8 +25,8 @@ from typing import Literal
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 0x6D696772
 INSTALL_LATER = "install that version"
-UPGRADE_BETWEEN = (
-    "start the version of 24 November 2026 on it once, which upgrades it to schema 0015"
+FINISH_FIRST = (
+    "finish its campaigns with the version that made it, and start this one on a new database"
 )
 VERSION = table("alembic_version", column("version_num"))
 """Alembic's table with the version of the schema."""
@@ -118,7 +118,7 @@ class Store:
         revision = self.revision()
         if revision is None or revision in known_revisions():
             return None
-        return INSTALL_LATER if _is_newer(revision) else UPGRADE_BETWEEN
+        return INSTALL_LATER if _is_newer(revision) else FINISH_FIRST
 
     def schema_fault(self) -> str | None:
         """Return in a sentence what is wrong with the schema; None if it is current."""

@@ -235,14 +235,9 @@ class TrialRow(Base):
 
 
 def of_strategy(dimension: str) -> ColumnElement[Any]:
-    """Return a counted dimension's value in each trial. Rows of earlier versions may have it among
-    the trainer's own dimensions, or lack it."""
-    strategy = TrialRow.strategy
-    return func.coalesce(
-        strategy[dimension].as_integer(),
-        strategy["settings"][dimension].as_integer(),
-        BY_NAME[dimension].default,
-    )
+    """Return a counted dimension's value in each trial. A strategy of a model without experts has
+    no dimensions of them."""
+    return func.coalesce(TrialRow.strategy[dimension].as_integer(), BY_NAME[dimension].default)
 
 
 class EventRow(Base):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
 import secrets
 from dataclasses import dataclass
@@ -73,11 +72,9 @@ def user_of(token: str) -> str:
 def token_hash(token: str) -> str:
     """Return the hash that is stored of a token, in 64 hexadecimal digits.
 
-    A token has 256 random bits and needs neither salt nor iterations. It is the SHA-256 of an HMAC
-    of the token, which earlier versions stored, so that their tokens stay valid.
+    A token has 256 random bits and needs neither salt nor iterations.
     """
-    keyed = hmac.digest(token.encode(), b"Client Key", hashlib.sha256)
-    return hashlib.sha256(keyed).hexdigest()
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def add_user(session: Session, request: UserCreate, *, with_token: bool = True) -> str:

@@ -46,14 +46,6 @@ def test_an_outcome_survives_its_result_file(outcome: TrialOutcome) -> None:
     assert restored.started_at.utcoffset() is not None
 
 
-def test_a_result_file_of_an_earlier_version_is_read() -> None:
-    """Energy had a name that did not say that it is of the GPUs alone."""
-    data = BARE.as_dict()
-    del data["gpu_joules_per_token"]
-    restored = TrialOutcome.from_dict(data | {"joules_per_token": 0.25})
-    assert restored.gpu_joules_per_token == 0.25
-
-
 @pytest.mark.parametrize("status", sorted(set(TrialState) - {TrialState.PENDING}))
 def test_every_status_survives(status: TrialState) -> None:
     data = BARE.as_dict() | {"status": status.value}

@@ -17,12 +17,12 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["new", "of an earlier version"])
+@pytest.mark.parametrize("open_before", [False, True], ids=["new", "open to others"])
 def test_a_service_closes_its_folder_and_its_database(
-    tmp_path: Path, migrated: Path, *, earlier: bool
+    tmp_path: Path, migrated: Path, *, open_before: bool
 ) -> None:
     folder = tmp_path / "data"
-    if earlier:
+    if open_before:
         folder.mkdir(mode=0o755)
         opened_store(Settings(data_dir=folder), migrated).close()
         folder.joinpath("autotune.db").chmod(0o644)

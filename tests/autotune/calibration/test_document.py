@@ -86,13 +86,6 @@ def test_a_calibration_survives_as_a_document() -> None:
     assert np.array_equal(one.energy_joule, two.energy_joule)
 
 
-def test_a_document_of_an_earlier_version_is_read() -> None:
-    """Energy had a name that did not say that it is of the GPUs alone."""
-    document = document_of(fitted(), simulated=False)
-    former = document.model_dump_json().replace("gpu_joules_per_token", "joules_per_token")
-    assert CalibrationDocument.model_validate_json(former) == document
-
-
 def test_a_summary_counts() -> None:
     summary = summary_of(document_of(fitted(), simulated=True), name="mine", created_at=NOW)
     assert (summary.observations, summary.timed, summary.out_of_memory) == (4, 3, 1)

@@ -33,7 +33,7 @@ def space(spec: SpaceSpec = SPEC, *, nodes: int = 2) -> SearchSpace:
     return space_of(spec, MODEL, MACHINE, nodes=nodes)
 
 
-def told(*trials: Trial, of: SearchSpace | None) -> Explanation:
+def told(*trials: Trial, of: SearchSpace) -> Explanation:
     calibration = Calibration.of(MACHINE, observations_of(MODEL, trials, machine=MACHINE))
     return explain(campaign(), recommend(campaign(), trials), [], calibration, space=of)
 
@@ -61,7 +61,6 @@ def test_the_best_is_told_with_its_baseline_and_its_edge_in_three_sentences() ->
 def test_a_best_that_the_space_lacks_has_no_edge() -> None:
     outside = trial(1, strategy(tp=2, pp=4, mbs=2), seconds=1.0)
     assert told(outside, of=space()).edges is None
-    assert told(outside, of=None).edges is None
 
 
 def test_a_peak_above_the_usable_memory_does_not_hide_the_limit() -> None:

@@ -108,12 +108,6 @@ def test_energy_of_the_gpus_is_what_the_frontier_study_printed() -> None:
     assert training.gpu_energy_mwh * 3.6 == pytest.approx(284, rel=0.15)
 
 
-def test_energy_of_an_earlier_version_is_by_the_power_figures() -> None:
-    one = trial(1, A, seconds=20.0)
-    found = answer([measured_otherwise(one, tokens_per_joule=None)]).training.energy_mwh
-    assert found == pytest.approx(answer([one]).training.energy_mwh)
-
-
 @pytest.mark.parametrize("unknown", ["gpu_max_watt", "host_watt"])
 def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
     shape = machine_shape(MACHINE).model_copy(update={unknown: None})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrialState
-from evaluators.attempt import AttemptState, TrialContext, read_abandoned
+from evaluators.attempt import TrialContext, read_abandoned
 from evaluators.cluster.profile import ClusterProfile, RayCluster, Tasks
 from evaluators.ray.backend import RayBackend, RayTrial, bundle_of
 from evaluators.trial import read_result
@@ -66,17 +66,6 @@ def test_a_cancelled_trial_whose_keeper_died_while_nobody_followed_it_ends(
     outcome = read_result(asked.directory)
     assert outcome
     assert outcome.status is TrialState.CANCELLED
-
-
-def test_a_keeper_of_an_earlier_version_need_not_say_where_its_log_goes_on(
-    tmp_path: Path, context: TrialContext
-) -> None:
-    trial = RayTrial.of(request(tmp_path), context)
-    trial.note(taken=True)
-    trial.state = AttemptState.PENDING
-    for part in (b"rank 0 of 1\n", b"iteration 1\n"):
-        trial.take({"log": part, "reason": "", "end": None})
-    assert trial.attempt.log.read_text() == "rank 0 of 1\niteration 1\n"
 
 
 def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:

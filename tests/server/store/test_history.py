@@ -29,7 +29,7 @@ from server.store.history import (
     past_trials,
     trials_by_id,
 )
-from server.store.tables import CampaignRow, EarlierTrialsRow
+from server.store.tables import EarlierTrialsRow
 from server.store.trials import all_trials, finish_trial, insert_trials
 from tests.server.asking import (
     STRATEGY,
@@ -165,14 +165,6 @@ def test_only_trials_of_the_same_machine_and_program_tell(store: Store) -> None:
     assert {trial.campaign_id for trial in found} == {
         number for number, stack in enumerate(stacks, start=1) if stack == stacks[0]
     } - {1}
-
-
-def test_trials_without_overlap_of_an_earlier_version_tell_nothing(store: Store) -> None:
-    earlier, later = of(store, **MEASURED), of(store, **MEASURED)
-    with store.transaction() as session:
-        session.get_one(CampaignRow, earlier.id).program = "trainer"  # as it was called then
-    with_ends(store, earlier, OK)
-    assert not past(store, later)
 
 
 def observation(campaign: Campaign, **changes: Any) -> EarlierObservation:

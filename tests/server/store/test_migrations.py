@@ -53,8 +53,8 @@ def test_several_processes_may_upgrade_at_once(settings: Settings) -> None:
     ("revision", "sentence"),
     [
         (
-            "0012",
-            r"an earlier version .*\(schema 0012; .*\); start the version of 24 Nov",
+            "0017",
+            r"an earlier version .*\(schema 0017; .*\); finish its campaigns with the version that",
         ),
         ("9999", r"a later version .*\(schema 9999; .*\); install that version"),
     ],

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from autotune.calibration import Observation
 from autotune.calibration.document import observation_shape
@@ -18,7 +18,6 @@ from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import belief_without_start
-from search_spaces.dimensions import TABLE
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store
 from server.store.campaign_list import CampaignList, refresh_best
@@ -26,8 +25,8 @@ from server.store.campaigns import campaign_row, get_campaign, pause_campaign
 from server.store.history import earlier_observations, keep_start
 from server.store.outcomes import OutcomePart
 from server.store.store import announce
-from server.store.tables import OutcomeRow, TrialRow
-from server.store.trials import all_trials, finish_trial, insert_trials, list_trials
+from server.store.tables import OutcomeRow
+from server.store.trials import all_trials, finish_trial, insert_trials
 from tests.server.asking import STRATEGY, created, ended, new_trial, read, write
 from tests.server.fits import noted_fits
 from tests.server.statements import statements_of
@@ -100,22 +99,6 @@ def test_the_best_is_what_is_recommended(store: Store) -> None:
         assert campaign.fastest_objective == pytest.approx(fastest), trials
 
 
-def test_a_dimension_that_is_younger_than_a_trial_makes_no_difference(store: Store) -> None:
-    """Rows of earlier versions lack it; what they ran had its default."""
-    number = told(store, [(1, "search", 6.0), (2, "search", 9.0), (1, "confirmation", 4.0)])
-    young = {dimension.name for dimension in TABLE if dimension.default is not None}
-    with store.transaction() as session:
-        for row in session.scalars(select(TrialRow)):
-            row.strategy = {name: v for name, v in row.strategy.items() if name not in young}
-    with store.session() as session:
-        assert get_campaign(session, number).best_objective == pytest.approx(4.8)
-        page = list_trials(session, number, sort="-virtual_stages", limit=1)
-        assert page.items[0].strategy.virtual_stages == 1
-        assert page.next is not None
-        again = list_trials(session, number, sort="-virtual_stages", cursor=page.next, limit=2)
-    assert [trial.number for trial in (*page.items, *again.items)] == [1, 2, 3]
-
-
 FEW = {1: 5.0, 2: 4.0}
 """Seconds of an iteration on few nodes, by micro-batch size."""
 
@@ -138,7 +121,6 @@ def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
 
 
 def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Store) -> None:
-    """As in a database of an earlier version."""
     number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
     refresh_best(store, [number, 99999])
     with store.session() as session, statements_of(store) as statements:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from autotune.schemas.campaigns import Campaign
@@ -102,19 +102,6 @@ def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> 
     assert trial.versions == {"torch": "2.13.0"}
     assert trial.started_at is not None
     assert trial.started_at.tzinfo is not None
-
-
-def test_figures_of_an_earlier_version_are_read(store: Store, campaign: Campaign) -> None:
-    later = {"tokens_per_node_hour", "tokens_per_joule", "energy_sampled"}
-    with store.transaction() as session:
-        row = session.scalars(select(TrialRow).where(TrialRow.number == 1)).one()
-        assert row.metrics is not None
-        row.metrics = {k: v for k, v in row.metrics.items() if k not in later}
-        rate = row.metrics["tokens_per_s"]
-    figures = read(store, get_trial, campaign.id, 1).metrics
-    assert figures is not None
-    assert figures.tokens_per_node_hour == pytest.approx(rate * 3600 / STRATEGY.num_nodes)
-    assert figures.tokens_per_joule is None
 
 
 def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:

@@ -1,8 +1,4 @@
-"""All tables.
-
-The revisions 0001 to 0014 are part of this one, which keeps the number of the last of them: a
-database at 0015 is current.
-"""
+"""All tables. No earlier revision was released."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from alembic import op
 
 from server.store.tables import UtcDateTime
 
-revision = "0015"
+revision = "0018"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -207,6 +203,21 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_notices_next_at"), "notices", ["next_at"])
     op.create_table(
+        "outcomes",
+        sa.Column("campaign_id", identity, nullable=False),
+        sa.Column("part", sa.String(length=16), nullable=False),
+        sa.Column("ended", sa.Integer(), nullable=False),
+        sa.Column("version", sa.String(length=32), nullable=False),
+        sa.Column("document", sa.JSON(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["campaign_id"],
+            ["campaigns.id"],
+            name=op.f("fk_outcomes_campaign_id"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("campaign_id", "part", name=op.f("pk_outcomes")),
+    )
+    op.create_table(
         "trials",
         sa.Column("id", identity, nullable=False),
         sa.Column("campaign_id", identity, nullable=False),
@@ -229,7 +240,6 @@ def upgrade() -> None:
         sa.Column("predicted_iteration_time_s", sa.Float(precision=53), nullable=True),
         sa.Column("predicted_memory_gib", sa.Float(precision=53), nullable=True),
         sa.Column("expected", sa.JSON(), nullable=True),
-        sa.Column("objective", sa.Float(precision=53), nullable=True),
         sa.Column("metrics", sa.JSON(), nullable=True),
         sa.Column("measurements", sa.JSON(), nullable=False),
         sa.Column("peak_memory_gib", sa.JSON(), nullable=False),
@@ -257,6 +267,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in (
         "trials",
+        "outcomes",
         "notices",
         "listings",
         "events",
