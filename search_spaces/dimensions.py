@@ -225,14 +225,7 @@ TABLE: tuple[Dimension, ...] = (
         automatic=lambda _: (0, 1, 2, 3),
         spares_memory=True,
         memory="less",
-        megatron={
-            "--zero-stage": None,
-            "--use-distributed-optimizer": 1,
-            "--data-parallel-sharding-strategy no_shard": 0,
-            "--data-parallel-sharding-strategy optim": 1,
-            "--data-parallel-sharding-strategy optim_grads": 2,
-            "--data-parallel-sharding-strategy optim_grads_params": 3,
-        },
+        megatron={"--zero-stage": None},
     ),
     Dimension(
         name="num_nodes",
@@ -348,7 +341,11 @@ TABLE: tuple[Dimension, ...] = (
         automatic=automatic.virtual_stages,
         memory="either",
         distance=1.0,
-        megatron={"": 1, "--num-virtual-stages-per-pipeline-rank": None},
+        megatron={
+            "": 1,
+            "--num-virtual-stages-per-pipeline-rank": None,
+            "--virtual-pipeline-model-parallel-size": None,
+        },
     ),
     Dimension(
         name="precision",

@@ -82,8 +82,14 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
     sentences = []
     for error in errors:
         valid = f" (valid: {error.valid})" if error.valid else ""
-        sentences.append(f"{error.field}={json.dumps(plain(error.value))}: {error.reason}{valid}")
+        sentences.append(f"{error.field}={_shown(error.value)}: {error.reason}{valid}")
     return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(sentences), errors=errors)
+
+
+def _shown(value: object) -> str:
+    """Return a value as a sentence quotes it; the answer, which is JSON, escapes double quotes."""
+    shown = plain(value)
+    return repr(shown) if isinstance(shown, str) and '"' in shown else json.dumps(shown)
 
 
 ANSWERED = (

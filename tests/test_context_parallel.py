@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.baseline.statement import arguments, key_values
+from autotune.baseline.megatron import arguments
+from autotune.baseline.statement import key_values
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from autotune.schemas.shapes import StrategyShape

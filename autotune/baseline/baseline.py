@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.baseline.statement import FIELD, LayoutStatement, arguments, is_arguments, key_values
+from autotune.baseline.megatron import arguments, is_arguments
+from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
-from autotune.resolution import campaign_space
+from autotune.resolution import campaign_space, strategy_of, transformer_of
+from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
 from autotune.schemas.shapes import StrategyShape
 from search_spaces.choices import fixed_default
@@ -17,6 +19,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.rules import RULES, findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 USUAL_ZERO_STAGE = 1
 
@@ -65,9 +68,41 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
     if choice is None:
         return _customary(space, pool=_pool(request), headroom_gib=request.min_headroom_gib)
     try:
-        return _stated(request, space, _statement(choice, space))
+        read = read_arguments(request, space.transformer)
+        return _stated(request, space, read or _statement(choice, space))
     except InvalidInput as problem:
         raise InvalidInputs([problem]) from problem
+
+
+def read_arguments(request: CampaignCreate, transformer: Transformer) -> LayoutStatement | None:
+    """Return what was read of a baseline that is a line of arguments; None for any other.
+
+    Raises:
+        InvalidInput: field `baseline`: it cannot be read.
+    """
+    choice = request.baseline
+    if not isinstance(choice, str) or choice == NO_BASELINE or not is_arguments(choice):
+        return None
+    return arguments(choice, transformer)
+
+
+def remarks(read: LayoutStatement | None) -> list[str]:
+    """Return what to know about a line of arguments before anything is compared with it."""
+    if read is None:
+        return []
+    unread = f"not read: {', '.join(read.unread)}, so the comparison is of layouts only"
+    return [*read.notes, *([unread] if read.unread else [])]
+
+
+def baseline_line(campaign: Campaign) -> str:
+    """Return the baseline that the user gave, as it was read; empty without one."""
+    choice = campaign.request.baseline
+    if choice is None or choice == NO_BASELINE:
+        return ""
+    if isinstance(choice, StrategyShape):
+        return strategy_of(choice).short()
+    read = read_arguments(campaign.request, transformer_of(campaign.model))
+    return "; ".join([read.layout, *remarks(read)]) if read else choice
 
 
 def _pool(request: CampaignCreate) -> int:
@@ -78,8 +113,6 @@ def _statement(choice: str | StrategyShape, space: SearchSpace) -> LayoutStateme
     if isinstance(choice, StrategyShape):
         said = {name: choice.value(name) for name in DIMENSIONS}
         return LayoutStatement(dimensions=said, settings=dict(choice.settings))
-    if is_arguments(choice):
-        return arguments(choice, space.transformer)
     return key_values(choice, own=tuple(space.settings))
 
 
@@ -142,7 +175,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     except InvalidInputs as refusal:
         problem = refusal.problems[0]
         name = problem.field.removeprefix("space.").removeprefix("settings.")
-        reason = f"{name} {problem.value}: {problem.reason}"
+        reason = "; ".join([f"{name} {problem.value}: {problem.reason}", *said.notes])
         raise InvalidInput(FIELD, _shown(request), reason, valid=problem.valid) from refusal
 
 
@@ -167,7 +200,10 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
             f"make no global batch of {space.batch}"
         )
     return InvalidInput(
-        FIELD, _shown(request), "; ".join(reasons.values()), valid="; ".join(reasons)
+        FIELD,
+        _shown(request),
+        "; ".join([*reasons.values(), *said.notes]),
+        valid="; ".join(reasons),
     )
 
 

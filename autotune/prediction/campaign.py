@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from autotune.baseline import baseline_of
+from autotune.baseline import baseline_of, read_arguments, remarks
 from autotune.cost_model import Estimate, estimate
 from autotune.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
@@ -207,6 +207,7 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
     strategy = baseline_of(request, space)
     if strategy is None:
         return None
+    read = read_arguments(request, space.transformer)
     gpus = space.machine.gpus_per_node
     lattice = Lattice.of([strategy], gpus_per_node=gpus)
     predicted = estimate(space.transformer, space.machine, lattice)
@@ -218,8 +219,10 @@ def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan 
         memory_limit_gib=predicted.memory_limit_gib,
         fits=bool(predicted.fits[0]),
         keeps_headroom=bool(predicted.leaves(request.min_headroom_gib)[0]),
+        unread=list(read.unread) if read else [],
     )
-    return plan.model_copy(update={"sentence": _baseline_sentence(plan, strategy)})
+    sentence = _baseline_sentence(plan, strategy)
+    return plan.model_copy(update={"sentence": "; ".join([sentence, *remarks(read)])})
 
 
 def _baseline_sentence(plan: BaselinePlan, strategy: Strategy) -> str:

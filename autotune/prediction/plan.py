@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from autotune.baseline import baseline_of
+from autotune.baseline import baseline_of, read_arguments, remarks
 from autotune.calibration import Calibration
 from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
@@ -89,7 +89,8 @@ def plan(
         )
     else:
         answer = answer.model_copy(update=_what_to_try(request, space, calibration, most=most))
-    sentence = plan_sentence(answer)
+    own = remarks(read_arguments(request, transformer))
+    sentence = plan_sentence(answer) + (f" Your own layout: {'; '.join(own)}." if own else "")
     return answer.model_copy(update={"sentence": sentence, "seconds": perf_counter() - started})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.baseline import read_arguments
 from autotune.measurement import SECONDS_PER_DAY, metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
@@ -34,12 +35,16 @@ def baseline_result(
         return None, None
     given = campaign.request.baseline is not None
     name = "your own layout" if given else "the default baseline"
+    read = read_arguments(campaign.request, transformer_of(campaign.model))
+    unread = list(read.unread) if read else []
     figures, speedup = None, None
     contender = baseline_contender(campaign, trials)
     if contender is not None:
         figures = contender.metrics
         best = all_contenders(campaign, trials, belief=belief)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
+        if unread:
+            comparison += f"; this compares layouts only, without your {', '.join(unread)}"
     elif trial.state in ENDS:
         comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)
     else:
@@ -50,6 +55,7 @@ def baseline_result(
         strategy=trial.strategy,
         state=trial.state,
         metrics=figures,
+        unread=unread,
         comparison=comparison[0].upper() + comparison[1:] + ".",
     )
     return result, speedup

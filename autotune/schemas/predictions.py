@@ -85,8 +85,11 @@ class BaselinePlan(Wire):
     """Whether it is predicted to fit."""
     keeps_headroom: bool = True
     """Whether it is predicted to fit with the requested headroom."""
+    unread: list[str] = Field(default_factory=list)
+    """Options of its line of arguments that may change its speed or memory and are not measured."""
     sentence: str = ""
-    """Layout, origin and batch in a sentence, with a warning if it is predicted not to fit."""
+    """Layout, origin and batch in a sentence, with the options that were not read, and a warning if
+    it is predicted not to fit."""
 
 
 class DryRun(Wire):

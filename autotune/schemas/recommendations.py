@@ -169,6 +169,9 @@ class Baseline(Wire):
     """State of its trial."""
     metrics: TrialMetrics | None
     """Metrics at its own GAS, the median of its trials; null if there are none."""
+    unread: list[str] = Field(default_factory=list)
+    """Options of its line of arguments that may change its speed or memory and were not
+    measured."""
     comparison: str
     """Comparison of the best with it, or its failure, in a sentence."""
 

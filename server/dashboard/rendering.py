@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune.baseline import baseline_line
 from autotune.campaign_outcome import outcome_of, outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.resolution import strategy_of, transformer_of
@@ -197,6 +198,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "standing_of": wording.standing_of,
     "step_spread": wording.step_spread,
+    "baseline_line": baseline_line,
     "started_from": wording.started_from,
     "sparkline": campaign_rows.sparkline,
     "strategy_line": wording.strategy_line,

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.baseline import baseline_line
 from autotune.campaign_outcome import outcome_of, outcome_of_campaign
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign
@@ -106,7 +107,7 @@ def campaign(item: Campaign) -> Table:
         named = [ray.address, f"profile {ray.profile}" if ray.profile else ""]
         profile = f": {', '.join(filter(None, named))}"
     waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
-    start = started_from(item)
+    start, own = started_from(item), baseline_line(item)
     return facts(
         [
             ("campaign", f"{item.id} {item.name}".strip()),
@@ -114,6 +115,7 @@ def campaign(item: Campaign) -> Table:
             ("model", model_line(item.model)),
             ("machine", f"{item.machine.name}, at most {nodes_of(item.request.nodes)}"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
+            *([("your layout", own)] if own else []),
             (
                 "trials",
                 f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.baseline import baseline_of
+from autotune.baseline.megatron import INERT
 from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.resolution import strategy_shape
 from autotune.schemas.predictions import BaselinePlan
@@ -16,14 +20,19 @@ from autotune.schemas.requests import CampaignCreate
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model
+from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInputs
 from search_spaces.strategy import Strategy
 from tests.autotune import records
 
+MEGATRON_OPTIONS = Path(__file__).parents[2] / "evaluators/adapter/megatron_lm_options.json"
 LINE = (
     "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 "
-    "--global-batch-size 512 --use-distributed-optimizer --recompute-activations --lr 1e-4"
+    "--global-batch-size 512 --use-distributed-optimizer --recompute-activations --lr 1e-4 --bf16"
 )
+
+BLOCK = "--recompute-method block --recompute-num-layers"
+SHARDING = "--data-parallel-sharding-strategy"
 
 
 def asked(baseline: Any = None, **changes: Any) -> CampaignCreate:
@@ -147,10 +156,106 @@ def test_a_line_of_megatron_is_read_with_what_megatron_does_without_its_options(
     bare = found("torchrun --nnodes=8 \\\n pretrain_gpt.py --tensor-model-parallel-size=8 --bf16")
     assert (bare.num_nodes, bare.pipeline_parallel, bare.zero_stage) == (8, 1, 0)
     assert bare.activation_checkpointing == "none"
-    deepspeed = found("--deepspeed --zero-stage 3 --checkpoint-activations --micro-batch-size 2")
+    line = "--deepspeed --zero-stage 3 --checkpoint-activations --micro-batch-size 2 --fp16"
+    deepspeed = found(line)
     assert (deepspeed.zero_stage, deepspeed.activation_checkpointing) == (3, "full")
     chunks = found(f"{LINE} --num-layers-per-virtual-pipeline-stage 12")
     assert chunks.virtual_stages == 2
+
+
+MEGATRON_FSDP = f"--use-megatron-fsdp {SHARDING} optim_grads_params"
+READ: list[tuple[str, dict[str, Scalar]]] = [
+    ("--micro-batch-size 2", {"precision": "fp32", "zero_stage": 0, "micro_batch_size": 2}),
+    ("--bf16 false --fp16", {"precision": "fp16"}),
+    (
+        "--bf16 --sequence_parallel false --tensor_model_parallel_size 8",
+        {"sequence_parallel": False},
+    ),
+    ("--bf16 --sequence_parallel true --tensor_model_parallel_size 8", {"sequence_parallel": True}),
+    ("--bf16 --sequence-parallel --no-sequence-parallel", {"sequence_parallel": False}),
+    ("--bf16 --sequence-parallel --tensor-model-parallel-size 1", {"sequence_parallel": False}),
+    ("--bf16 --use_distributed_optimizer false", {"zero_stage": 0}),
+    ("--bf16 --use_distributed_optimizer true", {"zero_stage": 1}),
+    (f"--bf16 {MEGATRON_FSDP} --use-distributed-optimizer", {"zero_stage": 3}),
+    (f"--bf16 --use-distributed-optimizer {MEGATRON_FSDP}", {"zero_stage": 3}),
+    (f"--bf16 --use-distributed-optimizer {SHARDING} optim_grads", {"zero_stage": 1}),
+    ("--bf16 --use-megatron-fsdp", {"zero_stage": 0}),
+    ("--bf16 --use-torch-fsdp2", {"zero_stage": 3}),
+    ("--bf16 --use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", {"zero_stage": 2}),
+    (
+        f"--bf16 --pipeline-model-parallel-size 8 --recompute-granularity full {BLOCK} 12",
+        {"activation_checkpointing": "full", "pipeline_parallel": 8},
+    ),
+    (
+        "--bf16 --recompute-granularity selective --recompute-modules layernorm",
+        {"activation_checkpointing": "layernorm"},
+    ),
+    ("--bf16 --attention-backend unfused", {"flash_attention": False}),
+    (
+        "NPROC_PER_NODE=8 megatron sft --tensor_model_parallel_size 8",
+        {"zero_stage": 1, "activation_checkpointing": "selective", "precision": "bf16"},
+    ),
+    ("megatron pt --use_megatron_fsdp true --recompute_granularity none", {"zero_stage": 3}),
+    (
+        "tensor_model_parallel_size=8,pipeline_model_parallel_size=4",
+        {"tensor_parallel": 8, "pipeline_parallel": 4, "precision": "bf16"},
+    ),
+    (
+        "python run.py --nnodes 8 model.tensor_model_parallel_size=8 model.sequence_parallel=True "
+        "ddp.use_distributed_optimizer=true train.micro_batch_size=2 "
+        "model.virtual_pipeline_model_parallel_size=null mixed_precision=fp16_mixed",
+        {"num_nodes": 8, "sequence_parallel": True, "zero_stage": 1, "precision": "fp16"},
+    ),
+    (
+        "trainer.precision=bf16-mixed model.activations_checkpoint_granularity=selective mbs=2",
+        {"precision": "bf16", "activation_checkpointing": "selective", "micro_batch_size": 2},
+    ),
+    ("model.recompute_modules=[layernorm]", {"activation_checkpointing": "layernorm"}),
+]
+
+
+@pytest.mark.parametrize(("line", "layout"), READ)
+def test_each_form_of_arguments_is_read(line: str, layout: dict[str, Scalar]) -> None:
+    strategy = found(line)
+    assert {name: strategy.value(name) for name in layout} == layout
+    assert not planned(line).unread
+
+
+def test_experts_of_swift_are_whole_and_of_megatron_split() -> None:
+    there: dict[str, Any] = {"model": "qwen3-30b-a3b", "machine": "dgx-h100", "nodes": 8}
+    options = "--tensor_model_parallel_size 2 --bf16 true"
+    assert found(f"megatron sft {options}", **there).expert_tensor_parallel == 1
+    assert found(options, **there).expert_tensor_parallel == 2
+
+
+def test_options_that_are_not_measured_are_named_before_and_after() -> None:
+    fast = ("--tp-comm-overlap", "--cuda-graph-impl transformer_engine")
+    unread = [*fast, "--attention-backend fused", "--hierarchical-context-parallel-sizes 4"]
+    unread += ["--recompute-num-layers 4"]
+    plain = "--seed 1 --data-path 'a b' --swiglu --attention-dropout 0.0 --log-interval 1 --save s"
+    recomputed = "--recompute-granularity full --recompute-method uniform"
+    line = f"{LINE} {plain} {recomputed} {' '.join(unread)}"
+    plan = planned(line)
+    assert plan.unread == unread
+    assert plan.sentence.endswith(
+        f"not read: {', '.join(unread)}, so the comparison is of layouts only"
+    )
+
+
+def test_a_line_without_a_precision_says_that_it_is_fp32() -> None:
+    line = LINE.replace(" --bf16", "")
+    note = "neither --bf16 nor --fp16 is given, so Megatron trains in fp32"
+    assert note in planned(line).sentence
+    assert note in refusal(f"{line} --num-nodes 64")[0]
+
+
+def test_options_without_effect_are_those_of_megatron() -> None:
+    """Options of Megatron-LM's own parser, of which none that makes it faster is ignored."""
+    known = json.loads(MEGATRON_OPTIONS.read_text())["options"]
+    ignored = {flag for flag in known if INERT.fullmatch(flag)}
+    assert {"--lr", "--ckpt-format", "--log-interval", "--tokenizer-type"} <= ignored
+    faster = re.compile("overlap|fusion|graph|dispatcher|recompute|parallel-size|offload|buffer")
+    assert not [flag for flag in ignored if faster.search(flag)]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2])
@@ -209,10 +314,14 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
 @pytest.mark.parametrize(
     ("baseline", "reason", "valid"),
     [
-        (f"{LINE} --fp8-format hybrid --fp8-recipe own", "no precision has this recipe", "delayed"),
+        (
+            f"{LINE} --fp8-format hybrid --fp8-recipe own",
+            "not read: --fp8-recipe own (no",
+            "delayed",
+        ),
         (
             f"{LINE} --recompute-modules core_attn shared_experts --bf16",
-            "--recompute-modules core_attn shared_experts: activation_checkpointing has no such",
+            "not read: --recompute-modules core_attn shared_experts (activation_",
             "layernorm moe_act",
         ),
         ("tp=8,ppp=4", "'ppp' is no dimension of a layout; did you mean pp?", "tp, pp, mbs"),
@@ -225,7 +334,25 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ("tp=8,pp=4,mbs=3", "micro-batches of 12 samples in all", "is an allowed batch"),
         ("gbs=640", "a global batch of 640 samples, and 512 is allowed", "512"),
         ("--micro-batch-size $MBS", "--micro-batch-size $MBS: this is no value", "whole numbers"),
-        ("--tensor-parallel-size 8", "did you mean --tensor-model-parallel-size?", "--tensor"),
+        (
+            "--tensor-parallel-size 8",
+            "not read: --tensor-parallel-size 8; did you mean --tensor-model-parallel-size?",
+            "--tensor",
+        ),
+        (
+            f"{LINE} --pipeline-model-parallel-layout 'Et|(tt|)*30L'",
+            "not read: --pipe",
+            "stages of",
+        ),
+        (f"{LINE} --decoder-first-pipeline-num-layers 9", "not read: --decoder-fi", "stages of"),
+        (
+            f"{LINE} --recompute-granularity full {BLOCK} 4",
+            "not read: --recompute-method block",
+            "",
+        ),
+        (f"{LINE} --use-megatron-fsdp {SHARDING} all", "there is no such strategy", "no_shard"),
+        ("model.tensor_parallel_size=8", "not read: model.tensor_parallel_size=8; did", "--tensor"),
+        ("model.precision=int8 tp=8", "not read: model.precision=int8 (no", "bf16-mixed"),
         ("--lr 1e-4", "none of these arguments says how a model is laid out", "tp=8"),
         (f"{LINE} --num-layers 48", "--num-layers 48: gpt-175b has 96", "campaign's model"),
         (f"{LINE} --num-experts 8", "--num-experts 8: gpt-175b has none", "campaign's model"),

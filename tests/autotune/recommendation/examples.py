@@ -25,6 +25,7 @@ def campaign(
     simulated: bool = False,
     tokens: float | None = 1e9,
     min_headroom_gib: float = 0.0,
+    baseline: str | None = None,
     **changes: Any,
 ) -> Campaign:
     wanted = request(
@@ -33,6 +34,7 @@ def campaign(
         min_headroom_gib=min_headroom_gib,
         protocol={"confirmations": confirmations},
         tokens=tokens,
+        baseline=baseline,
     )
     fields = {"state": state, "simulated": simulated, "request": wanted}
     return records.campaign(**fields | changes)

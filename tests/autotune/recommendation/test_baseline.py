@@ -43,6 +43,18 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.baseline.comparison == sentence
 
 
+def test_options_that_were_not_measured_are_named() -> None:
+    line = "--tensor-model-parallel-size 2 --bf16 --tp-comm-overlap --manual-gc --lr 1"
+    trials = [trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)]
+    found = answer(trials, baseline=line)
+    assert found.baseline is not None
+    assert found.baseline.unread == ["--tp-comm-overlap", "--manual-gc"]
+    assert found.baseline.comparison == (
+        "The best is 2 times as fast as your own layout (trial 1); this compares layouts only, "
+        "without your --tp-comm-overlap, --manual-gc."
+    )
+
+
 @pytest.mark.parametrize(
     ("objective", "words"),
     [

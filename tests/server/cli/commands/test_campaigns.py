@@ -253,9 +253,10 @@ def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: P
 
 def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:
     question = (*SLOW[:-1], "--dry-run", "--global-batch", "64", "--baseline")
-    megatron = "--tensor-model-parallel-size 8 --micro-batch-size 1 --recompute-activations"
-    plan = autotune(*question, megatron, "--json").json()["baseline"]
+    megatron = "--tensor-model-parallel-size 8 --micro-batch-size 1 --recompute-activations --bf16"
+    plan = autotune(*question, f"{megatron} --tp-comm-overlap", "--json").json()["baseline"]
     assert plan["strategy"]["activation_checkpointing"] == "selective"
+    assert plan["unread"] == ["--tp-comm-overlap"]
     assert plan["global_batch_size"] == 64
     shown = autotune(*question, "tp=8,pp=1,mbs=2")
     assert "MBS 2" in shown.out
