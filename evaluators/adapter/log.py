@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
 
 from evaluators.adapter.adapter import AdapterReader
 from evaluators.adapter.expression import Names
-from evaluators.adapter.figures import LINE, SEARCHED, StartFigures, StartPart, found_in
+from evaluators.adapter.figures import LINE, StartFigures, StartPart, found_in
 from evaluators.adapter.names import OF_LAYERS, OF_MACHINE, OF_MODEL, OF_STRATEGY
 from evaluators.adapter.readers import rows_of, whole_rows_of
 from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS
-from evaluators.training_log.lines import text_of, whole_log
+from evaluators.training_log.lines import text_of
 from evaluators.training_log.reports import POWER_SIGN, PowerLines
 
 CODE = re.compile(r"ended with exit code \d+$")
@@ -69,9 +68,9 @@ class AdapterLog:
 
     def read(self, path: Path) -> None:
         """Process a whole file; raises OSError."""
-        with whole_log(path) as file, BufferedReader(file) as lines:
+        with path.open("rb") as lines:
             while line := lines.readline(LONGEST_LINE):
-                if text := line.strip(b"\0\r\n"):
+                if text := line.strip(b"\r\n"):
                     self.take(text_of(text))
 
     def take(self, line: str) -> None:
@@ -126,24 +125,6 @@ class AdapterLog:
             self._first_to_end = Cause(error=error, kind=CauseKind.ERROR, rank=rank)
         elif any(map(str.isalnum, text)):
             self._said[rank] = text.strip()
-
-
-class InformativeLines:
-    """Recognises lines with values that a reader needs, so that shortening the log keeps them."""
-
-    def __init__(self, readers: Sequence[AdapterReader]) -> None:
-        self._patterns = [re.compile(reader.log) for reader in readers if reader.log]
-
-    def __call__(self, line: bytes) -> bool:
-        """Return whether a reader needs this line."""
-        text = text_of(line)
-        if POWER_SIGN in text:
-            return True
-        stamped = LINE.match(text)
-        if stamped is None:
-            return False
-        said = stamped[4][:SEARCHED]
-        return bool(CODE.match(said)) or any(each.search(said) for each in self._patterns)
 
 
 def _echoed(names: Names) -> frozenset[str]:

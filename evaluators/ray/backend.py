@@ -154,8 +154,7 @@ class RayTrial(AttemptedTrial):
         self.taken = taken
 
     def add_log(self, part: bytes, *, at: int) -> None:
-        """Write a part of the log at its offset, which may leave a gap that others fetched. Raises
-        OSError."""
+        """Write a part of the log at its offset. Raises OSError."""
         if part:
             # At its offset: a runner that was presumed dead may write the same part.
             self.attempt.log.touch()
@@ -174,7 +173,7 @@ class RayTrial(AttemptedTrial):
         if not self.taken:
             self.note(taken=True)
         self.asked = True
-        self.add_log(report["log"], at=report["at"])
+        self.add_log(report["log"], at=self.logged)
         if report["end"]:
             self._end(report)
         elif report.get("hosts"):

@@ -20,7 +20,6 @@ from evaluators.ray.connection import RayClusterFacts, RayRefused, RayUnavailabl
 
 NAMESPACE = "autotune"
 SENT = (
-    "evaluators.log_limit",
     "evaluators.processes",
     "evaluators.ray.keeper",
     "evaluators.ray.node",

@@ -22,7 +22,6 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from evaluators.log_limit import free_consumed
 from evaluators.ray.node import MOST_AT_ONCE, TrialNode
 
 HEAD = "node:__internal_head__"
@@ -90,7 +89,7 @@ class KeptTrial:
         work: the result of `evaluators.ray.backend.work_of`.
         task: places and runs it; cancelled with the trial.
         keeping: brings it to its end, whatever happens to `task`.
-        log: a temporary file; fetched parts are freed, except for the last.
+        log: a temporary file.
         began_at: when it got its nodes (epoch); `began` is the same by the monotonic clock, for
             durations; 0 until then.
         reason: why it waits.
@@ -109,7 +108,6 @@ class KeptTrial:
     began_at: float = 0.0
     began: float = 0.0
     logged: int = 0
-    freed: int = 0
     reason: str = ""
     end: dict[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -126,13 +124,11 @@ class KeptTrial:
         return excluded
 
     def report(self, offset: int) -> dict[str, Any]:
-        """Return its state, with its log from `offset` on, or from the first byte that is still
-        stored; the end is reported after the whole log."""
-        self.freed = free_consumed(self.log.fileno(), offset, freed=self.freed)
-        offset = max(offset, self.freed)
+        """Return its state, with its log from `offset` on; the end is reported after the whole
+        log."""
         self.log.seek(offset)
         part = self.log.read(MOST_AT_ONCE)
-        report: dict[str, Any] = {"log": part, "at": offset, "reason": self.reason, "end": None}
+        report: dict[str, Any] = {"log": part, "reason": self.reason, "end": None}
         if self.placed:
             report |= {
                 "hosts": self.placed.hosts,

@@ -24,7 +24,6 @@ from typing import Any
 
 import ray
 
-from evaluators.log_limit import free_consumed
 from evaluators.processes import ProcessGroup
 
 # Variables of the process that set them, which must not reach the trial.
@@ -201,7 +200,6 @@ class NodeRanks:
     processes: list[subprocess.Popen[bytes]]
     output: Path
     sent: int = 0
-    freed: int = 0
 
     def exit_code(self) -> int | None:
         """Return the first failure's code, 0 once all have succeeded, None while they run."""
@@ -217,7 +215,6 @@ class TrialNode:
     def __init__(self) -> None:
         self._ranks: dict[int, NodeRanks] = {}
         self._script: ProcessGroup | None = None
-        self._freed: dict[str, int] = {}
 
     def where(self) -> dict[str, str]:
         """Return its node's id, host and address."""
@@ -248,7 +245,6 @@ class TrialNode:
         """Remove the attempt's folder, after all its processes have ended."""
         for number in list(self._ranks):
             self.end_ranks(number)
-        self._freed.pop(folder, None)
         shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another node of this host may have done it
             Path(folder).parent.rmdir()
@@ -300,7 +296,6 @@ class TrialNode:
             printed = _part_of(step.output, step.sent)
             if printed or code is not None or time.monotonic() > until:
                 step.sent += len(printed)
-                step.freed = _free_consumed(step.output, step.sent, freed=step.freed)
                 return printed, None if len(printed) == MOST_AT_ONCE else code
             time.sleep(LOOK_S)
 
@@ -384,10 +379,7 @@ class TrialNode:
         }
 
     def log(self, folder: str, offset: int) -> bytes:
-        """Return the script's log from `offset` on; while it runs, wait a moment for output.
-        Earlier parts were fetched and are freed."""
-        freed = self._freed.get(folder, 0)
-        self._freed[folder] = _free_consumed(Path(folder) / LOG, offset, freed=freed)
+        """Return the script's log from `offset` on; while it runs, wait a moment for output."""
         until = time.monotonic() + LONGEST_WAIT_S
         while True:
             waits = self._script and time.monotonic() < until
@@ -412,12 +404,3 @@ def _part_of(path: Path, offset: int) -> bytes:
             return file.read(MOST_AT_ONCE)
     except FileNotFoundError:
         return b""
-
-
-def _free_consumed(path: Path, offset: int, *, freed: int) -> int:
-    """Free the part of a log before an offset, as `free_consumed` does."""
-    try:
-        with path.open("r+b", buffering=0) as file:
-            return free_consumed(file.fileno(), offset, freed=freed)
-    except FileNotFoundError:
-        return freed

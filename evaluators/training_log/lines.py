@@ -1,73 +1,10 @@
-"""Read a log in blocks, without the parts that `evaluators.log_limit` removed, and cut it into the
-lines of interest and their writers."""
+"""Cut a log into the lines of interest and their writers."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import FileIO
-from pathlib import Path
-
-BLOCK = 1 << 20
-
-
-@contextmanager
-def whole_log(path: Path) -> Iterator[FileIO]:
-    """Open a log and prevent `evaluators.log_limit` from shortening it; raises OSError.
-
-    Removed parts read as zeros.
-    """
-    with FileIO(path) as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_SH)
-        yield file
-
-
-def written_blocks(file: FileIO, *, start: int = 0) -> Iterator[bytes]:
-    """Yield the log from byte `start` on, in blocks, without removed parts.
-
-    A file system reports holes in units of its blocks; the zeros that fill the rest are stripped.
-    """
-    size = os.fstat(file.fileno()).st_size
-    at = start
-    while at < size:
-        begin, end = _extent(file.fileno(), at, size)
-        after_gap, at = begin > at, begin
-        while at < end and (block := os.pread(file.fileno(), min(BLOCK, end - at), at)):
-            at += len(block)
-            if after_gap:
-                block = block.lstrip(b"\0")
-                after_gap = False
-            yield block.rstrip(b"\0") if at == end < size else block
-
-
-def end_of_last_gap(descriptor: int) -> int:
-    """Return the end of the last removed part of a log; 0 if there is none."""
-    size = os.fstat(descriptor).st_size
-    at = last = 0
-    while at < size:
-        start, end = _extent(descriptor, at, size)
-        if at < start < size:
-            last = start
-        at = end
-    return last
-
-
-def _extent(descriptor: int, at: int, size: int) -> tuple[int, int]:
-    """Return start and end of the first written part from `at` on, with zeros at its edges."""
-    try:
-        start = os.lseek(descriptor, at, os.SEEK_DATA)
-        return start, os.lseek(descriptor, start, os.SEEK_HOLE)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a hole up to the end
-            return size, size
-        return at, size  # a file system without holes
-
 
 # Longer lines are not log lines.
 LONGEST_LINE = 64 << 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evaluators.training_log import error_line, reports
 from evaluators.training_log.cause import RootCause
-from evaluators.training_log.lines import LogLines, labelled, text_of, whole_log, written_blocks
+from evaluators.training_log.lines import LogLines, labelled, text_of
 from evaluators.training_log.log import Iteration, LoggedRun, MicroBatches, PeakMemory, TrainingLog
 from evaluators.training_log.reports import (
     IterationStart,
@@ -21,6 +21,7 @@ from evaluators.training_log.reports import (
     starts,
 )
 
+BLOCK = 1 << 20
 MOST_RUNS = 1000
 MOST_ITERATIONS = 100_000
 # The message of an error is at its beginning.
@@ -29,7 +30,7 @@ ERROR_CHARACTERS = 2000
 _EVALUATION = re.compile(r"\b\w{1,20} loss at (?:iteration|the end)\b")
 # Rank 0 of every Megatron prints this after parsing its arguments.
 _BANNER = "using world size: "
-FIGURE_SIGNS = (
+_SIGNS = (
     *reports.ITERATION_SIGNS,
     *reports.MEMORY_SIGNS,
     " loss at ",
@@ -37,9 +38,9 @@ FIGURE_SIGNS = (
     reports.POWER_SIGN,
     *reports.OVERFLOW_SIGNS,
     reports.BATCH_SIGN,
+    *error_line.SIGNS,
 )
-"""A line without any of these has no measurement."""
-_SIGNS = (*FIGURE_SIGNS, *error_line.SIGNS)
+"""A line without any of these has no measurement and no error."""
 MOST_RANKS = 200_000
 # Lines after which the rest of a broken iteration line counts as lost.
 PATIENCE = 200
@@ -261,7 +262,7 @@ class LogReader:
 def read_log(path: Path) -> TrainingLog:
     """Return the content of the log at `path`; raises OSError."""
     reader = LogReader()
-    with whole_log(path) as file:
-        for block in written_blocks(file):
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
             reader.feed(block)
     return reader.finish()

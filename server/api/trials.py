@@ -17,7 +17,6 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialPage, TrialPower
 from autotune.schemas.wire import TrialPurpose
 from autotune.trial_table import COLUMNS, row_of, settings_of
-from evaluators.training_log.lines import whole_log, written_blocks
 from evaluators.trial import LOG
 from server.api.answers import as_json
 from server.api.dependencies import (
@@ -163,11 +162,9 @@ def tail(trial: Trial, settings: Settings, *, lines: int) -> str:
     if path is None:
         reason = f"trial {trial.number} of campaign {trial.campaign_id} has no log"
         raise NotFound("log", trial.number, reason=reason)
-    with whole_log(path) as file:
-        found = os.fstat(file.fileno())
-        shortened = found.st_blocks * 512 < found.st_size - LONGEST_TAIL
-        start = 0 if shortened else max(0, found.st_size - LONGEST_TAIL)
-        end = b"".join(written_blocks(file, start=start))[-LONGEST_TAIL:]
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST_TAIL))
+        end = file.read(LONGEST_TAIL)
     text = end.decode(errors="replace")
     return "".join(text.splitlines(keepends=True)[-lines:])
 

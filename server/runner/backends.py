@@ -19,7 +19,6 @@ from evaluators.trial import Backend
 from search_spaces.space import SearchSpace
 from server.obstacles import obstacles
 from server.runner.admission import ClusterCheck
-from server.runner.trial_logs import LogThread
 
 CHECKS_AT_ONCE = 4
 
@@ -29,14 +28,10 @@ class EvaluatorBackends:
 
     Args:
         cluster_retry_s: seconds until a cluster that did not respond is retried.
-
-    Attributes:
-        logs: shortens the logs of trials.
     """
 
     def __init__(self, *, cluster_retry_s: float) -> None:
         self._cluster_retry_s = cluster_retry_s
-        self.logs = LogThread()
         self._made: dict[Hashable, Backend] = {}
         self._trackers: dict[Hashable, JobTracker] = {}
         self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, thread_name_prefix="cluster-check")

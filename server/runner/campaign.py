@@ -36,7 +36,6 @@ from server.runner.backends import EvaluatorBackends
 from server.runner.belief import CampaignSnapshot, SearchBelief
 from server.runner.figures import PROPOSAL_SECONDS
 from server.runner.trial_ends import OutcomeNotes, store_ends
-from server.runner.trial_logs import TrialLogs
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
 from server.store import Store
@@ -196,7 +195,6 @@ class ClaimedCampaign:
             trials=lambda: self._snapshot.trials,
             calibration=self._belief.calibration_before,
             backend=backend,
-            logs=TrialLogs(self._settings, self._backends.logs, profile=snapshot.profile),
             settings=self._settings,
         )
 

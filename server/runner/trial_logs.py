@@ -1,106 +1,57 @@
-"""The folders of trials' attempts, and the size of the logs in them."""
+"""The folders of trials' attempts, and the size of the logs that are kept in them."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
+import os
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
 
 import structlog
 
-from evaluators.adapter.log import InformativeLines
-from evaluators.cluster import profile_from_dict
-from evaluators.log_limit import CannotShorten, LogLimit
 from evaluators.trial import LOG
-from server.logs import BYTES_PER_MB
-from server.settings import Settings
 
-EVERY_S = 2.0
 ATTEMPT = "attempt-"
 """How the folder of an attempt is named, in its trial's, before its number."""
+ROOM_FOR_NOTE = 100
+LONGEST_LINE = 64 << 10
 
 log = structlog.get_logger(__name__)
 
 
-class LogThread:
-    """Shortens the logs of all campaigns of a runner, in a thread, since a long one takes
-    seconds."""
-
-    def __init__(self) -> None:
-        self._wanted: SimpleQueue[tuple[LogLimit, Sequence[Path], bool]] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="trial-logs", daemon=True)
-        self._hopeless = False
-
-    def want(self, limit: LogLimit, folders: Sequence[Path], *, ended: bool) -> None:
-        """Queue the logs in trials' folders for shortening: for the last time if the trials have
-        `ended`."""
-        if self._hopeless or not folders:
-            return
-        if not self._thread.is_alive():
-            self._thread.start()
-        self._wanted.put((limit, folders, ended))
-
-    @property
-    def is_behind(self) -> bool:
-        """Return whether the last request is still in progress."""
-        return not self._wanted.empty()
-
-    def _work(self) -> None:
-        while not self._hopeless:
-            limit, folders, ended = self._wanted.get()
-            for folder in folders:
-                for place in (folder, *attempt_folders(folder)):
-                    self._shorten(limit, place / LOG, ended=ended)
-
-    def _shorten(self, limit: LogLimit, path: Path, *, ended: bool) -> None:
+def shorten_logs(directory: Path, *, kept_bytes: int) -> None:
+    """Keep the first and the last `kept_bytes` of each log of an ended trial."""
+    for folder in (directory, *attempt_folders(directory)):
+        path = folder / LOG
         try:
-            while limit.shorten(path) and ended:
-                pass
+            shorten_log(path, kept_bytes=kept_bytes)
         except FileNotFoundError:
             pass
-        except CannotShorten as error:
-            self._hopeless = True
-            log.warning("log_not_shortened", file=str(path), error=str(error))
         except OSError as error:
             log.warning("log_not_shortened", file=str(path), error=str(error))
-        if ended:
-            limit.forget(path)
 
 
-class TrialLogs:
-    """The logs of one campaign, wherever its trials run: their folders are visible here.
+def shorten_log(path: Path, *, kept_bytes: int) -> None:
+    """Replace the middle of a log by a line with its size; whole lines are kept if they are short.
 
-    Args:
-        profile: as stored with the campaign; its adapter determines which lines are informative.
+    This needs no room on the disk.
+
+    Raises:
+        OSError: the log cannot be read or written.
     """
-
-    def __init__(
-        self, settings: Settings, thread: LogThread, *, profile: Mapping[str, Any] | None
-    ) -> None:
-        self._settings = settings
-        self._thread = thread
-        adapter = profile_from_dict(profile, source="campaign").adapter if profile else None
-        self._limit = LogLimit(
-            kept_bytes=int(settings.trial_log_mb * BYTES_PER_MB),
-            is_informative=InformativeLines(adapter.read) if adapter else None,
-        )
-        self._next_look = 0.0
-
-    def limit(self, tokens: Iterable[str]) -> None:
-        """Shorten the logs of running trials, if it is time to."""
-        if time.monotonic() >= self._next_look and not self._thread.is_behind:
-            self._next_look = time.monotonic() + EVERY_S
-            self._thread.want(self._limit, self._folders(tokens), ended=False)
-
-    def finish(self, tokens: Iterable[str]) -> None:
-        """Shorten the logs of ended trials."""
-        self._thread.want(self._limit, self._folders(tokens), ended=True)
-
-    def _folders(self, tokens: Iterable[str]) -> Sequence[Path]:
-        return [self._settings.trial_dir(token) for token in tokens]
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size <= 2 * kept_bytes + ROOM_FOR_NOTE:
+            return
+        file.seek(0)
+        head = file.read(kept_bytes)
+        head = head[: head.rfind(b"\n", max(0, kept_bytes - LONGEST_LINE)) + 1] or head
+        file.seek(size - kept_bytes)
+        tail = file.read()
+        tail = tail[tail.find(b"\n", 0, LONGEST_LINE) + 1 :] or tail
+        note = f"[autotune left out {(size - len(head) - len(tail)) / 1e6:.1f} MB here]\n"
+        file.seek(len(head))
+        file.write(b"" if head.endswith(b"\n") else b"\n")
+        file.write(note.encode() + tail)
+        file.truncate()
 
 
 def attempt_folder(directory: Path, number: int) -> Path:

@@ -23,7 +23,8 @@ from autotune.schemas.trials import Trial
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload
-from server.runner.trial_logs import TrialLogs, attempt_folder, attempt_folders
+from server.logs import BYTES_PER_MB
+from server.runner.trial_logs import attempt_folder, attempt_folders, shorten_logs
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -73,7 +74,6 @@ class TrialPolling:
         trials: Callable[[], Sequence[Trial]],
         calibration: Callable[[Trial], Calibration],
         backend: Backend,
-        logs: TrialLogs,
         settings: Settings,
     ) -> None:
         self.workload = Workload.of(campaign)
@@ -83,7 +83,6 @@ class TrialPolling:
         self._trials = trials
         self._calibration = calibration
         self._backend = backend
-        self._logs = logs
         self._settings = settings
         self._requests: dict[str, TrialRequest] = {}
         self._without_room: dict[str, TrialProgress] = {}
@@ -103,9 +102,9 @@ class TrialPolling:
                 ended.append((trial, report))
             else:
                 in_progress.append((trial, report))
-        running = (trial.token for trial, now in in_progress if now.phase == "running")
-        self._logs.limit(running)
-        self._logs.finish(trial.token for trial, _ in ended)
+        kept_bytes = int(self._settings.trial_log_mb * BYTES_PER_MB)
+        for trial, _ in ended:
+            shorten_logs(self._settings.trial_dir(trial.token), kept_bytes=kept_bytes)
         return PolledTrials(
             ended=ended, in_progress=in_progress, unknown=unknown, without_room=self._without_room
         )

@@ -47,8 +47,6 @@ TEXTS = {
     "width": "date +%s.%N >began; {srun} sleep 0.3; date +%s.%N >ended; echo 1 >result",
     "ended": FOREVER,
     "failing": f"{{srun}} {FAILING}",
-    "prints": "yes 'nothing that tells a figure' | head -c 8000000; "
-    "while [[ ! -e ../../../go_on ]]; do sleep 0.1; done; echo 1 >result",
     "found": "echo run; {srun} sleep 1; echo end; echo 1 >result",
     "faulty": f"{RAYLET}; [[ $PWD == *attempt-1 ]] && {{ "
     f"echo 'RuntimeError: CUDA error: uncorrectable ECC error encountered'; exit 1; }}; {QUICK}",
@@ -133,25 +131,6 @@ def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
         (TrialState.CRASHED, "exit code 7: ['bad']"),
     ]
     assert not sleepers()
-
-
-def test_what_was_fetched_of_a_log_takes_no_room_on_its_node(
-    backend: RayBackend, trials: Path
-) -> None:
-    trial = request(trials, "prints")
-    backend.submit(trial)
-    until(
-        lambda: any(
-            there.stat().st_size == 8_000_000 and 512 * there.stat().st_blocks < 6_500_000
-            for there in trials.glob("autotune-*/prints/attempt-1/trial.log")
-        )
-    )
-    (trials / "go_on").touch()
-    (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.OK, outcome.error
-    fetched = (trial.directory / "attempt-1" / "trial.log").read_bytes()
-    assert len(fetched) == 8_000_000
-    assert b"\0" not in fetched
 
 
 def test_too_wide_a_trial_says_what_it_waits_for(backend: RayBackend, trials: Path) -> None:
