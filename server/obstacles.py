@@ -11,7 +11,7 @@ from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.ray.preflight import check as check_ray
 from evaluators.slurm.commands import SlurmRefused
-from evaluators.slurm.preflight import check
+from evaluators.slurm.preflight import JobShape, check
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 
@@ -32,12 +32,12 @@ def obstacles(
     Raises:
         SlurmUnavailable, RayUnavailable: it does not respond, so nothing is known.
     """
-    nodes, time_limit_s = _largest_job(request, profile, space)
     if request.evaluator == "ray":
-        problems = check_ray(profile, nodes=nodes, machine=space.machine)
+        problems = check_ray(profile, nodes=_widest(request, space), machine=space.machine)
         return [_of_request(problem, request) for problem in problems]
     try:
-        problems = check(profile, nodes=nodes, time_limit_s=time_limit_s, machine=space.machine)
+        job = _largest_job(request, profile, space)
+        problems = check(profile, job=job, machine=space.machine)
     except SlurmRefused as error:
         valid = "a machine on which Slurm's commands work"
         return [InvalidInput("evaluator", request.evaluator, str(error), valid=valid)]
@@ -50,33 +50,42 @@ def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
     return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
 
 
-def _largest_job(
-    request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
-) -> tuple[int, float]:
-    """Return the nodes and seconds of the largest job that will be requested."""
+def _widest(request: CampaignCreate, space: SearchSpace) -> int:
+    """Return the nodes of the widest trial."""
     widest = int(space.lattice()["num_nodes"].max())
     baseline = baseline_of(request, space)
     widest = max(widest, baseline.num_nodes if baseline else 0)
     if request.screen_layers != "off":  # strategies with more nodes than trials share never run
         widest = min(widest, request.pool_nodes or request.nodes)
+    return widest
+
+
+def _largest_job(
+    request: CampaignCreate, profile: ClusterProfile, space: SearchSpace
+) -> JobShape | None:
+    """Return the largest job that will be submitted; None if trials run in an allocation that this
+    service was started in."""
+    widest = _widest(request, space)
     if request.slurm is None or request.slurm.mode == "sbatch":
-        return widest, request.protocol.time_limit_s
+        return JobShape(nodes=widest, time_limit_s=request.protocol.time_limit_s)
     if "SLURM_JOB_ID" in os.environ:
-        return 1, 0.0  # the allocation that this service runs in already exists
+        return None
     pool = profile.pilot.nodes or request.pool_nodes or request.nodes
-    return max(widest, pool), profile.pilot.time_limit_h * SECONDS_PER_HOUR
+    limit_s = profile.pilot.time_limit_h * SECONDS_PER_HOUR
+    return JobShape(nodes=max(widest, pool), time_limit_s=limit_s, holds=True)
 
 
 def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
     """Return a profile's problem as one of the request that chose the profile."""
-    pilot = request.slurm is not None and request.slurm.mode == "pilot"
     field = problem.field
     if OF_REQUEST.get(field) == field:
         return problem
-    if field in OF_REQUEST and not (pilot and field == "time_limit_s"):
+    if field in OF_REQUEST:
         return InvalidInput(OF_REQUEST[field], problem.value, problem.reason, valid=problem.valid)
-    name = "pilot.time_limit_h" if field == "time_limit_s" else field
     choice = request.slurm or request.ray
     chosen = choice.profile if choice else ""
-    reason = f"{name} = {problem.value!r}: {problem.reason}"
+    if field == "slurm":
+        reason = f"{problem.reason} ({problem.value})"
+    else:
+        reason = f"{field} = {problem.value!r}: {problem.reason}"
     return InvalidInput(f"{request.evaluator}.profile", chosen, reason, valid=problem.valid)

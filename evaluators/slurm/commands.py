@@ -25,6 +25,8 @@ SQUEUE_FORMAT = "%i|%T|%V|%S|%e|%N|%r|%j"
 SACCT_FORMAT = "JobIDRaw,State,Submit,Start,End,NodeList,ExitCode,JobName"
 """The name comes last in both, for a pipe in it would otherwise shift what follows."""
 
+SINFO_FORMAT = "%N|%R|%T|%m|%G|%E"
+
 WAITING = frozenset(
     {
         "PENDING",
@@ -158,6 +160,50 @@ def _exit_code(text: str) -> int | None:
     if not (code.isdigit() and signal.isdigit()):
         return None
     return 128 + int(signal) if int(signal) else int(code)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmNode:
+    """A node in one of its partitions.
+
+    Attributes:
+        state: Slurm's long name, lower case (`drained`), without the signs behind it.
+        memory_mb: that Slurm may give to jobs.
+        gres: generic resources (`gpu:h100:8(S:0-1)`); empty if there are none.
+        reason: why it is down or drained; empty if it is not.
+    """
+
+    name: str
+    partition: str
+    state: str
+    memory_mb: int
+    gres: str = ""
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Return whether it takes jobs, now or after those that it runs."""
+        return not self.state.startswith(("down", "drain", "fail", "error", "unk", "inval", "fut"))
+
+
+def nodes_of_sinfo(text: str) -> list[SlurmNode]:
+    """Parse the output of `sinfo --Node --format=SINFO_FORMAT`; other lines are skipped."""
+    nodes = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|", 5)]
+        if len(fields) < 6:
+            continue
+        name, partition, state, memory, gres, reason = fields
+        node = SlurmNode(
+            name=name,
+            partition=partition,
+            state=state.rstrip("*~#!%$@^-+").lower(),
+            memory_mb=int(memory) if memory.isdigit() else 0,
+            gres=_text(gres),
+            reason="" if reason == "none" else reason,
+        )
+        nodes.append(node)
+    return nodes
 
 
 # Why a job waits, in a sentence for the user.
@@ -337,6 +383,10 @@ class Slurm:
                 return printed[1] or printed[2]
         raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
 
+    def test_only(self, script: Path) -> None:
+        """Ask whether such a job would be accepted, and submit nothing; raises as `sbatch` does."""
+        self._run("sbatch", "--test-only", str(script))
+
     def squeue(self) -> list[SlurmJob]:
         """Return every job of this user that the controller knows, recently ended ones included."""
         text = self._run(
@@ -395,6 +445,11 @@ class Slurm:
             if state.startswith(("down", "fail")) or state.endswith("*")
         )
 
+    def known_nodes(self) -> list[SlurmNode]:
+        """Return every node, once for each of its partitions."""
+        text = self._run("sinfo", "--Node", "--noheader", f"--format={SINFO_FORMAT}")
+        return nodes_of_sinfo(text)
+
     def nodes(self, expression: str) -> list[str]:
         """Expand `n[01-03]`."""
         return self._run("scontrol", "show", "hostnames", expression).split()
@@ -406,6 +461,12 @@ class Slurm:
         return {
             fields["PartitionName"]: fields for fields in partitions if "PartitionName" in fields
         }
+
+    def settings(self) -> dict[str, str]:
+        """Return the controller's settings (`DefMemPerNode`, …)."""
+        text = self._run("scontrol", "show", "config")
+        pairs = (line.partition("=") for line in text.splitlines())
+        return {name.strip(): value.strip() for name, sign, value in pairs if sign}
 
     def accounts(self) -> frozenset[str]:
         """Return the accounts that this user may charge; empty if accounting cannot tell."""

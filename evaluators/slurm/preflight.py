@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import re
 import secrets
 import shlex
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +24,12 @@ from pydantic import TypeAdapter
 from evaluators import time_limit
 from evaluators.attempt import ENDED
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.cluster.shell import container_words, environment_lines, srun_words
+from evaluators.cluster.shell import (
+    container_words,
+    environment_lines,
+    sbatch_options,
+    srun_words,
+)
 from evaluators.frameworks.megatron_deepspeed.checkout import (
     check_files,
     check_interpreter,
@@ -30,21 +38,69 @@ from evaluators.frameworks.megatron_deepspeed.checkout import (
 from evaluators.program import Launcher
 from evaluators.program.interpreter import import_path, python
 from evaluators.slurm.batch_script import FOLDER_UNSEEN, job_head
-from evaluators.slurm.commands import Slurm, SlurmError, SlurmJob, SlurmUnavailable, why_pending
+from evaluators.slurm.commands import (
+    QueueFull,
+    Slurm,
+    SlurmError,
+    SlurmJob,
+    SlurmNode,
+    SlurmRefused,
+    SlurmUnavailable,
+    why_pending,
+)
 from search_spaces.errors import InvalidInput, closest
 from search_spaces.machine import Machine
 
 _Partitions = Mapping[str, Mapping[str, str]]
 
+_CLOSED = {
+    "DOWN": "is down: it takes jobs and starts none",
+    "INACTIVE": "is inactive: it neither takes jobs nor starts any",
+    "DRAIN": "is draining: it takes no further jobs",
+}
+ALL_MEMORY = 0.9
+"""Share of a node's memory that is as good as all of it."""
+_MIG_SLICE = re.compile(r"gpu:[\w.]*\d+g\.\d+gb")
+_TOO_LARGE_FOR_GROUP = re.compile(r"(?:QOS|Assoc)Grp(?!Submit)")
+_LACKS_NODES = re.compile(r"Requested node configuration is not available$")
 
-def check(
-    profile: ClusterProfile, *, nodes: int, time_limit_s: float, machine: Machine
-) -> list[InvalidInput]:
+
+@dataclass(frozen=True, kw_only=True)
+class JobShape:
+    """The largest job that a campaign submits: that of a trial, or one that holds nodes for trials.
+
+    Attributes:
+        time_limit_s: of the trial, or of the holding job.
+        holds: whether it holds nodes (pilot mode).
+    """
+
+    nodes: int
+    time_limit_s: float
+    holds: bool = False
+
+    @property
+    def minutes(self) -> int:
+        if self.holds:
+            return math.ceil(self.time_limit_s / 60)
+        return time_limit.slurm_minutes(self.time_limit_s)
+
+    def too_long(self, words: str, longest_s: float) -> InvalidInput:
+        """Return the error that partitions end jobs earlier, in the unit of the field."""
+        reason = f"{words} ends jobs after {longest_s / 60:g} min"
+        spare_s = longest_s - (60 * self.minutes - self.time_limit_s)
+        if self.holds:
+            hours, valid = self.time_limit_s / 3600, f"up to {longest_s / 3600:.4g} h"
+            return InvalidInput("pilot.time_limit_h", hours, reason, valid=valid)
+        valid = f"up to {spare_s:.0f} s" if spare_s > 0 else "another partition"
+        reason += ", start-up and margin included"
+        return InvalidInput("time_limit_s", self.time_limit_s, reason, valid=valid)
+
+
+def check(profile: ClusterProfile, *, job: JobShape | None, machine: Machine) -> list[InvalidInput]:
     """Return all problems that can be detected on this machine.
 
     Args:
-        nodes: of the widest trial.
-        time_limit_s: of a trial.
+        job: the largest one; None if trials run in an allocation that exists.
         machine: of the trials.
 
     Raises:
@@ -54,54 +110,181 @@ def check(
     if shutil.which("sbatch") is None:
         reason = "there is no sbatch on the PATH of this machine: Slurm's commands are needed here"
         return [*program, InvalidInput("evaluator", "slurm", reason, valid="a login node")]
-    invalid: list[InvalidInput] = []
+    problems: list[InvalidInput] = []
     if profile.machine and profile.machine != machine.name:
         reason = f"the profile {profile.name} is for {profile.machine}"
-        invalid.append(InvalidInput("machine", machine.name, reason, valid=profile.machine))
+        problems.append(InvalidInput("machine", machine.name, reason, valid=profile.machine))
+    if job is not None:
+        problems += _check_job(profile, job, machine)
+    return [*problems, *program]
+
+
+def _check_job(profile: ClusterProfile, job: JobShape, machine: Machine) -> Iterator[InvalidInput]:
     slurm = Slurm.of(profile)
-    partitions = slurm.partitions()
-    return [
-        *invalid,
-        *_check_partition(profile, partitions, nodes=nodes, time_limit_s=time_limit_s),
-        *_check_account(profile, slurm),
-        *program,
-    ]
-
-
-def _check_partition(
-    profile: ClusterProfile, known: _Partitions, *, nodes: int, time_limit_s: float
-) -> Iterator[InvalidInput]:
-    """Yield why a job's partitions would refuse it.
-
-    If a job names several partitions, one that accepts it is enough. The profile's partitions take
-    precedence over those of the user's environment, and these over the cluster's default.
-
-    Args:
-        known: partitions of the cluster by name.
-    """
-    named_by_user = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
-    names = [name.strip() for name in named_by_user.split(",") if name.strip()]
-    if not names:
-        names = [name for name, fields in known.items() if fields.get("Default") == "YES"]
+    known = slurm.partitions()
+    names = partition_names(profile, known)
     unknown = [name for name in names if name not in known]
     for name in unknown:
         near = closest(name, known) or sorted(known)
         reason = "this cluster has no such partition"
         yield InvalidInput("slurm.partition", name, reason, valid=", ".join(near))
-    named = {name: known[name] for name in names if name in known}
-    if unknown or not named:
-        return
+    nodes = _nodes_in(slurm, names)
+    problems = list(_check_account(profile, slurm))
+    if not unknown and names:
+        named = {name: known[name] for name in names}
+        problems += _check_partitions(profile, named, job=job, known=known)
+        problems += _check_gpus(profile, names, nodes)
+    yield from problems
+    if not (unknown or problems):
+        yield from _ask(profile, slurm, job, machine, nodes)
+
+
+def partition_names(profile: ClusterProfile, known: _Partitions) -> list[str]:
+    """Return the partitions of a job: the profile's, else those of the user's environment, else the
+    cluster's default."""
+    named_by_user = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
+    names = [name.strip() for name in named_by_user.split(",") if name.strip()]
+    return names or [name for name, fields in known.items() if fields.get("Default") == "YES"]
+
+
+def _nodes_in(slurm: Slurm, partitions: Sequence[str]) -> list[SlurmNode]:
+    """Return the nodes of these partitions; empty if Slurm does not tell."""
+    try:
+        known = slurm.known_nodes()
+    except SlurmRefused:
+        return []
+    return [node for node in known if node.partition in partitions]
+
+
+def _check_partitions(
+    profile: ClusterProfile, named: _Partitions, *, job: JobShape, known: _Partitions
+) -> Iterator[InvalidInput]:
+    """Yield why a job's partitions would refuse it; one that accepts it is enough."""
     words = f"the partition {' or '.join(named)}"
+    states = {fields.get("State", "UP") for fields in named.values()}
+    if "UP" not in states:
+        state = min(states)
+        reason = f"it {_CLOSED.get(state, f'is {state.lower()}')}"
+        up = ", ".join(name for name, fields in known.items() if fields.get("State") == "UP")
+        yield InvalidInput("slurm.partition", ", ".join(named), reason, valid=up)
+    account = profile.slurm.account
+    if account and not any(_admits(fields, account) for fields in named.values()):
+        allowed = {fields.get("AllowAccounts", "ALL") for fields in named.values()} - {"ALL"}
+        reason = f"{words} does not admit this account"
+        yield InvalidInput("slurm.account", account, reason, valid=", ".join(sorted(allowed)))
     most = max(_most_nodes(fields) for fields in named.values())
-    if nodes > most:
-        yield InvalidInput("nodes", nodes, f"{words} has {most:.0f}", valid=f"1 to {most:.0f}")
-    limit_s = 60 * time_limit.slurm_minutes(time_limit_s)
-    longest = max(_time_limit_s(fields.get("MaxTime", "")) for fields in named.values())
-    if limit_s > longest:
-        spare = longest - (limit_s - time_limit_s)
-        reason = f"{words} ends jobs after {longest / 60:g} min, start-up and margin included"
-        valid = f"up to {spare:.0f} s" if spare > 0 else "another partition"
-        yield InvalidInput("time_limit_s", time_limit_s, reason, valid=valid)
+    if job.nodes > most:
+        yield InvalidInput("nodes", job.nodes, f"{words} has {most:.0f}", valid=f"1 to {most:.0f}")
+    longest_s = max(_time_limit_s(fields.get("MaxTime", "")) for fields in named.values())
+    if 60 * job.minutes > longest_s:
+        yield job.too_long(words, longest_s)
+
+
+def _admits(partition: Mapping[str, str], account: str) -> bool:
+    allowed = partition.get("AllowAccounts", "ALL")
+    denied = partition.get("DenyAccounts", "").casefold().split(",")
+    listed = allowed == "ALL" or account.casefold() in allowed.casefold().split(",")
+    return listed and account.casefold() not in denied
+
+
+def _check_gpus(
+    profile: ClusterProfile, partitions: Sequence[str], nodes: Sequence[SlurmNode]
+) -> Iterator[InvalidInput]:
+    """Yield that no node of the partitions has whole GPUs, though jobs request them."""
+    if profile.slurm.gpu_request == "none" or not nodes:
+        return
+    name = ", ".join(partitions)
+    of_gpus = sorted({node.gres for node in nodes if "gpu" in node.gres})
+    if not of_gpus:
+        reason = "no node of it has gres/gpu, and trials request GPUs"
+        yield InvalidInput("slurm.partition", name, reason, valid="a partition with GPUs")
+    elif all(_MIG_SLICE.search(gres) for gres in of_gpus):
+        reason = f"its GPUs are MIG slices ({of_gpus[0]}), and a rank trains on a whole GPU"
+        yield InvalidInput("slurm.partition", name, reason, valid="a partition with whole GPUs")
+
+
+def _ask(
+    profile: ClusterProfile,
+    slurm: Slurm,
+    job: JobShape,
+    machine: Machine,
+    nodes: Sequence[SlurmNode],
+) -> Iterator[InvalidInput]:
+    """Yield why sbatch refuses a job with this header, which is not submitted.
+
+    A full queue, and nodes that are drained for the moment, are waited for: they are no problem.
+    """
+    try:
+        head = job_head(
+            profile,
+            name="autotune-test-only",
+            nodes=job.nodes,
+            gpus_per_node=machine.gpus_per_node,
+            minutes=job.minutes,
+        )
+    except ValueError as error:
+        yield InvalidInput("slurm.directives", None, str(error))
+        return
+    with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
+        script = Path(folder) / "job.sh"
+        script.write_text(head)
+        try:
+            slurm.test_only(script)
+        except QueueFull as error:
+            if _TOO_LARGE_FOR_GROUP.search(str(error)):  # it is judged by itself
+                yield _refusal(job, error)
+        except SlurmRefused as error:
+            usable = sum(node.usable for node in nodes)
+            if not (_LACKS_NODES.search(str(error)) and usable < job.nodes <= len(nodes)):
+                yield _refusal(job, error)
+
+
+def _refusal(job: JobShape, error: SlurmRefused) -> InvalidInput:
+    size = f"{job.nodes} node{'s' if job.nodes > 1 else ''}, {job.minutes} min"
+    return InvalidInput("slurm", size, f"sbatch --test-only refuses such a job: {error}")
+
+
+def lack_of_memory(profile: ClusterProfile, *, machine: Machine) -> str:
+    """Return that a job gets only a part of its nodes' memory, by its own `--mem` or the site's
+    default; empty if it gets all, or as much as the profile requests for each CPU or GPU.
+
+    Raises:
+        SlurmError: Slurm does not answer, or refuses to.
+    """
+    options = sbatch_options(profile, nodes=1, gpus_per_node=machine.gpus_per_node)
+    if any(option.startswith(("--mem-per-cpu", "--mem-per-gpu")) for option in options):
+        return ""
+    slurm = Slurm.of(profile)
+    known = slurm.partitions()
+    names = [name for name in partition_names(profile, known) if name in known]
+    nodes = _nodes_in(slurm, names)
+    memory_mb = min((node.memory_mb for node in nodes), default=0)
+    wanted = [option.removeprefix("--mem=") for option in options if option.startswith("--mem=")]
+    if wanted:
+        granted_mb, source = _megabytes(wanted[-1]), f"--mem={wanted[-1]} of its profile"
+    else:
+        cpus = machine.gpus_per_node * (profile.tasks.cpus_per_task or 1)
+        granted_mb, source = _default_memory(slurm.settings(), *map(known.get, names), cpus=cpus)
+    if not granted_mb or granted_mb >= ALL_MEMORY * memory_mb:
+        return ""
+    return f"a job gets {granted_mb / 1024:.3g} of a node's {memory_mb / 1024:.3g} GiB ({source})"
+
+
+def _default_memory(*sources: Mapping[str, str] | None, cpus: int) -> tuple[float, str]:
+    """Return the megabytes on each node of a job that requests none, and the setting that says so;
+    0 without a limit. Later sources take precedence."""
+    granted_mb, setting = 0.0, ""
+    for fields in filter(None, sources):
+        for name, count in (("DefMemPerNode", 1), ("DefMemPerCPU", cpus)):
+            if fields.get(name, "").isdigit():
+                granted_mb, setting = float(fields[name]) * count, f"{name}={fields[name]}"
+    return granted_mb, setting
+
+
+def _megabytes(text: str) -> float:
+    """Return sbatch's `--mem=` in megabytes; 0, all of the node's memory, if it cannot be read."""
+    size = re.fullmatch(r"(\d+)([KMGT]?)B?", text.strip().upper())
+    return int(size[1]) * 1024.0 ** ("KMGT".index(size[2] or "M") - 1) if size else 0.0
 
 
 def _most_nodes(partition: Mapping[str, str]) -> float:

@@ -59,6 +59,7 @@ class Shape:
         cpus: of each node; they need not exist.
         partitions: what slurm.conf says about each; `{half}` stands for the first half of nodes.
         options: further settings of slurm.conf; they win, and an empty one takes the setting out.
+        job_submit: the site's job_submit.lua, which may refuse a job; empty for none.
     """
 
     nodes: int = 8
@@ -67,6 +68,7 @@ class Shape:
     accounting: bool = False
     partitions: Mapping[str, str] = field(default_factory=lambda: PARTITIONS)
     options: Mapping[str, str] = field(default_factory=dict)
+    job_submit: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,7 +84,8 @@ def write(
     accounting: Mapping[str, str],
 ) -> None:
     """slurm.conf and gres.conf; `controller` and `nodes` are ports."""
-    settings = {**_settings(folder, shape, controller), **accounting, **shape.options}
+    lua = {"JobSubmitPlugins": "lua"} if shape.job_submit else {}
+    settings = {**_settings(folder, shape, controller), **accounting, **lua, **shape.options}
     lines = [f"{key}={value}" for key, value in settings.items() if value]
     for name, port in zip(shape.names, nodes, strict=True):
         lines.append(_node(name, port, shape))
@@ -90,6 +93,8 @@ def write(
     for name, text in shape.partitions.items():
         lines.append(f"PartitionName={name} {text.format(half=half)}")
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+    if shape.job_submit:
+        (folder / "job_submit.lua").write_text(shape.job_submit)
     if shape.gpus:
         devices = f"{folder}/devices/gpu[0-{shape.gpus - 1}]"
         (folder / "gres.conf").write_text(f"AutoDetect=off\nName=gpu File={devices}\n")

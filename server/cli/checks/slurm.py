@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,15 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
     run_within,
 )
-from evaluators.slurm.preflight import SETTLE_S, ProbeReport, TaskReport, check, probe
+from evaluators.slurm.preflight import (
+    SETTLE_S,
+    JobShape,
+    ProbeReport,
+    TaskReport,
+    check,
+    lack_of_memory,
+    probe,
+)
 from search_spaces.machine import Machine
 from server.cli.checks import CheckResult
 from server.settings import Settings
@@ -29,6 +38,7 @@ from server.wording import plural
 CLIENT = ("sbatch", "squeue", "sacct", "scancel", "srun", "sinfo", "scontrol")
 LIMIT_S = 10.0
 SHOWN_PARTITIONS = 6
+SHOWN_REASONS = 3
 
 
 def check_slurm(settings: Settings) -> list[CheckResult]:
@@ -48,6 +58,7 @@ def check_slurm(settings: Settings) -> list[CheckResult]:
         commands,
         CheckResult.ok("Slurm controller", answer),
         partitions(known),
+        *nodes(slurm),
         accounting(slurm),
         trial_folder(slurm, settings),
         *allocation(),
@@ -108,6 +119,25 @@ def partitions(known: Mapping[str, Mapping[str, str]]) -> CheckResult:
     return CheckResult.ok("partitions", "; ".join(shown))
 
 
+def nodes(slurm: Slurm) -> list[CheckResult]:
+    """Return how many nodes take jobs, and why others do not; empty if Slurm does not tell."""
+    try:
+        known = {node.name: node for node in slurm.known_nodes()}
+    except SlurmError:
+        return []
+    out = [node for node in known.values() if not node.usable]
+    if not out:
+        return [CheckResult.ok("nodes", f"{plural(len(known), 'node')}, all take jobs")]
+    kinds = Counter((node.state, node.reason) for node in out)
+    texts = [
+        f"{count} {'is' if count == 1 else 'are'} {state}: {reason or 'without a reason'}"
+        for (state, reason), count in kinds.most_common(SHOWN_REASONS)
+    ]
+    texts += ["…"] if len(kinds) > SHOWN_REASONS else []
+    found = f"{len(out)} of {plural(len(known), 'node')} take no jobs: {'; '.join(texts)}"
+    return [CheckResult.warn("nodes", found, advice="trials that need them wait")]
+
+
 def accounting(slurm: Slurm) -> CheckResult:
     """Return whether sacct responds.
 
@@ -163,13 +193,14 @@ def check_profile(profile: ClusterProfile, *, nodes: int, machine: Machine) -> l
     is none."""
     name = f"profile {profile.name}"
     try:
-        problems = check(profile, nodes=nodes, time_limit_s=TIME_LIMIT_S, machine=machine)
+        job = JobShape(nodes=nodes, time_limit_s=TIME_LIMIT_S)
+        problems = check(profile, job=job, machine=machine)
     except SlurmError as error:
         advice = "try again when Slurm answers"
         return [CheckResult.fail(name, str(error), advice=advice)]
     if not problems:
         possible = f"trials on up to {plural(nodes, 'node')} of {machine.name} can be submitted"
-        return [CheckResult.ok(name, possible)]
+        return [CheckResult.ok(name, possible), *host_memory(profile, machine)]
     return [
         CheckResult.fail(
             f"{profile.name}: {problem.field}",
@@ -178,6 +209,16 @@ def check_profile(profile: ClusterProfile, *, nodes: int, machine: Machine) -> l
         )
         for problem in problems
     ]
+
+
+def host_memory(profile: ClusterProfile, machine: Machine) -> list[CheckResult]:
+    """Return a warning if trials get only a part of their nodes' memory."""
+    try:
+        lack = lack_of_memory(profile, machine=machine)
+    except SlurmError:
+        return []
+    advice = "request more in the profile (slurm.directives), or whole nodes (exclusive = true)"
+    return [CheckResult.warn(f"{profile.name}: memory", lack, advice=advice)] if lack else []
 
 
 QUEUE_LIMIT_S = 600.0

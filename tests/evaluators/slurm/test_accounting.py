@@ -12,7 +12,7 @@ import pytest
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import Attempt
 from evaluators.cluster.profile import Retries, Scheduling
-from evaluators.slurm.preflight import check
+from evaluators.slurm.preflight import JobShape, check
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import point_at, require_slurm
 from tests.evaluators.slurm.trials import (
@@ -101,6 +101,6 @@ def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("backends")
 def test_an_account_that_is_not_ones_own_is_said_before_anything_is_queued() -> None:
     profile = replace(PROFILE, slurm=Scheduling(account="nobodys", partition="batch"))
-    (problem,) = check(profile, nodes=1, time_limit_s=60.0, machine=machine())
+    (problem,) = check(profile, job=JobShape(nodes=1, time_limit_s=60.0), machine=machine())
     assert problem.field == "slurm.account"
     assert "you have no such account on this cluster" in problem.reason

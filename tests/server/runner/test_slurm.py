@@ -6,6 +6,7 @@ bundled trainer trains there is for the guide of Slurm to show, and for tests of
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -319,6 +320,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "1 to 8",
     ),
     ('python = "/usr/bin/python3"', {}, "slurm.profile", "torch"),
+    ('[slurm]\ngpu_request = "none"\nconstraint = "absent"', {}, "slurm.profile", "feature"),
 ]
 """What a profile says, what is asked for, the field that is refused, and what is told."""
 
@@ -363,14 +365,25 @@ def test_a_campaign_waits_for_a_slurm_that_does_not_answer(
     assert [trial.state for trial in service.trials(sound)] == [TrialState.OK]
 
 
+WRAPPER = """#!/bin/sh
+case " $* " in *" --test-only "*) exec {sbatch} "$@" ;; esac
+echo "the allocation of your project is used up: extend it, and try again" >&2
+exit 1
+"""
+
+
 def test_what_slurm_refuses_pauses_the_campaign_and_costs_nothing(
-    service: SlurmService, slurm: Cluster, profiles: Path
+    service: SlurmService, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (profiles / "virtual.toml").write_text('[slurm]\ngpu_request = "none"\nconstraint = "absent"')
+    """By a site's wrapper of sbatch, which does not say so before."""
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.parent.mkdir()
+    wrapper.write_text(WRAPPER.format(sbatch=shutil.which("sbatch")))
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
     campaign = service.create(budget={"max_trials": 2})
     paused = service.until_state(campaign, "paused")
-    assert "trials were refused: Slurm refused its job" in paused.reason
-    assert "nvalid feature specification" in paused.reason
+    assert "trials were refused: Slurm refused its job: the allocation of your" in paused.reason
     trials = service.trials(campaign)
     assert {trial.state for trial in trials if trial.state != "pending"} == {TrialState.REFUSED}
     assert 3 <= len(trials) <= 6

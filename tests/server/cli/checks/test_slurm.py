@@ -11,6 +11,7 @@ from evaluators.slurm.commands import Slurm
 from server.cli.checks import CheckResult
 from server.cli.checks.slurm import accounting, allocation, check_slurm, partitions
 from server.settings import Settings
+from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import MakeCluster, make_slurm
 from tests.cluster.fixtures import slurm as cluster
 from tests.server.cli.conftest import Autotune
@@ -50,6 +51,18 @@ def test_many_partitions_and_one_that_is_down() -> None:
     assert "p0 (1 nodes, no time limit, down)" in result.found
     assert "and 3 more" in result.found
     assert partitions({}).status == "warn"
+
+
+def test_nodes_that_take_no_jobs(cluster: Cluster, tmp_path: Path) -> None:
+    assert checks(tmp_path)["nodes"] == CheckResult.ok("nodes", "8 nodes, all take jobs")
+    for node in cluster.nodes[:5]:
+        cluster.drain(node, "new firmware")
+    cluster.down(cluster.nodes[5], "bad fan")
+    check = checks(tmp_path)["nodes"]
+    assert check.status == "warn"
+    assert check.found == (
+        "6 of 8 nodes take no jobs: 5 are drained: new firmware; 1 is down: bad fan"
+    )
 
 
 def test_a_folder_that_the_nodes_do_not_see(make_slurm: MakeCluster, tmp_path: Path) -> None:
