@@ -184,6 +184,6 @@ def damaged(error: str) -> Response:
     """Return 503 for a damaged database file, with the database's error."""
     detail = (
         f"the database's file is damaged ({error}): stop the service, move the file away, and put "
-        "a backup in its place with `autotune restore`"
+        "a copy of an earlier day in its place"
     )
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, detail)

@@ -142,7 +142,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "audit": "users",
         "users": "users",
     },
-    "Backup and storage": {"backup": "storage", "restore": "storage", "prune": "storage"},
+    "Storage": {"prune": "storage"},
 }
 """Panel of --help -> command -> its module."""
 
@@ -213,14 +213,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune plot 3 --kind pareto_front --against num_nodes --json",
     ),
     "extend": ("autotune extend 3 --max-trials 60",),
-    "backup": (
-        "autotune backup autotune-2027-01-31.db",
-        "autotune backup shared.db --database-url postgresql://user@host/name",
-    ),
-    "restore": (
-        "autotune restore autotune-2027-01-31.db --data-dir ./run",
-        "autotune restore autotune-2027-01-31.db --database-url postgresql://user@host/name",
-    ),
     "prune": ("autotune prune --older-than 90d --dry-run", "autotune prune --older-than 26w"),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "

@@ -1,4 +1,4 @@
-"""Back up, restore and prune the database."""
+"""Prune the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import InvalidInput
-from server.cli.commands.serve import refusing_databases
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
 from server.cli.output import Json, document, note, out
@@ -22,63 +21,6 @@ if TYPE_CHECKING:
     from server.store import Store
 
 UNITS_D = {"h": 1 / 24, "d": 1.0, "w": 7.0}
-
-
-def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
-    storage: StorageOptions,
-    json: Json = False,
-) -> None:
-    """Write the database into one file, while the service runs.
-
-    The file has every row at one moment: campaigns, trials with all their metrics, events,
-    calibrations. It does not have the trials' logs and files; copy the data folder's `trials/` if
-    you want them.
-
-    The file is an SQLite file, and can be restored into either kind of database.
-    """
-    from server.cli.tables import service as service_table
-    from server.store.backup import back_up
-
-    settings = storage.settings()
-    with existing(settings) as store:
-        rows = back_up(store, file)
-    size_bytes = file.stat().st_size
-    if json:
-        return document({"file": str(file), "size_bytes": size_bytes} | rows)
-    note(f"{file} ({service_table.size(size_bytes)}) holds {service_table.copied(rows)}")
-    return note(f"not in it: logs and files of trials, in {settings.trials_dir}")
-
-
-def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File from `autotune backup`.")],
-    storage: StorageOptions,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Discard the current campaigns and calibrations."),
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Replace a database by a backup, completely or not at all; the service must be stopped.
-
-    A backup of an earlier version is upgraded. Campaigns that were active at the backup continue
-    with the next `autotune serve`: trials whose folders exist are found again, the others run once
-    more. To prevent that, pause or cancel them before the backup.
-    """
-    from server.cli.tables import service as service_table
-    from server.store import Store
-    from server.store.backup import restore as put_in_place
-    from server.store.ownership import ownership
-
-    settings = storage.settings()
-    with refusing_databases(), closing(Store(settings.url)) as store:
-        with ownership(store, "serve"), ownership(store, "runner"):
-            rows = put_in_place(store, file, replace=replace)
-        shown = store.shown
-    if json:
-        return document({"database": shown} | rows)
-    note(f"{shown} holds {service_table.copied(rows)}")
-    return note(f"their trials' logs and files belong into {settings.trials_dir}")
 
 
 def prune(

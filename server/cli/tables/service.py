@@ -1,8 +1,8 @@
-"""A service as text: its activity, users, audit, and results of backup and prune."""
+"""A service as text: its activity, users, audit, and the result of prune."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -150,12 +150,6 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= KB
     return f"{size_bytes:,.1f} TB"
-
-
-def copied(rows: Mapping[str, int]) -> str:
-    """Return the content of a backup: `3 campaigns, 41 trials and 1 calibration`."""
-    counts = (plural(rows[f"{name}s"], name) for name in ("campaign", "trial", "calibration"))
-    return "{}, {} and {}".format(*counts)
 
 
 def pruned(gone: Prunable) -> Group:

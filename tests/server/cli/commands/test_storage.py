@@ -11,14 +11,13 @@ from search_spaces.errors import InvalidInput
 from server.cli.commands.storage import length_of_time
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
-from server.store.ownership import ownership
 from tests.server.asking import created
 from tests.server.cli.conftest import Autotune
 
 
-def test_a_database_is_backed_up_pruned_and_restored(alone: Autotune, tmp_path: Path) -> None:
+def test_a_database_is_pruned(alone: Autotune, tmp_path: Path) -> None:
     folder = ("--data-dir", str(tmp_path))
-    missing = alone("backup", str(tmp_path / "backup.db"), *folder)
+    missing = alone("prune", "--older-than", "90d", *folder)
     assert (missing.code, "there is no database" in missing.err) == (1, True)
     with closing(Store(f"sqlite:///{tmp_path / 'autotune.db'}")) as store:
         store.upgrade()
@@ -28,23 +27,12 @@ def test_a_database_is_backed_up_pruned_and_restored(alone: Autotune, tmp_path: 
             change_state(session, row, CampaignState.DONE)
             row.finished_at = row.created_at - timedelta(days=100)
 
-        done = alone.done("backup", str(tmp_path / "backup.db"), *folder)
-        assert "holds 1 campaign, 0 trials and 0 calibrations" in done.err
-        assert str(tmp_path / "trials") in done.err
-
         tried = alone("prune", "--older-than", "90d", "--dry-run", *folder)
         assert "long ago" in tried.out
         assert "1 campaign would be deleted: 0 B of files" in tried.err
         pruned = alone("prune", "--older-than", "90d", "--json", *folder)
         assert [each["id"] for each in pruned.json()["campaigns"]] == [campaign.id]
         assert "nothing is" not in alone("prune", "--older-than", "90d", *folder).out
-
-        with ownership(store, "serve"):
-            refused = alone("restore", str(tmp_path / "backup.db"), *folder)
-            assert (refused.code, "already works on" in refused.err) == (1, True)
-        assert alone("restore", str(tmp_path / "backup.db"), *folder, "--json").code == 0
-        again = alone("restore", str(tmp_path / "backup.db"), *folder)
-        assert (again.code, "--replace: missing" in again.err) == (2, True)
 
 
 def test_lengths_of_time() -> None:
