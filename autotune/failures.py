@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.trials import Trial
+
+if TYPE_CHECKING:
+    from autotune.schemas.trials import Trial
 
 NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 """Addresses, ranks, times: what differs between two failures of one kind."""
