@@ -35,39 +35,29 @@ FigureKind = Literal[
     "parts",
     "memory_parts",
     "impact",
-    "beeswarm",
-    "marginal",
     "map",
     "parallel",
-    "memory",
     "pareto",
     "scaling",
     "calibration",
-    "timeline",
 ]
 """`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
-layouts go. `impact`, `beeswarm`: how much each dimension decides, in all and in each strategy.
-`marginal`: the rate along each dimension. `map`: the best rate for each TP and PP. `parallel`: each
-trial through the values of all dimensions. `memory`: the rate against the memory left. `pareto`:
-against nodes or energy. `scaling`: the efficiency of a layout on more nodes. `calibration`:
-predicted against measured time of each trial. `timeline`: the nodes over time."""
+layouts go. `impact`: how much each dimension decides. `map`: the best rate for each TP and PP.
+`parallel`: each trial through the values of all dimensions. `pareto`: the rate against nodes or
+energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: predicted against
+measured time of each trial."""
 
 FigureName = Literal[
     "trajectory",
     "parts",
     "memory_parts",
     "importance",
-    "beeswarm",
-    "marginal_effect",
     "map",
     "parallel_coordinates",
-    "memory",
     "pareto_front",
     "scaling",
     "calibration",
-    "timeline",
     "impact",
-    "marginal",
     "parallel",
     "pareto",
 ]
@@ -75,7 +65,6 @@ FigureName = Literal[
 
 FIGURE_NAMES: Mapping[FigureKind, FigureName] = {
     "impact": "importance",
-    "marginal": "marginal_effect",
     "parallel": "parallel_coordinates",
     "pareto": "pareto_front",
 }

@@ -92,22 +92,6 @@ class MapPlace(Wire):
     """Trials that ran out of memory there."""
 
 
-class MarginalValue(Wire):
-    """One value of a dimension; changes are relative to the mean rate of the space, all else being
-    equal."""
-
-    value: str
-    """The value."""
-    strategies: int
-    """Strategies with the value."""
-    change: float
-    """Change of the rate, per cent."""
-    low: float
-    """Lower bound of its 80 % interval."""
-    high: float
-    """Upper bound of its 80 % interval."""
-
-
 class FigureOffer(Wire):
     """A kind of figure, and whether a campaign has it."""
 

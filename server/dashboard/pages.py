@@ -18,7 +18,6 @@ from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.spaces import StudySpec
-from autotune.schemas.trials import Trial, TrialPower
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.form import SEARCHES
@@ -31,10 +30,9 @@ from server.dashboard.trial_table import (
 )
 from server.figures.scaling import TITLES, layout_line, measured_steps
 from server.figures.source import FigureSource
-from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
 from server.settings import Settings
 from server.store.campaigns import get_campaign
-from server.store.trials import get_power, get_trial, list_trials, reasons_to_wait
+from server.store.trials import get_trial, list_trials, reasons_to_wait
 from server.wording import (
     age,
     count,
@@ -254,7 +252,6 @@ def recommendation_context(source: FigureSource, recommendation: Recommendation 
         "recommendation": recommendation,
         "study_tiles": study_tiles(source),
         "baseline": baseline,
-        "rates": recommendation and AccumulationFigure.of_best(recommendation),
     }
 
 
@@ -266,17 +263,7 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
         "trial": trial,
         "machine": campaign.machine,
         "has_log": log_file(trial, settings) is not None,
-        "figures": _trial_figures(campaign, trial, get_power(session, campaign_id, number)),
     }
-
-
-def _trial_figures(campaign: Campaign, trial: Trial, power: TrialPower) -> list[LayoutFigure]:
-    """Return the figures that have more than one value."""
-    rates = AccumulationFigure.of_trial(campaign, trial)
-    memory = RankMemoryFigure.of(trial, limit_gib=campaign.machine.memory_gib)
-    figures: list[LayoutFigure] = [rates] if len(rates.points) > 1 else []
-    figures += [memory] if len(memory.ranks) > 1 else []
-    return figures + ([PowerFigure.of(power)] if power.nodes else [])
 
 
 @dataclass(frozen=True, kw_only=True)

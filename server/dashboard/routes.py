@@ -5,20 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from autotune.schemas.figures import FigureForm
-from server.api.answers import JSON
 from server.api.dependencies import (
     LARGEST_ID,
-    AnswersOf,
     CampaignId,
     CampaignListOf,
-    CampaignsOf,
     CampaignSort,
     Cursor,
     OwnerFilter,
@@ -40,16 +36,11 @@ from server.dashboard import (
 from server.dashboard.bundle import bundle_path
 from server.dashboard.campaign_rows import ListQuestion
 from server.dashboard.rendering import HERE, render
-from server.figures.trial import AccumulationFigure, LayoutFigure, PowerFigure, RankMemoryFigure
-from server.figures.vega import Scheme
 from server.store import NotFound
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
-from server.store.trials import get_power, get_trial
 
 YEAR_S = 365 * 24 * 3600
-
-TrialChart = Literal["accumulations", "memory", "power"]
 
 SWAGGER_UI = Path(str(files("fastapi_offline"))) / "static"
 """The package serves an application of its own; only its copy of Swagger UI is used."""
@@ -162,56 +153,6 @@ def trial(
     with store.session() as session:
         context = pages.trial_context(session, campaign_id, number, settings)
     return render(request, "_trial.html", context)
-
-
-@router.get("/campaigns/{campaign_id:positive}/charts/accumulations.json")
-@router.get("/campaigns/{campaign_id:positive}/charts/accumulations.vega.json")
-def best_accumulations(
-    request: Request,
-    campaign_id: CampaignId,
-    campaigns: CampaignsOf,
-    answers: AnswersOf,
-    scheme: Scheme = "light",
-) -> Response:
-    """Return the best layout's figure; raises NotFound if there is none."""
-
-    def made(event: int) -> bytes:
-        best = campaigns.existing_recommendation(campaign_id, event)
-        return AccumulationFigure.of_best(best).encoded(_form(request), scheme=scheme)
-
-    return answers.of(request, campaign_id, made)
-
-
-# The last one is registered, and matched, first.
-@router.get("/campaigns/{campaign_id:positive}/trials/{number:positive}/charts/{chart}.json")
-@router.get("/campaigns/{campaign_id:positive}/trials/{number:positive}/charts/{chart}.vega.json")
-def of_trial(
-    request: Request,
-    campaign_id: CampaignId,
-    number: TrialNumber,
-    chart: TrialChart,
-    campaigns: CampaignsOf,
-    store: StoreOf,
-    scheme: Scheme = "light",
-) -> Response:
-    figure: LayoutFigure
-    if chart == "power":
-        with store.session() as session:
-            figure = PowerFigure.of(get_power(session, campaign_id, number))
-    else:
-        campaign = campaigns.campaign(campaign_id, campaigns.last_event(campaign_id))
-        with store.session() as session:
-            trial = get_trial(session, campaign_id, number)
-        figure = (
-            RankMemoryFigure.of(trial, limit_gib=campaign.machine.memory_gib)
-            if chart == "memory"
-            else AccumulationFigure.of_trial(campaign, trial)
-        )
-    return Response(figure.encoded(_form(request), scheme=scheme), media_type=JSON)
-
-
-def _form(request: Request) -> FigureForm:
-    return "vega.json" if request.url.path.endswith(".vega.json") else "json"
 
 
 @router.get("/reference")

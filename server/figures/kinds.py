@@ -10,32 +10,27 @@ from pydantic import Field
 
 from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, ScalingKind
 from autotune.schemas.figures import FigureOffer
+from server.figures.calibration import CalibrationFigure
 from server.figures.figure import DrawnFigure
-from server.figures.importance import BeeswarmFigure, ImpactFigure, MarginalFigure
+from server.figures.importance import ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
 from server.figures.parallel import ParallelFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
 from server.figures.scaling import ScalingFigure
 from server.figures.source import FigureSource
-from server.figures.timeline import TimelineFigure
 from server.figures.trajectory import Axis, TrajectoryFigure
-from server.figures.trial_marks import CalibrationFigure, MemoryFigure
 
 AnyFigure = Annotated[
     TrajectoryFigure
     | PartsFigure
     | MemoryPartsFigure
     | ImpactFigure
-    | BeeswarmFigure
-    | MarginalFigure
     | LayoutMapFigure
     | ParallelFigure
-    | MemoryFigure
     | ParetoFigure
     | ScalingFigure
-    | CalibrationFigure
-    | TimelineFigure,
+    | CalibrationFigure,
     Field(discriminator="kind"),
 ]
 """A figure with the series of its kind: the schema of the API's responses."""

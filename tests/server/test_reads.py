@@ -45,7 +45,6 @@ def done(sqlite_settings: Settings) -> Campaign:
         + 2,  # what it started from, the explanation
         "/campaigns/{}/fragments/progress": EVENT + CAMPAIGN + TRIALS,
         "/campaigns/{}/fragments/outcome": EVENT + CAMPAIGN + TRIALS + RECOMMENDATION,
-        "/campaigns/{}/charts/accumulations.json": EVENT + CAMPAIGN + TRIALS + RECOMMENDATION,
         "/api/v1/campaigns/{}/figures/trajectory.json": 2 * EVENT + CAMPAIGN + TRIALS,
         "/api/v1/campaigns/{}/recommendation": EVENT + CAMPAIGN + TRIALS + RECOMMENDATION,
         "/api/v1/campaigns/{}/artefacts.zip": EVENT + CAMPAIGN + TRIALS + RECOMMENDATION,

@@ -1,7 +1,6 @@
 // One campaign's page: follows its stream and brings each part up to date.
 
 import * as actions from "./actions.js";
-import { draw, tidy, viewOf } from "./charts.js";
 import * as figures from "./figures.js";
 import * as launch from "./launch.js";
 import { batched, follow } from "./live.js";
@@ -42,14 +41,6 @@ async function replace(name) {
   for (const part of [...children]) put(document.getElementById(part.id), part.childNodes);
   const log = document.querySelector("[data-live]");
   if (log && log.dataset.live === logged?.dataset.live) log.textContent = logged.textContent;
-  tidy();
-  drawPlots();
-}
-
-// Charts of one layout, which parts bring with them, are drawn while their tab is open.
-function drawPlots() {
-  const plots = document.querySelectorAll(".panel:not([hidden]) > [id^=part-] [data-spec]");
-  return Promise.all([...plots].filter((plot) => !viewOf(plot)).map((plot) => draw(plot)));
 }
 
 // The log of the trial that runs, which grows without an event.
@@ -69,9 +60,7 @@ function openTrial(number) {
 
 function onOpen(panel) {
   if (panel.id === "answer") trajectory.show();
-  if (panel.id === "trials") trials.drawDetails();
   figures.show(panel);
-  drawPlots();
 }
 
 // Nothing is asked any more about a campaign that is being deleted.
@@ -118,7 +107,7 @@ trajectory.start(openTrial);
 figures.mount(openTrial);
 tabs.start(onOpen);
 launch.start(document.getElementById("launch"));
-await Promise.all([trials.start(page), trajectory.drawn(), drawPlots(), followLog()]);
+await Promise.all([trials.start(page), trajectory.drawn(), followLog()]);
 if (explained && "later" in explained.dataset) showExplanation();
 follow(`${api}/events`, Number(lastEvent), {
   onEvent,

@@ -34,10 +34,6 @@ export async function draw(element, query = {}) {
   return result;
 }
 
-export function drawAll(root) {
-  return Promise.all([...root.querySelectorAll("[data-spec]")].map((element) => draw(element)));
-}
-
 export const viewOf = (element) => views.get(element)?.result.view;
 
 async function complain(element, response) {

@@ -1,7 +1,6 @@
 // The table of trials: sorted and filtered by the server, its open details kept over each update.
 
 import { note, noted, onReturn } from "./address.js";
-import { drawAll, tidy } from "./charts.js";
 import { getNodes, getText } from "./requests.js";
 
 const STEP = 100;
@@ -152,7 +151,6 @@ function close(number) {
   details.delete(number);
   if (apart === number) apart = 0;
   opener(number)?.setAttribute("aria-expanded", "false");
-  tidy();
 }
 
 const opener = (number) => body.querySelector(`tr[data-number="${number}"] .open`);
@@ -161,15 +159,10 @@ async function fill(cell, number) {
   try {
     cell.replaceChildren(await getNodes(`${url}/fragments/trials/${number}`));
     const log = cell.querySelector("[data-log]");
-    await Promise.all([drawDetails(cell), log && showLog(log)]);
+    if (log) await showLog(log);
   } catch (problem) {
     cell.textContent = problem.message;
   }
-}
-
-// Charts are as wide as what they stand in, so only while that is shown.
-export function drawDetails(root = body) {
-  return body.closest("[hidden]") ? null : drawAll(root);
 }
 
 async function showLog(element) {

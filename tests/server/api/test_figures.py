@@ -68,7 +68,7 @@ def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -
 @pytest.mark.parametrize(
     ("file", "field", "valid"),
     [
-        ("nonsense.json", "kind", "'beeswarm'"),
+        ("nonsense.json", "kind", "'memory_parts'"),
         ("map.gif", "picture", "'pdf'"),
         ("map.json?num_nodes=3", "num_nodes", "2, 4"),
         ("map.json?num_nodes=many", "num_nodes", ""),

@@ -82,7 +82,7 @@ def test_its_figure_tells_what_was_measured(ran: tuple[TestClient, dict[str, Any
         assert figure["table"]["rows"][0][-1] == "simulated"
     offers = client.get(f"{address}/figures").json()["figures"]
     had = {each["kind"] for each in offers if not each["missing"]}
-    assert had == {"scaling", "memory", "calibration", "timeline"}
+    assert had == {"scaling", "calibration"}
     told = client.get(f"{address}/scaling").json()
     assert STRATEGY.items() <= told["strategy"].items()
     assert [series["kind"] for series in told["series"]] == ["strong", "weak"]

@@ -10,13 +10,21 @@ import pytest
 import vl_convert
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.trials import NodePower, TrialPower
 from server.dashboard.bundle import bundle_path
 from server.dashboard.rendering import HERE
 from server.figures.outcome import FAILURES, SHAPES, Outcome, colour_of, outcomes
 from server.figures.trajectory import trajectory, trajectory_chart
-from server.figures.trial import AccumulationFigure, PowerFigure
-from server.figures.vega import HUES, PALETTES, VEGA_LITE_VERSION, Scheme, Spec
+from server.figures.vega import (
+    HUES,
+    PALETTES,
+    VEGA_LITE_VERSION,
+    Scheme,
+    Spec,
+    finish,
+    layer,
+    quantitative,
+    series_channels,
+)
 from tests.server.contrast import contrast
 from tests.server.figures.scene import drawn_words
 from tests.server.figures.subjects import campaign, trial
@@ -65,18 +73,16 @@ def test_hues_stand_out_from_the_card_and_labels_from_hues(scheme: Scheme) -> No
 def test_charts_without_rows_are_still_charts() -> None:
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [])))
     assert "<svg" in svg(trajectory_chart(trajectory(campaign(), [trial(1, None)])))
-    assert "<svg" in svg(AccumulationFigure.of("TP 1", [], simulated=True).chart())
 
 
 @pytest.mark.parametrize(("width", "columns"), [(300, 1), (560, 2), (1200, 3)])
 def test_a_legend_is_as_wide_as_its_figure(width: int, columns: int) -> None:
     names = [f"frontier{n:05}.cluster.example.org" for n in range(3)]
-    nodes = [NodePower(node=name, samples=1, at_s=[1.0], watts=[90.0]) for name in names]
-    labels = [
-        word
-        for word in drawn_words(PowerFigure.of(TrialPower(nodes=nodes)).chart(), width=width)
-        if word.text in names
-    ]
+    colour, dashes = series_channels("node", names, "light")
+    drawn = {"x": quantitative("x"), "color": colour, "strokeDash": dashes}
+    rows = [{"node": name, "x": number} for number, name in enumerate(names)]
+    spec = finish([layer("line", "all", drawn)], PALETTES["light"], {"all": rows}, height=200)
+    labels = [word for word in drawn_words(spec, width=width) if word.text in names]
     assert len(labels) == len(names)
     assert len({word.x for word in labels}) == columns
     assert all(word.x + word.length <= width for word in labels)

@@ -99,20 +99,6 @@ def test_the_trajectory_is_served_as_a_series_and_as_a_chart_with_its_rows(
     assert sorted(numbers) == [1, 2, 3, 4, 5]
 
 
-def test_charts_of_a_trial_and_of_the_best(service: Service) -> None:
-    campaign = service.campaigns.done()
-    number = campaign.best_trial
-    for path in (f"trials/{number}/charts/memory", f"trials/{number}/charts/accumulations"):
-        series = get_json(service, f"/campaigns/{campaign.id}/{path}.json")
-        spec = get_json(service, f"/campaigns/{campaign.id}/{path}.vega.json")
-        rows = series.get("points") or series["ranks"]
-        assert len(rows) == max(len(data) for data in spec["datasets"].values())
-        assert series["simulated"] is True
-    best = get_json(service, f"/campaigns/{campaign.id}/charts/accumulations.json")
-    spec = get_json(service, f"/campaigns/{campaign.id}/charts/accumulations.vega.json")
-    assert len(best["points"]) == len(spec["datasets"]["points"]) > 0
-
-
 def test_trial_rows_are_filtered_sorted_and_limited(service: Service) -> None:
     campaign = service.campaigns.running(ok=6, too_big=2)
     path = f"/campaigns/{campaign.id}/fragments/trials"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -12,18 +11,15 @@ from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import COSTS
 from autotune.resolution import model_shape
 from autotune.schemas.choices import TrialState
-from autotune.schemas.trials import Accumulation
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
-from server.figures.importance import BeeswarmFigure, ImpactFigure
+from server.figures.calibration import CalibrationFigure
+from server.figures.importance import ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
-from server.figures.source import FigureSource, SpaceBelief
-from server.figures.timeline import TimelineFigure, TimelineTrial
-from server.figures.trial_marks import CalibrationFigure, MemoryFigure
+from server.figures.source import FigureSource
 from tests.server.figures.conftest import Stages
-from tests.server.figures.subjects import START, campaign, trial
 
 
 def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
@@ -71,17 +67,11 @@ def test_bars_of_a_chart_leave_nothing_out(done: FigureSource) -> None:
         assert all(a["to"] == b["from"] for a, b in pairwise(own))
 
 
-def test_dots_are_the_strategies_contributions(done: FigureSource) -> None:
-    """Over all dimensions they make the strategy's difference from the mean, so their mean is 0."""
-    bars, dots = ImpactFigure.of(done).bars, BeeswarmFigure.of(done).dots
-    assert {dot.dimension for dot in dots} == {bar.dimension for bar in bars}
+def test_the_largest_impact_is_first_and_shares_add_up(done: FigureSource) -> None:
+    bars = ImpactFigure.of(done).bars
     assert [bar.impact for bar in bars] == sorted((bar.impact for bar in bars), reverse=True)
     assert sum(bar.share for bar in bars) == pytest.approx(1.0)
-    for bar in bars:
-        own = [dot for dot in dots if dot.dimension == bar.dimension]
-        assert bar.low <= bar.impact <= bar.high
-        assert all(-1.0 <= dot.offset <= 1.0 and 0.0 <= dot.level <= 1.0 for dot in own)
-        assert {dot.value for dot in own} <= set(bar.values)
+    assert all(bar.low <= bar.impact <= bar.high for bar in bars)
 
 
 @pytest.mark.parametrize("asked", [{}, {"num_nodes": 2}, {"micro_batch_size": 1, "num_nodes": 4}])
@@ -160,67 +150,3 @@ def test_what_was_predicted_is_held_against_what_came_out(done: FigureSource) ->
     assert figure.covered == sum(8.0 <= seconds <= 12.5 for seconds in times.values())
     failed = [point.number for point in figure.points if point.error is None]
     assert failed == [t.number for t in done.trials if t.state is TrialState.OOM]
-
-
-def test_memory_left_is_measured_and_of_failures_predicted(done: FigureSource) -> None:
-    figure = MemoryFigure.of(done)
-    for point, ran in zip(figure.points, done.trials, strict=True):
-        if ran.metrics is None:
-            assert point.headroom_gib == pytest.approx(64.0 - 40.0)
-        else:
-            assert point.headroom_gib == pytest.approx(64.0 - max(ran.peak_memory_gib_by_rank))
-
-
-def overlap(one: TimelineTrial, other: TimelineTrial) -> bool:
-    apart = one.first_node + one.num_nodes <= other.first_node
-    apart |= other.first_node + other.num_nodes <= one.first_node
-    return not apart and one.started_s < other.ended_s and other.started_s < one.ended_s
-
-
-def test_no_node_has_two_trials_at_once(done: FigureSource) -> None:
-    figure = TimelineFigure.of(done)
-    assert figure.replayed
-    assert not any(overlap(*pair) for pair in combinations(figure.trials, 2))
-    held = sum(trial.node_hours or 0.0 for trial in done.trials)
-    assert figure.utilisation * figure.nodes * figure.span_s / 3600.0 == pytest.approx(held)
-    assert 0.0 < figure.training < figure.utilisation <= 1.0
-    for each in figure.trials:
-        assert 0.0 <= each.asked_s <= each.started_s <= each.trained_s <= each.ended_s
-
-
-def test_real_trials_stand_where_they_waited_and_ran() -> None:
-    """Two trials of two nodes each on a pool of four: the second waits for a minute."""
-    shown = campaign(simulated=False)
-    request = shown.request.model_copy(update={"pool_nodes": 4})
-    timed = Accumulation(
-        gradient_accumulation_steps=4,
-        global_batch_size=8,
-        iteration_time_s=10.0,
-        tokens_per_s=1.0,
-        measured=True,
-        iteration_times_s=[10.0, 10.0],
-    )
-    real: dict[str, Any] = {"simulated": False, "accumulations": [timed]}
-    minute = timedelta(minutes=1)
-    trials = [
-        trial(1, 10.0, duration_s=60.0, **real),
-        trial(2, 10.0, started_at=START + minute, duration_s=60.0, **real),
-        trial(3, None, started_at=START + minute, duration_s=30.0, simulated=False),
-    ]
-    shown = shown.model_copy(update={"request": request})
-    figure = TimelineFigure.of(
-        FigureSource(campaign=shown, trials=trials, belief=SpaceBelief.of(shown, trials))
-    )
-    assert not figure.replayed
-    places = [(t.first_node, t.asked_s, t.started_s, t.trained_s, t.ended_s) for t in figure.trials]
-    assert places == [
-        (0, 0.0, 0.0, 40.0, 60.0),
-        (0, 0.0, 60.0, 100.0, 120.0),
-        (2, 0.0, 60.0, 90.0, 90.0),
-    ]
-    assert figure.utilisation == pytest.approx((60 + 60 + 30) * 2 / (4 * 120))
-    assert figure.training == pytest.approx((20 + 20) * 2 / (4 * 120))
-    phases = {(row["number"], row["phase"]) for row in figure.chart()["datasets"]["phases"]}
-    assert (2, "waiting for nodes") in phases
-    assert (1, "waiting for nodes") not in phases
-    assert [row["number"] for row in figure.chart()["datasets"]["ends"]] == [3]

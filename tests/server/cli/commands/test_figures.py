@@ -12,11 +12,11 @@ def test_a_figure_is_listed_and_printed(autotune: Autotune, finished: str) -> No
     ran = autotune.done("plot", finished)
     assert "how much each dimension changes the rate" in ran.out
     listed = autotune("plot", finished, "--json").json()
-    assert {"kind": "timeline", "missing": ""}.items() <= listed["figures"][-1].items()
-    ran = autotune("plot", finished, "--kind", "timeline")
-    assert "Nodes over time (simulated)" in ran.out
-    assert "Start-up" in ran.out
-    data = autotune("plot", finished, "--kind", "timeline", "--json").json()
+    assert {"kind": "calibration", "missing": ""}.items() <= listed["figures"][-1].items()
+    ran = autotune("plot", finished, "--kind", "calibration")
+    assert "Predicted and simulated (simulated)" in ran.out
+    assert "Came out" in ran.out
+    data = autotune("plot", finished, "--kind", "calibration", "--json").json()
     assert data["caption"] in ran.out.replace("\n", " ")
 
 

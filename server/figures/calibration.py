@@ -1,4 +1,4 @@
-"""The measured time of each trial against its prediction, and its rate against the free memory."""
+"""The measured time of each trial against its prediction."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from autotune.objectives import OBJECTIVE_UNITS
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from autotune.wording import figure
-from server.figures.figure import Cells, DrawnFigure, RateFigure, rows_of, table_of, tooltip
+from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import (
     TrialMark,
     mark_of,
     measured_axis,
-    objective_of,
     outcome_channels,
     thin,
     trials_chart,
@@ -25,11 +22,8 @@ from server.figures.vega import (
     PALETTES,
     Scheme,
     Spec,
-    at,
     axis,
     layer,
-    limit_line,
-    nominal,
     quantitative,
 )
 from server.wording import plural, probability, seconds
@@ -182,128 +176,4 @@ def _time_caption(points: Sequence[CalibrationPoint], covered: int, middle: floa
     return (
         f"{covered} of {plural(timed, 'timed trial')} ({100 * covered / timed:.0f} %) came within "
         f"the 80 % interval predicted before; the median error is {middle:.1f} %{told}."
-    )
-
-
-FARTHEST = 0.3
-"""Share of a GPU's memory: trials that needed more than this beyond it are drawn at the edge."""
-
-
-class HeadroomPoint(TrialMark):
-    """One trial."""
-
-    headroom_gib: float
-    """Free memory of the fullest GPU, GiB: measured, or, if the trial ran out of memory, predicted;
-    negative if it needs more than there is."""
-    rate: float | None
-    """Its rate; null if it ran out of memory."""
-
-
-class MemoryFigure(RateFigure):
-    """The rate of each trial against its free memory."""
-
-    named = "Memory headroom"
-    shows = "the rate of each trial against the memory that it leaves free"
-    of_studies = True
-
-    kind: Literal["memory"] = "memory"
-    """Kind of figure."""
-    gpu_memory_gib: float
-    """Memory of a GPU, GiB."""
-    wanted_gib: float
-    """Minimum headroom of the campaign, GiB."""
-    points: list[HeadroomPoint]
-    """The trials; of thousands, a sample of each outcome."""
-
-    @classmethod
-    def of(cls, source: FigureSource) -> MemoryFigure:
-        campaign = source.campaign
-        whole = campaign.machine.memory_gib
-        points = []
-        for trial in source.trials:
-            if trial.stands_for_nodes is not None:
-                continue
-            rate = objective_of(trial, campaign.request.objective)
-            peak = trial.metrics.peak_memory_gib if trial.metrics else None
-            if trial.state is TrialState.OOM:
-                peak = trial.predicted_memory_gib
-            if peak is None or (rate is None and trial.state is not TrialState.OOM):
-                continue
-            points.append(HeadroomPoint(**mark_of(trial), headroom_gib=whole - peak, rate=rate))
-        unit = OBJECTIVE_UNITS[campaign.request.objective]
-        drawn = thin(points)
-        return cls._of_campaign(
-            source,
-            _memory_caption(points, whole, unit),
-            table=table_of(_memory_cells(unit), drawn),
-            gpu_memory_gib=whole,
-            wanted_gib=campaign.request.min_headroom_gib,
-            points=drawn,
-        )
-
-    @classmethod
-    def missing(cls, source: FigureSource) -> str:
-        ran = any(trial.metrics and trial.metrics.peak_memory_gib for trial in source.measured)
-        full = any(trial.state is TrialState.OOM for trial in source.trials)
-        return "" if ran or full else "no trial has reported its memory yet"
-
-    def chart(self, *, scheme: Scheme = "light") -> Spec:
-        palette = PALETTES[scheme]
-        cells = _memory_cells(self.unit)
-        rows, told = rows_of(cells, self.points), tooltip(cells)
-        x = quantitative(
-            "headroom_gib",
-            title="memory left on the fullest GPU, GiB",
-            axis={"tickCount": 8},
-            scale={"domain": self._domain(), "nice": False, "padding": 14, "clamp": True},
-        )
-        limit = {"x": quantitative("headroom_gib")}
-        named = limit | {"y": at(0), "text": nominal("label")}
-        word: Spec = {"align": "left", "dx": 5, "dy": 8, "color": palette.faint, "fontSize": 11}
-        lines = [{"headroom_gib": 0.0, "label": "all of the memory"}]
-        if self.wanted_gib:
-            lines.append({"headroom_gib": self.wanted_gib, "label": "asked to be left"})
-        outcomes = [point.outcome for point in self.points]
-        return trials_chart(
-            rows,
-            x,
-            measured_axis("rate", rows, title=self.unit),
-            palette,
-            outcome=outcome_channels(palette, simulated=self.simulated, drawn=outcomes),
-            tooltips=(told, told),
-            behind=[
-                limit_line("limits", limit, palette),
-                layer("text", "limits", named, **word),
-            ],
-            data={"limits": lines},
-        )
-
-    def _domain(self) -> list[float]:
-        """Return the ends of the axis; trials that need far more memory are drawn at the left."""
-        left = [point.headroom_gib for point in self.points]
-        return [min(0.0, max(min(left), -FARTHEST * self.gpu_memory_gib)), max(*left, 1.0)]
-
-
-def _memory_cells(unit: str) -> Cells[HeadroomPoint]:
-    return {
-        "Trial": lambda point: str(point.number),
-        "Outcome": lambda point: point.outcome.value,
-        "GiB left": lambda point: (
-            f"{point.headroom_gib:.1f}" + ("" if point.rate else " (predicted)")
-        ),
-        unit: lambda point: figure(point.rate),
-        "Strategy": lambda point: point.strategy,
-    }
-
-
-def _memory_caption(points: list[HeadroomPoint], whole: float, unit: str) -> str:
-    ran = [point for point in points if point.rate is not None]
-    full = sum(point.rate is None for point in points)
-    best = max(ran, key=lambda point: point.rate or 0.0, default=None)
-    out = f"{plural(full, 'trial')} ran out of it" if full else "no trial ran out of it"
-    if best is None:
-        return f"Nothing has run: {out}."
-    return (
-        f"The fastest trial ({figure(best.rate)} {unit}) left {figure(best.headroom_gib)} of "
-        f"{figure(whole)} GiB; {out}."
     )
