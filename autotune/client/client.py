@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel
 
-from autotune.client.campaign import DATA_FORMS, CampaignHandle, Plot
+from autotune.client.campaign import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.question import (
@@ -33,9 +33,7 @@ from autotune.schemas.calibrations import (
 )
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
-from autotune.schemas.choices import FigureScheme, ProgressAxis
 from autotune.schemas.comparisons import CampaignComparison
-from autotune.schemas.figures import FigureForm
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepQuery
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
@@ -193,20 +191,6 @@ class Client:
     def compare(self, *ids: int) -> CampaignComparison:
         """Return several campaigns side by side, by id."""
         return self._transport.get("/comparison", CampaignComparison, {"ids": listed(ids)})
-
-    def plot_comparison(
-        self, *ids: int, by: ProgressAxis = "node_hours", scheme: FigureScheme = "light"
-    ) -> Plot:
-        """Return a figure of several campaigns' best so far, over trials or over their cost."""
-
-        def drawn(form: FigureForm) -> bytes:
-            if form == "json":
-                return self._transport.content("/comparison", {"ids": listed(ids)})
-            look = {} if form in DATA_FORMS else {"by": by, "scheme": scheme}
-            params = {"ids": listed(ids), **look}
-            return self._transport.content(f"/comparison.{form}", params)
-
-        return Plot(f"comparison of campaigns {', '.join(map(str, ids))}", drawn)
 
     def predict(
         self,

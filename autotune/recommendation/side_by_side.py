@@ -1,11 +1,10 @@
-"""Comparison of campaigns: differing settings, results, and which found the best."""
+"""Comparison of campaigns: their results, and which found the best."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from autotune.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
@@ -14,17 +13,10 @@ from autotune.schemas.comparisons import (
     CampaignComparison,
     ComparedCampaign,
     ProgressStep,
-    QuestionDifference,
 )
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from autotune.wording import figure
-
-NOT_ASKED = "–"
-"""Instead of the value of a field that a request does not give."""
-
-UNEQUAL_BY_NATURE = frozenset({"name"})
-"""Fields that say nothing of the question."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +35,6 @@ def side_by_side(results: Sequence[CampaignResult]) -> CampaignComparison:
     obstacle = _obstacle(campaigns)
     return CampaignComparison(
         campaigns=compared,
-        differences=_differences(campaigns),
         comparable=not obstacle,
         sentence=obstacle or _verdict(compared),
     )
@@ -122,41 +113,3 @@ def _objective(compared: ComparedCampaign) -> float:
     if compared.winner is None:
         return 0.0
     return float(getattr(compared.winner.metrics, compared.objective) or 0.0)
-
-
-def _differences(campaigns: Sequence[Campaign]) -> list[QuestionDifference]:
-    asked = [_fields(campaign) for campaign in campaigns]
-    names = list(dict.fromkeys(name for fields in asked for name in fields))
-    values = {name: [fields.get(name, NOT_ASKED) for fields in asked] for name in names}
-    return [
-        QuestionDifference(field=name, values=texts)
-        for name, texts in values.items()
-        if len(set(texts)) > 1
-    ]
-
-
-def _fields(campaign: Campaign) -> dict[str, str]:
-    """Return the question by dotted field name; model and machine by their names."""
-    request = campaign.request.model_dump(mode="json", exclude_none=True)
-    request |= {"model": campaign.model.name, "machine": campaign.machine.name}
-    return {
-        name: _text(value)
-        for name, value in _leaves(request)
-        if name.split(".")[0] not in UNEQUAL_BY_NATURE
-    }
-
-
-def _leaves(fields: Mapping[str, Any], *, within: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in fields.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, within=f"{within}{name}.")
-        else:
-            yield f"{within}{name}", value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -58,22 +58,11 @@ class ComparedCampaign(Wire):
     """Improvements, without stand-in trials; the last point repeats the best at the final cost."""
 
 
-class QuestionDifference(Wire):
-    """A setting in which the campaigns differ."""
-
-    field: str
-    """Field of the request, such as `space.tensor_parallel`."""
-    values: list[str]
-    """Value of each campaign, in their order."""
-
-
 class CampaignComparison(Wire):
     """Campaigns side by side, in the requested order."""
 
     campaigns: list[ComparedCampaign]
     """The campaigns."""
-    differences: list[QuestionDifference]
-    """Settings in which they differ."""
     comparable: bool
     """Whether their rates are comparable."""
     sentence: str

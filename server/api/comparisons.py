@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from fastapi.responses import Response
+from fastapi import APIRouter, Query
 
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
-from autotune.schemas.choices import ProgressAxis
 from autotune.schemas.comparisons import MOST_COMPARED, CampaignComparison
-from autotune.schemas.figures import PictureFormat
 from search_spaces.errors import InvalidInput
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import LARGEST_ID, CampaignsOf, problems
-from server.api.figures import PICTURES, TABLE, SchemeOf
 from server.auth.permissions import Caller, CallerOf
-from server.figures.comparison import ProgressFigure, progress_table
-from server.figures.export import MEDIA_TYPES
-from server.figures.figure import CSV, as_csv
 from server.store import NotFound
 
 router = APIRouter(tags=["campaigns"])
@@ -32,58 +25,13 @@ Ids = Annotated[
         examples=["1,2"],
     ),
 ]
-By = Annotated[ProgressAxis, Query(description="Unit of the horizontal axis.")]
 
 
 @router.get("/comparison", responses=problems(404))
 def read(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> CampaignComparison:
-    """Compare campaigns: how their requests differ, their results, and which found the best layout;
-    404 if one does not exist."""
+    """Compare campaigns: their results, and which found the best layout; 404 if one does not
+    exist."""
     return comparison_of(campaigns, distinct_ids(ids), caller=caller)
-
-
-@router.get(
-    "/comparison.vega.json",
-    response_description="A Vega-Lite specification.",
-    responses=problems(404),
-)
-def chart(
-    campaigns: CampaignsOf,
-    caller: CallerOf,
-    ids: Ids,
-    by: By = "node_hours",
-    scheme: SchemeOf = "light",
-) -> dict[str, Any]:
-    """Return the best so far of each campaign as Vega-Lite with its data; `usermeta` has its title,
-    caption and table."""
-    found = read(campaigns, caller, ids)
-    return ProgressFigure.of(found, by=by).described_chart(scheme=scheme)
-
-
-@router.get("/comparison.csv", response_class=Response, responses={200: TABLE, **problems(404)})
-def table(campaigns: CampaignsOf, caller: CallerOf, ids: Ids) -> Response:
-    """Return the improvements of each campaign as CSV, with a header."""
-    found = read(campaigns, caller, ids)
-    return Response(as_csv(progress_table(found)), media_type=CSV)
-
-
-@router.get(
-    "/comparison.{picture}",
-    response_class=Response,
-    responses={**PICTURES, **problems(404)},
-)
-def picture(
-    campaigns: CampaignsOf,
-    caller: CallerOf,
-    ids: Ids,
-    picture: Annotated[PictureFormat, Path(description="Format of the picture.", examples=["svg"])],
-    by: By = "node_hours",
-    scheme: SchemeOf = "light",
-) -> Response:
-    """Return the best so far of each campaign as a picture, with the result of the comparison."""
-    found = read(campaigns, caller, ids)
-    drawn = ProgressFigure.of(found, by=by).encoded(picture, scheme=scheme)
-    return Response(drawn, media_type=MEDIA_TYPES[picture])
 
 
 def distinct_ids(text: str) -> list[int]:

@@ -82,12 +82,6 @@ SAMPLES: Mapping[str, CallSample] = {
     "comparisons.read": CallSample(
         python="comparison = client.compare(1, 2)", shell="autotune compare 1 2"
     ),
-    "comparisons.chart": CallSample(python="plot = client.plot_comparison(1, 2)"),
-    "comparisons.table": CallSample(
-        python="plot = client.plot_comparison(1, 2)",
-        shell="autotune compare 1 2 --out compared.csv",
-    ),
-    "comparisons.picture": CallSample(python="plot = client.plot_comparison(1, 2)"),
     "figures.offers": CallSample(
         python="offers = client.campaign(1).figures()", shell="autotune plot 1"
     ),

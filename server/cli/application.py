@@ -202,7 +202,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "repeat": ("autotune repeat 3 --search deephyper --watch",),
     "compare": (
         "autotune compare 2 4",
-        "autotune compare 2 4 --out compared.svg --by trial",
         "autotune compare 2 4 --json",
     ),
     "plot": (

@@ -17,7 +17,7 @@ from server.api.dependencies import CampaignListOf, CampaignsOf, StoreOf
 from server.auth.permissions import Caller, CallerOf
 from server.dashboard.bundle import bundle_name
 from server.dashboard.rendering import render
-from server.figures.comparison import ProgressFigure, campaign_label, progress_table
+from server.figures.comparison import ProgressFigure, progress_table
 from server.figures.vega import Scheme
 from server.store import NotFound
 from server.store.campaigns import RESTING
@@ -47,7 +47,6 @@ def page(
         "here": "compare",
         "bundle": bundle_name(),
         "comparison": found,
-        "labels": [campaign_label(campaign) for campaign in found.campaigns] if found else [],
         "improvements": progress_table(found) if found else None,
         "last_event": None if resting else last_event,
         "refusal": refusal,

@@ -197,15 +197,6 @@ def _rate(each: ComparedCampaign) -> str:
     return with_unit(reached, OBJECTIVE_UNITS[each.objective])
 
 
-def differences(comparison: CampaignComparison) -> RenderableType:
-    """Return one row per field that differs between the requests."""
-    if not comparison.differences:
-        return "The requests do not differ."
-    ids = (f"campaign {each.campaign_id}" for each in comparison.campaigns)
-    rows = [[each.field, *each.values] for each in comparison.differences]
-    return grid(["request differs in", *ids], rows)
-
-
 def offers(offered: FigureOffers) -> Group:
     """Return one row per kind: what it shows, or why it is not available."""
     return table(

@@ -4,7 +4,7 @@ import { draw } from "./charts.js";
 import { batched, follow } from "./live.js";
 import { getNodes } from "./requests.js";
 
-const PARTS = ["verdict", "winners", "improvements", "differences"];
+const PARTS = ["verdict", "winners", "improvements"];
 const plot = document.getElementById("progress");
 const toggle = document.getElementById("progress-by");
 

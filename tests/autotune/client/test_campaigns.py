@@ -122,9 +122,7 @@ def test_figures_as_data_and_as_a_chart(finished: CampaignHandle) -> None:
         finished.figure("map", num_nodes=1000)
 
 
-def test_a_plot_shows_itself_and_is_saved(
-    client: Client, finished: CampaignHandle, tmp_path: Path
-) -> None:
+def test_a_plot_shows_itself_and_is_saved(finished: CampaignHandle, tmp_path: Path) -> None:
     plot = finished.plot("map", num_nodes=2)
     assert repr(plot) == f"<map of campaign {finished.id}>"
     assert plot._repr_svg_().startswith("<svg")
@@ -138,13 +136,6 @@ def test_a_plot_shows_itself_and_is_saved(
         finished.plot("impct")  # type: ignore[arg-type]
     with pytest.raises(ApiError, match="did you mean num_nodes"):
         finished.plot("map", nodes=2)  # type: ignore[call-arg]
-    other = client.create(**campaign_input(time_scale=1.0)).cancel()
-    compared = client.plot_comparison(finished.id, other.id, by="trial")
-    assert f"Campaigns {finished.id} and {other.id}" in compared.svg
-    data = json.loads(compared.save(tmp_path / "compared.json").read_text())
-    assert data["sentence"] == client.compare(finished.id, other.id).sentence
-    table = compared.save(tmp_path / "compared.csv").read_text()
-    assert table.startswith("Campaign,Trial,Node-hours,Best so far")
     table = finished.plot("map").save(tmp_path / "map.csv").read_text()
     assert table.splitlines()[0] == ",".join(finished.figure("map")["table"]["columns"])
 

@@ -36,14 +36,13 @@ def asked(number: int, **request: Any) -> Campaign:
 
 def test_the_better_is_told_by_how_much_and_for_what() -> None:
     slow = result(asked(2), trial(1, A, seconds=2.0))
-    quick = result(asked(4, seed=7), trial(1, A, seconds=1.0))
+    quick = result(asked(4), trial(1, A, seconds=1.0))
     found = side_by_side([slow, quick])
     assert found.comparable
     assert [each.campaign_id for each in found.campaigns] == [2, 4]
     assert found.sentence.startswith("Campaign 4 found the best, ")
     told = " for 4 node-hours: 2 times that of campaign 2 (2 node-hours)."
     assert found.sentence.endswith(f" tokens/s{told}")
-    assert [(each.field, each.values) for each in found.differences] == [("seed", ["0", "7"])]
     simulated = [
         replace(each, campaign=each.campaign.model_copy(update={"simulated": True}))
         for each in (slow, quick)

@@ -18,25 +18,10 @@ def test_campaigns_are_compared_in_the_order_asked(client: TestClient, store: St
     assert answer.status_code == 200, answer.text
     found = CampaignComparison.model_validate(answer.json())
     assert [each.campaign_id for each in found.campaigns] == [second.id, first.id]
-    assert [(each.field, each.values) for each in found.differences] == [("seed", ["2", "1"])]
     assert found.sentence == "Fewer than two of them have a result."
     answer = client.get(COMPARISON, params={"ids": f"{first.id},999"})
     assert answer.status_code == 404
     assert "999" in answer.json()["detail"]
-
-
-def test_their_progress_is_a_picture(client: TestClient, store: Store) -> None:
-    ids = f"{created(store, seed=1).id},{created(store, seed=2).id}"
-    chart = client.get(f"{COMPARISON}.vega.json", params={"ids": ids, "scheme": "dark"})
-    assert chart.is_success, chart.text
-    assert chart.json()["datasets"] == {"progress": []}
-    table = client.get(f"{COMPARISON}.csv", params={"ids": ids})
-    assert table.text.strip() == ",".join(chart.json()["usermeta"]["table"]["columns"])
-    drawn = client.get(f"{COMPARISON}.svg", params={"ids": ids, "by": "trial"})
-    assert drawn.headers["content-type"] == "image/svg+xml"
-    assert "Campaigns 1 and 2" in drawn.text
-    assert "Fewer than two of them have a result." in drawn.text
-    assert client.get(f"{COMPARISON}.svg", params={"ids": ids, "by": "time"}).status_code == 422
 
 
 @pytest.mark.parametrize("ids", ["1", "1,1", ",".join(map(str, range(1, 11))), "one,two", ""])
