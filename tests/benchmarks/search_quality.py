@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,14 +62,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--worlds", type=int, default=4, help="machines for each question")
     parser.add_argument("--trials", type=int, default=200, help="at which a search gives up")
     parser.add_argument("--surprise", type=float, default=0.1, help="of time, unknown to the model")
     parser.add_argument("--searches", nargs="+", default=list(SEARCHES), choices=list(SEARCHES))
     parser.add_argument("--json", type=Path, help="write every run and the summary here")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     runs: list[SearchRun] = []
     for name, question in QUESTIONS.items():
         worlds = [
@@ -86,7 +88,8 @@ def main() -> None:
     if options.json:
         document = {"simulated": True, "summary": rows, "runs": [asdict(one) for one in runs]}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

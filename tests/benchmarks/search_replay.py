@@ -1,7 +1,7 @@
 """How many trials each search needs on published grids, where a trial reveals a row.
 
     python tests/benchmarks/search_replay.py --throughput FILE... [--grids FILE...] [--seeds N]
-        [--json OUT] [--picture OUT] [--processes N]
+        [--searches NAME...] [--json OUT] [--picture OUT] [--processes N]
 
 FILE is a CSV file with a row for each configuration that was measured or ran out of memory, with
 the columns of `tests/benchmarks/accuracy/tables.py`; one that is missing is empty. A landscape is
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import THROUGHPUT, PublishedRow, TableError, read
 from tests.benchmarks.replay.grids import GridChoices, choices, read_grids
 from tests.benchmarks.replay.landscapes import landscapes, stacks, usable
-from tests.benchmarks.replay.methods import replays_of
+from tests.benchmarks.replay.methods import METHODS, replays_of
 from tests.benchmarks.replay.ours import cold
 from tests.benchmarks.replay.picture import regret_svg
 from tests.benchmarks.replay.projection import pairs
@@ -40,11 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for out in (chosen.json, chosen.picture):
             check_writable(out)
-        rows = [
-            row
-            for path in chosen.throughput
-            for row in read(path, THROUGHPUT, missing_are_empty=True)
-        ]
+        rows = [row for path in chosen.throughput for row in read(path, THROUGHPUT)]
         grids = choices(read_grids(chosen.grids)) if chosen.grids else None
     except TableError as error:
         print(f"search_replay: {error}", file=sys.stderr)
@@ -67,11 +64,15 @@ def _compare(
             for pair in pairs(stack)
         ]
         replays = replays_of(
-            grids, seeds=chosen.seeds, processes=chosen.processes, progress=progress
+            grids,
+            methods=chosen.searches,
+            seeds=chosen.seeds,
+            processes=chosen.processes,
+            progress=progress,
         )
         own_stops = [cold(grid).own_stop() for grid in grids]
     whole = document(replays, found, own_stops, choices_2026)
-    show(whole, left_out, console(sys.stdout))
+    show(whole, Counter(left_out.values()), console(sys.stdout))
     if chosen.json:
         text = json.dumps(whole, indent=1, allow_nan=False)
         chosen.json.write_text(text + "\n", encoding="utf-8")
@@ -88,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seeds", type=at_least_1, default=10, help="replays of what depends on chance"
     )
+    parser.add_argument("--searches", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures there")
     parser.add_argument("--picture", type=Path, metavar="OUT", help="draw trials against regret")
     parser.add_argument("--processes", type=at_least_1, default=os.cpu_count() or 1, help="at once")

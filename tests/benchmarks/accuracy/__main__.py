@@ -1,7 +1,7 @@
 """The cost model and its calibration against tables of published measurements.
 
     python -m tests.benchmarks.accuracy --throughput FILE... --memory FILE...
-        [--memory-reference FILE...] [--draws N] [--json OUT]
+        [--memory-reference FILE...] [--draws N] [--json OUT] [--rows OUT.csv]
 
 FILE is a CSV file with a row for each measured configuration; `tables.py` has the columns. Tables
 of models of 2025 and 2026 (those with a column `config_id`) are judged apart.
@@ -26,14 +26,8 @@ from tests.benchmarks.accuracy import memory_2026, models_2026
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console
 from tests.benchmarks.accuracy.judgement import Judgement, document, judge
 from tests.benchmarks.accuracy.report import show
-from tests.benchmarks.accuracy.tables import (
-    MEMORY,
-    THROUGHPUT,
-    PublishedRow,
-    TableError,
-    is_of_2026,
-    read,
-)
+from tests.benchmarks.accuracy.rows import Tables, write
+from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError
 from tests.benchmarks.cost_model_speed import speed
 
 CONVENTIONS = """\
@@ -53,14 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 2 for a table that cannot be used, said in one line."""
     chosen = _parser().parse_args(arguments)
     try:
-        check_writable(chosen.json)
-        judgement = _judged(
-            chosen.throughput, chosen.memory, chosen.memory_reference, draws=chosen.draws
-        )
+        for out in (chosen.json, chosen.rows):
+            check_writable(out)
+        tables = Tables.read(chosen.throughput, chosen.memory, chosen.memory_reference)
     except TableError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
+    judgement = _judged(tables, draws=chosen.draws)
     show(judgement, console(sys.stdout))
+    if chosen.rows:
+        write(chosen.rows, tables)
     if chosen.json:
         text = json.dumps(document(judgement), indent=1, allow_nan=False)
         chosen.json.write_text(text + "\n", encoding="utf-8")
@@ -85,31 +81,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--draws", type=at_least_1, default=20, help="random choices of trials")
     parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--rows", type=Path, metavar="OUT.csv", help="write each row there")
     return parser
 
 
-def _judged(
-    throughput: Sequence[Path], memory: Sequence[Path], reference: Sequence[Path], *, draws: int
-) -> Judgement:
-    newer = [path for path in throughput if is_of_2026(path)]
-    golden = [path for path in memory if is_of_2026(path)]
-    timed = _rows([path for path in throughput if path not in newer], THROUGHPUT)
-    remembered = _rows([path for path in memory if path not in golden], MEMORY)
-    timed_2026 = _rows(newer, THROUGHPUT)
-    peaks, known = memory_2026.golden(golden), memory_2026.golden(reference)
+def _judged(tables: Tables, *, draws: int) -> Judgement:
     with threadpool_limits(limits=1), bars() as progress:
-        judgement = judge(timed, remembered, draws=draws, speed=speed(), progress=progress)
-        if not newer and not golden:
+        judgement = judge(
+            tables.timed, tables.remembered, draws=draws, speed=speed(), progress=progress
+        )
+        if not tables.has_2026:
             return judgement
+        timed = tables.timed_2026
         return replace(
             judgement,
-            memory_of_2026=memory_2026.judge(peaks, known, timed_2026),
-            of_2026=models_2026.judge(timed_2026, draws=draws) if newer else None,
+            memory_of_2026=memory_2026.judge(tables.golden, tables.reference, timed),
+            of_2026=models_2026.judge(timed, draws=draws) if timed else None,
         )
-
-
-def _rows(paths: Sequence[Path], columns: Sequence[str]) -> list[PublishedRow]:
-    return [row for path in paths for row in read(path, columns)]
 
 
 if __name__ == "__main__":

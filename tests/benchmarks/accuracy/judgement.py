@@ -77,10 +77,10 @@ def judge(
     }
     return Judgement(
         stacks=accuracies,
-        times_left_out=times_left_out,
+        times_left_out=Counter(times_left_out.values()),
         peaks={name: peak for name, peak in peaks.items() if peak is not None},
         labels=memory.labels(progress.track(list(sized.values()), description="labels")),
-        memory_left_out=memory_left_out,
+        memory_left_out=Counter(memory_left_out.values()),
         speed=speed,
     )
 

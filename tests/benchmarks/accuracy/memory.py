@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import sheet_of, unknown_gpu
 from tests.benchmarks.accuracy.stacks import (
     NOT_DESCRIBED,
+    LeftOut,
     Stack,
     contradictions,
     kept,
@@ -90,8 +90,8 @@ class LabelAccuracy:
         return float(np.mean(self.probability[~self.fitted] >= threshold))
 
 
-def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
-    """All that was measured, and how many rows were left out for which reason."""
+def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], LeftOut]:
+    """All that was measured, and which rows were left out for which reason."""
     usable, left_out = kept(
         rows,
         {
@@ -117,14 +117,14 @@ def _complete(row: PublishedRow, facts: Facts) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Learned:
+class Learned:
     """What some rows of a stack say of memory."""
 
     mixture: Mixture
     sample: Sample
 
 
-class _Memory:
+class Memory:
     """Calibrations of memory on some rows of a stack."""
 
     def __init__(self, stack: Stack) -> None:
@@ -136,7 +136,7 @@ class _Memory:
         self.failed = np.array([row["status"] == FAILED for row in stack.rows])
         self.with_peak: Mask = ~self.failed & np.isfinite(self.log_peak)
 
-    def learned(self, rows: Rows) -> _Learned:
+    def learned(self, rows: Rows) -> Learned:
         """From peaks, and from labels against the memory of the row's own GPU where none is given.
 
         Makers call a GiB of memory a GB, and so do these tables.
@@ -148,21 +148,21 @@ class _Memory:
             log_value=np.where(measured, self.log_peak[rows], self.log_limit[rows]),
             side=np.where(measured, 0.0, label),
         )
-        return _Learned(mixture=Mixture.of(self.quantity, sample), sample=sample)
+        return Learned(mixture=Mixture.of(self.quantity, sample), sample=sample)
 
-    def fit_probability(self, learned: _Learned, rows: Rows) -> Array:
+    def fit_probability(self, learned: Learned, rows: Rows) -> Array:
         """As `Calibration.fit_probability`, with a limit for each row."""
         log_gib, _, variance = learned.mixture.predict(self.columns.take(rows), labelled=True)
         deviation = np.sqrt(variance + learned.sample.edge**2)
         return np.asarray(ndtr((self.log_limit[rows] - log_gib) / deviation))
 
-    def peak_error(self, learned: _Learned, rows: Rows) -> float:
+    def peak_error(self, learned: Learned, rows: Rows) -> float:
         return mape(self.log_peak[rows], learned.mixture.predict(self.columns.take(rows))[0])
 
 
 def peaks(stack: Stack, *, draws: int) -> PeakAccuracy | None:
     """None where there are too few to learn from some and be tested on others."""
-    memory = _Memory(stack)
+    memory = Memory(stack)
     measured = np.flatnonzero(memory.with_peak)
     if len(measured) < TRIALS + LEAST_HELD_OUT:
         return None
@@ -181,10 +181,10 @@ def peaks(stack: Stack, *, draws: int) -> PeakAccuracy | None:
 
 def labels(stacks: Iterable[Stack]) -> LabelAccuracy | None:
     """Each row by what the rows of the other folds of its stack taught; None without failures."""
-    chosen: list[tuple[Stack, _Memory]] = []
+    chosen: list[tuple[Stack, Memory]] = []
     learned: list[tuple[Labels, Array]] = []
     for stack in stacks:
-        memory = _Memory(stack)
+        memory = Memory(stack)
         failures = int(memory.failed.sum())
         if failures >= LEAST_FAILURES and len(stack) - failures >= FOLDS:
             chosen.append((stack, memory))
@@ -207,7 +207,7 @@ def labels(stacks: Iterable[Stack]) -> LabelAccuracy | None:
     )
 
 
-def _cross_validated(memory: _Memory) -> Iterator[tuple[Labels, Array]]:
+def _cross_validated(memory: Memory) -> Iterator[tuple[Labels, Array]]:
     for shuffle in range(SHUFFLES):
         fold = np.random.default_rng([SEED, shuffle]).permutation(len(memory.failed)) % FOLDS
         for number in range(FOLDS):
@@ -218,7 +218,7 @@ def _cross_validated(memory: _Memory) -> Iterator[tuple[Labels, Array]]:
             )
 
 
-def _general(memory: _Memory) -> tuple[Labels, Array]:
+def _general(memory: Memory) -> tuple[Labels, Array]:
     every = np.arange(len(memory.failed))
     return ~memory.failed, memory.fit_probability(memory.learned(every[:0]), every)
 

@@ -27,7 +27,7 @@ from tests.benchmarks.accuracy import tables
 from tests.benchmarks.accuracy.configurations import usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
-from tests.benchmarks.accuracy.stacks import Stack, kept, shaped, stacks_of, tuning_of
+from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, shaped, stacks_of, tuning_of
 from tests.benchmarks.accuracy.tables import TEXT, PublishedRow, read
 
 PEAK = "mem_max_early_bytes"
@@ -96,6 +96,13 @@ OTHERS = (
 GOLDEN = (*WORDS, *MODEL, *LATENT, *LAYOUT, *OTHERS)
 """Columns of such a table; others are not read."""
 
+NEEDED = (
+    *list(MODEL)[:8],
+    *LAYOUT,
+    *(name for name in OTHERS if name not in {"grad_reduce_bf16", PEAK}),
+)
+"""Columns of figures without which a row says too little."""
+
 MAY_BE_ZERO = {*tables.MAY_BE_ZERO, *MODEL, *LATENT, *LAYOUT, *OTHERS}
 
 TOLD = "recipe"
@@ -117,31 +124,34 @@ class GoldenPeaks:
 
     Attributes:
         gib: shape (n,).
-        left_out: reason -> rows of the table that it left out.
+        rows: the first row of each.
     """
 
     columns: Columns
     gib: Array
-    left_out: Counter[str]
+    rows: Sequence[PublishedRow]
+    left_out: LeftOut
 
     @classmethod
     def of(cls, rows: Sequence[PublishedRow]) -> GoldenPeaks:
         measured: dict[tuple[str, str], list[PublishedRow]] = defaultdict(list)
-        left_out: Counter[str] = Counter()
+        left_out: LeftOut = {}
         for row in rows:
-            if row["excluded"] or not row.known(PEAK):
-                left_out[row["excluded"] or "no peak"] += 1
+            lacks = next((f"no {name}" for name in NEEDED if not row.known(name)), "")
+            if reason := row["excluded"] or ("" if row.known(PEAK) else "no peak") or lacks:
+                left_out[row] = reason
             else:
                 measured[row["config_id"], row["gpu"]].append(row)
         values = [_values(same[0]) for same in measured.values()]
         if not values:
-            return cls(columns=Columns.none(), gib=np.empty(0), left_out=left_out)
+            return cls(columns=Columns.none(), gib=np.empty(0), rows=[], left_out=left_out)
         named = {name: np.array([each[name] for each in values]) for name in values[0]}
         guessed = np.array([same[0]["world_source"] != TOLD for same in measured.values()])
         resident = _medians(list(measured.values()), RESIDENT)
         return cls(
             columns=_in_their_world(Columns.filled(named, rows=len(values)), resident, guessed),
             gib=_medians(list(measured.values()), PEAK),
+            rows=[same[0] for same in measured.values()],
             left_out=left_out,
         )
 
@@ -296,8 +306,8 @@ def judge(
         peak_mape_calibrated=peak_error(judged, known) if known else None,
         ran=len(fits),
         false_oom=float(np.mean(~fits)) if len(fits) else None,
-        peaks_left_out=dict(judged.left_out),
-        ran_left_out=dict(left_out),
+        peaks_left_out=Counter(judged.left_out.values()),
+        ran_left_out=Counter(left_out.values()),
     )
 
 
@@ -310,9 +320,8 @@ NOT_PREDICTED: Mapping[str, Callable[[PublishedRow], bool]] = {
 """Reasons to leave a row of a table of times out where its memory is judged."""
 
 
-def fitting(timed: Sequence[PublishedRow]) -> tuple[Mask, Counter[str]]:
-    """Return whether each row that ran is predicted to fit, before anything is learned, and how
-    many were left out for which reason."""
+def fitting(timed: Sequence[PublishedRow]) -> tuple[Mask, LeftOut]:
+    """Return whether each row that ran is predicted to fit, before anything is learned."""
     facts = Facts.of(timed)
     unshaped = {"no shape or layout": lambda row: not shaped(row, facts)}
     ran, left_out = kept(timed, {**NOT_PREDICTED, **unshaped})

@@ -7,6 +7,7 @@ cannot be said were not there, and count in `zero_shot_mape_all` alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +20,7 @@ from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.configurations import data_parallel, modules, no_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, unknown_gpu
-from tests.benchmarks.accuracy.stacks import Stack, kept, shaped, stacks_of
+from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, shaped, stacks_of
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SEED, Trials, mean
 
@@ -72,6 +73,7 @@ class TimesOf2026:
             of GPU, of any release, weighted by it.
         context_parallel_mape: of rows with context parallelism, after calibration on all other rows
             of their stack.
+        coverage_80: share of the rows of `mape_after_5` within their 80 % interval.
         left_out: reason -> rows that are not predicted, or not describable.
     """
 
@@ -83,6 +85,7 @@ class TimesOf2026:
     leave_one_model_out_mape: float | None
     in_stack_mape: float | None
     context_parallel_mape: float | None
+    coverage_80: float | None
     left_out: Mapping[str, int]
 
 
@@ -93,7 +96,30 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
         draws: random choices of TRIALS rows of each stack; the same ones in every run.
     """
     facts = Facts.of(rows)
-    predicted, left_out = kept(
+    predicted, left_out = predictable(rows, facts)
+    described, not_described = kept(predicted, NOT_DESCRIBABLE)
+    stacks, programs = _trials(described, facts), _trials(described, facts, all_releases=True)
+    others = [row for row in predicted if row not in described]
+    zero_shot = [error for each in stacks for error in _zero_shot(each)]
+    indescribable = [error for each in _trials(others, facts) for error in _zero_shot(each)]
+    after_5 = [each for trials in stacks for each in _after_few(trials, draws=draws)]
+    in_context = (_left_out(each, among=_cut_in_context(each.stack)) for each in stacks)
+    return TimesOf2026(
+        rows=len(predicted),
+        describable=len(described),
+        zero_shot_mape_describable=_mean([zero_shot]),
+        zero_shot_mape_all=_mean([zero_shot + indescribable]),
+        mape_after_5=_mean([after_5]),
+        leave_one_model_out_mape=_mean(map(_left_out_models, programs)),
+        in_stack_mape=_mean(map(_left_out, programs)),
+        context_parallel_mape=_mean(in_context),
+        coverage_80=mean([float(within) for _, within in after_5]),
+        left_out=Counter((left_out | not_described).values()),
+    )
+
+
+def predictable(rows: Sequence[PublishedRow], facts: Facts) -> tuple[list[PublishedRow], LeftOut]:
+    return kept(
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,
@@ -102,27 +128,14 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
             "no shape or layout": lambda row: not shaped(row, facts),
         },
     )
-    described, not_described = kept(predicted, NOT_DESCRIBABLE)
-    stacks, programs = _trials(described, facts), _trials(described, facts, all_releases=True)
-    others = [row for row in predicted if row not in described]
-    zero_shot = [error for each in stacks for error in _zero_shot(each)]
-    indescribable = [error for each in _trials(others, facts) for error in _zero_shot(each)]
-    in_context = (_left_out(each, among=_cut_in_context(each.stack)) for each in stacks)
-    return TimesOf2026(
-        rows=len(predicted),
-        describable=len(described),
-        zero_shot_mape_describable=mean(zero_shot),
-        zero_shot_mape_all=mean(zero_shot + indescribable),
-        mape_after_5=_mean(_after_few(each, draws=draws) for each in stacks),
-        leave_one_model_out_mape=_mean(map(_left_out_models, programs)),
-        in_stack_mape=_mean(map(_left_out, programs)),
-        context_parallel_mape=_mean(in_context),
-        left_out=dict(left_out + not_described),
-    )
 
 
-def _mean(errors: Iterable[Iterable[float]]) -> float | None:
-    return mean(list(chain.from_iterable(errors)))
+Judged = tuple[float, bool]
+"""The error of a row, and whether its 80 % interval held what was measured."""
+
+
+def _mean(judged: Iterable[Iterable[Judged]]) -> float | None:
+    return mean([error for error, _ in chain.from_iterable(judged)])
 
 
 def _trials(
@@ -135,33 +148,30 @@ def _trials(
     return [Trials(stack) for stack in stacks_of(rows, facts, zero_stage=no_zero, **key)]
 
 
-def predicted_s(stack: Stack) -> Array:
-    """Return the seconds of a step that are predicted before any trial, shape (n,)."""
-    return np.exp(Trials(stack).forecast(np.array([], dtype=np.int64))[0])
-
-
-def _errors(trials: Trials, judged: Rows, learned_from: Rows) -> list[float]:
+def _errors(trials: Trials, judged: Rows, learned_from: Rows) -> list[Judged]:
     """Errors of rows after calibration on others, weighted by their release as a campaign weights
     earlier trials."""
     releases = np.array([row["release"] for row in trials.stack.rows])
-    errors: list[float] = []
+    errors: list[Judged] = []
     for release in dict.fromkeys(releases[judged].tolist()):
         among = {PROGRAM: release}
         weights = [
             weight_of({PROGRAM: other}, among=among, age_days=0.0)
             for other in releases[learned_from].tolist()
         ]
-        log_time = trials.forecast(learned_from, np.array(weights))[0]
-        wrong = np.abs(np.expm1(log_time - trials.log_time))
-        errors += list(wrong[judged[releases[judged] == release]])
+        log_time, width = trials.forecast(learned_from, np.array(weights))
+        off = log_time - trials.log_time
+        wrong, within = np.abs(np.expm1(off)), np.abs(off) <= width
+        mine = judged[releases[judged] == release]
+        errors += zip(wrong[mine].tolist(), within[mine].tolist(), strict=True)
     return errors
 
 
-def _zero_shot(trials: Trials) -> list[float]:
+def _zero_shot(trials: Trials) -> list[Judged]:
     return _errors(trials, np.arange(len(trials.log_time)), np.array([], dtype=np.int64))
 
 
-def _after_few(trials: Trials, *, draws: int) -> Iterator[float]:
+def _after_few(trials: Trials, *, draws: int) -> Iterator[Judged]:
     rows = len(trials.log_time)
     if rows < TRIALS + LEAST_LEFT:
         return
@@ -170,7 +180,7 @@ def _after_few(trials: Trials, *, draws: int) -> Iterator[float]:
         yield from _errors(trials, order[TRIALS:], order[:TRIALS])
 
 
-def _left_out_models(trials: Trials) -> Iterator[float]:
+def _left_out_models(trials: Trials) -> Iterator[Judged]:
     models = np.array([row["model"] for row in trials.stack.rows])
     for model in sorted(set(models)):
         others = np.flatnonzero(models != model)
@@ -178,7 +188,7 @@ def _left_out_models(trials: Trials) -> Iterator[float]:
             yield from _errors(trials, np.flatnonzero(models == model), others)
 
 
-def _left_out(trials: Trials, *, among: Array | None = None) -> Iterator[float]:
+def _left_out(trials: Trials, *, among: Array | None = None) -> Iterator[Judged]:
     """Yield errors of rows, or those `among` them, that are left out in turn: one at a time, or a
     tenth where there are more."""
     rows = len(trials.log_time)

@@ -58,6 +58,9 @@ class Stack:
         return len(self.rows)
 
 
+LeftOut = dict[PublishedRow, str]
+"""Rows that are not judged, each with the reason."""
+
 VENDORS_OWN = ("megatron-lm", "megatron-core", "megatron-bridge", "nemo", "primus")
 
 
@@ -144,16 +147,16 @@ def shaped(row: PublishedRow, facts: Facts) -> bool:
 
 def kept(
     rows: Iterable[PublishedRow], reasons: Mapping[str, Callable[[PublishedRow], bool]]
-) -> tuple[list[PublishedRow], Counter[str]]:
-    """Rows for which no reason to leave them out holds, and how many each reason left out."""
+) -> tuple[list[PublishedRow], LeftOut]:
+    """Rows for which no reason to leave them out holds, and all others."""
     remaining: list[PublishedRow] = []
-    left_out: Counter[str] = Counter()
+    left_out: LeftOut = {}
     for row in rows:
         reason = next((name for name, holds in reasons.items() if holds(row)), None)
         if reason is None:
             remaining.append(row)
         else:
-            left_out[reason] += 1
+            left_out[row] = reason
     return remaining, left_out
 
 

@@ -120,6 +120,9 @@ class PublishedRow:
         """A figure, None where it is not known."""
         return self.figures.get(name)
 
+    def cell(self, name: str) -> str | float | None:
+        return self.words.get(name, self.figures.get(name))
+
     def whole(self, name: str) -> int:
         """A figure that is one; raises TableError where it is not, or not known."""
         value = self.figures.get(name)
@@ -164,37 +167,29 @@ def read(
     path: Path,
     columns: Sequence[str],
     *,
-    missing_are_empty: bool = False,
     text: Collection[str] = TEXT,
     may_be_zero: Collection[str] = MAY_BE_ZERO,
 ) -> list[PublishedRow]:
-    """All rows of a CSV file with a header.
+    """All rows of a CSV file with a header; a column that it lacks is one of empty cells.
 
     Args:
-        missing_are_empty: a column that the file lacks is read as one of empty cells.
         text, may_be_zero: columns of words, and those of figures that may be 0.
 
     Raises:
-        TableError: where the file cannot be read, one of `columns` is missing and may not be, or a
-            cell of a numeric column is neither empty nor a number that the column can hold.
+        TableError: where the file cannot be read, has none of `columns`, or a cell of a numeric
+            column is neither empty nor a number that the column can hold.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restval="")
-            if not missing_are_empty:
-                _check_header(path, reader.fieldnames or (), columns)
+            if not set(columns) & set(reader.fieldnames or ()):
+                raise TableError(f"{path}: has none of the columns {', '.join(columns)}")
             stripped = partial(_row, columns=columns, text=text, may_be_zero=may_be_zero)
             return [stripped(f"{path}, line {reader.line_num}", cells) for cells in reader]
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise TableError(f"{path}: is no CSV file in UTF-8 ({error})") from error
-
-
-def _check_header(path: Path, header: Sequence[str], columns: Sequence[str]) -> None:
-    if missing := [name for name in columns if name not in header]:
-        noun = "column is" if len(missing) == 1 else "columns are"
-        raise TableError(f"{path}: {len(missing)} {noun} missing: {', '.join(missing)}")
 
 
 def _row(

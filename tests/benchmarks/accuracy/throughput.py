@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from tests.benchmarks.accuracy.stacks import (
     LEAST_ROWS,
     NOT_DESCRIBED,
     RESULTS,
+    LeftOut,
     Stack,
     independent,
     kept,
@@ -76,8 +77,8 @@ class StackAccuracy:
     noise_floor: float | None
 
 
-def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], Counter[str]]:
-    """What can be judged, and how many rows were left out for which reason."""
+def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], LeftOut]:
+    """What can be judged, and which rows were left out for which reason."""
     usable, left_out = kept(
         rows,
         {
@@ -92,8 +93,9 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
     alone = independent(usable)
     results = stacks_of(alone, facts, zero_stage=no_zero)
     judged = [stack for stack in results if len(stack) >= LEAST_ROWS]
-    left_out["not independent"] = len(usable) - len(alone)
-    left_out[f"in a stack of fewer than {LEAST_ROWS}"] = len(alone) - sum(map(len, judged))
+    too_few = [row for stack in results if len(stack) < LEAST_ROWS for row in stack.rows]
+    left_out |= {row: "not independent" for row in usable if row not in set(alone)}
+    left_out |= dict.fromkeys(too_few, f"in a stack of fewer than {LEAST_ROWS}")
     return named(judged), left_out
 
 

@@ -67,11 +67,7 @@ class GridChoices:
 
 
 def read_grids(paths: Sequence[Path]) -> list[PublishedRow]:
-    return [
-        _launched(row)
-        for path in paths
-        for row in read(path, COLUMNS, missing_are_empty=True, text=NAMES)
-    ]
+    return [_launched(row) for path in paths for row in read(path, COLUMNS, text=NAMES)]
 
 
 def _launched(row: PublishedRow) -> PublishedRow:
@@ -86,9 +82,10 @@ def _launched(row: PublishedRow) -> PublishedRow:
         "recompute_modules": "" if whole else told,
     }
     figures = {**row.figures, "flash_attention": 1.0}
-    figures["sequence_parallel"] = float(figures["tensor_parallel"] > 1)
-    layers = figures["num_layers"] / figures["pipeline_parallel"]
-    if NOT_PRINTED in row["notes"] and figures["pipeline_parallel"] > 1 and layers % 1 == 0:
+    figures["sequence_parallel"] = float(figures.get("tensor_parallel", 1.0) > 1)
+    stages = figures.get("pipeline_parallel", 1.0)
+    layers = figures.get("num_layers", 0.0) / stages
+    if NOT_PRINTED in row["notes"] and stages > 1 and layers and layers % 1 == 0:
         figures["virtual_stages"] = layers
     return replace(row, words=words, figures=figures)
 

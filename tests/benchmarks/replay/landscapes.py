@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,6 +18,7 @@ from tests.benchmarks.accuracy.hardware import unknown_gpu
 from tests.benchmarks.accuracy.stacks import (
     NOT_DESCRIBED,
     ONE_NODE,
+    LeftOut,
     Stack,
     kept,
     offloaded,
@@ -107,8 +108,8 @@ class Landscape:
         return len(self.rows)
 
 
-def usable(rows: Iterable[PublishedRow], facts: Facts) -> tuple[list[PublishedRow], Counter[str]]:
-    """Rows that can be replayed, and how many were left out for which reason."""
+def usable(rows: Iterable[PublishedRow], facts: Facts) -> tuple[list[PublishedRow], LeftOut]:
+    """Rows that can be replayed, and which were left out for which reason."""
     return kept(
         rows,
         {

@@ -67,9 +67,10 @@ _landscapes: Sequence[Landscape] = ()
 """Of this process; each has its own copy."""
 
 
-def jobs(landscapes: Sequence[Landscape], *, seeds: int) -> Iterator[Job]:
+def jobs(landscapes: Sequence[Landscape], *, methods: Sequence[str], seeds: int) -> Iterator[Job]:
     for place, landscape in enumerate(landscapes):
-        for name, method in METHODS.items():
+        for name in methods:
+            method = METHODS[name]
             if len(landscape.earlier) or not method.needs_earlier:
                 replays = seeds if method.replays is None else method.replays
                 yield from (Job(place, name, number) for number in range(replays))
@@ -78,13 +79,14 @@ def jobs(landscapes: Sequence[Landscape], *, seeds: int) -> Iterator[Job]:
 def replays_of(
     landscapes: Sequence[Landscape],
     *,
+    methods: Sequence[str],
     seeds: int,
     processes: int,
     progress: Progress,
 ) -> Replays:
     """Every method on every landscape. The same for any number of processes."""
     results: dict[str, dict[str, list[Replay]]] = defaultdict(lambda: defaultdict(list))
-    todo = list(jobs(landscapes, seeds=seeds))
+    todo = list(jobs(landscapes, methods=methods, seeds=seeds))
     # Forks of a process with threads, as the one that shows progress has, may hang.
     with ProcessPoolExecutor(
         processes, get_context("spawn"), initializer=_begin, initargs=(landscapes,)
