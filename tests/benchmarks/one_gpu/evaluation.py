@@ -1,10 +1,10 @@
-"""How well the cost model foresees measured trials: as it comes, and calibrated on a few."""
+"""How well the cost model predicts measured trials: as it comes, and calibrated on a few."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,62 +19,23 @@ from tests.benchmarks.one_gpu.table import MeasuredTrial, Table
 
 CALIBRATED_ON, DRAWS = 5, 20
 FEWEST_PREDICTED = 3
+QUANTITIES = {
+    "time": ("iteration_time_s", "iteration_time{}_s"),
+    "memory": ("peak_memory_gib", "memory{}_gib"),
+    "energy": ("gpu_joules_per_token", "joules_per_token{}"),
+}
+"""By name: the figure of a trial, and those of a forecast."""
 
-Said = Mapping[str, Array]
-"""What a calibration says of n rows by the forecast's names, shape (n,) each, and joules of a
-token; NaN where nothing can be said."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Errors:
-    """Of one quantity over all predictions; None throughout where there were none.
-
-    Attributes:
-        mean, median, p90: of |predicted / measured - 1|.
-        bias: median of predicted / measured - 1.
-        coverage: share of measurements within the 80 % interval; None where none is predicted.
-    """
-
-    predictions: int
-    mean: float | None = None
-    median: float | None = None
-    p90: float | None = None
-    bias: float | None = None
-    coverage: float | None = None
+PREDICTED = (
+    *(pattern.format(end) for _, pattern in QUANTITIES.values() for end in ("", "_low", "_high")),
+    "fit_probability",
+)
+Forecasts = Mapping[str, Array]
+"""By PREDICTED, shape (n,) each; NaN where nothing can be said."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """How out-of-memory was foreseen: a strategy is given up where fitting is improbable.
-
-    Attributes:
-        ran_out, ran: predictions of trials that did, and that did not, run out of memory.
-        foreseen: share of the first that would have been given up; wrongly: of the second.
-        brier: mean square of what the probability of fitting is off.
-    """
-
-    ran_out: int
-    ran: int
-    foreseen: float | None
-    wrongly_given_up: float | None
-    brier: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """One way to predict, over all its draws. `no_energy` says why no energy was compared."""
-
-    name: str
-    draws: int
-    time: Errors
-    memory: Errors
-    energy: Errors
-    fit: Fit
-    no_energy: str = ""
-
-
-def evaluate(table: Table, *, draws: int = DRAWS, say: Callable[[str], None]) -> list[Method]:
-    """Zero-shot, then calibrated on five random trials, `draws` times, predicting all others.
+def document(table: Table, *, draws: int = DRAWS) -> dict[str, Any]:
+    """Errors zero-shot, and calibrated on five random trials, `draws` times, of all others.
 
     Raises:
         InvalidInput: too few trials say something.
@@ -84,104 +45,95 @@ def evaluate(table: Table, *, draws: int = DRAWS, say: Callable[[str], None]) ->
     if len(rows) < needed or not any(row.status == "ok" for row in rows):
         reason = "too few ran or ran out of memory to judge by"
         raise InvalidInput("trials", len(rows), reason, valid=f"{needed} or more, some that ran")
-    say("zero-shot\n")
-    methods = [_judged("zero-shot", 1, rows, predict(table.machine, [], rows), table.machine)]
     generator = np.random.default_rng(0)
     held_out: list[MeasuredTrial] = []
-    parts: list[Said] = []
-    for number in range(1, draws + 1):
+    parts: list[Forecasts] = []
+    for _ in range(draws):
         drawn = generator.choice(len(rows), CALIBRATED_ON, replace=False).tolist()
         others = [row for place, row in enumerate(rows) if place not in drawn]
-        parts.append(predict(table.machine, [rows[place] for place in drawn], others))
+        parts.append(_predicted(table.machine, [rows[place] for place in drawn], others))
         held_out += others
-        say(f"draw {number} of {draws}\n")
-    said = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    name = f"calibrated on {CALIBRATED_ON}"
-    return [*methods, _judged(name, draws, held_out, said, table.machine)]
+    after = {name: np.concatenate([part[name] for part in parts]) for name in PREDICTED}
+    return {
+        "machine": asdict(table.machine),
+        "trials": dict(Counter(row.status for row in table.rows)),
+        "calibrated_on": CALIBRATED_ON,
+        "no_energy": _why_no_energy(rows, table.machine),
+        "methods": [
+            _judged("zero-shot", 1, rows, _predicted(table.machine, [], rows)),
+            _judged(f"calibrated on {CALIBRATED_ON}", draws, held_out, after),
+        ],
+    }
 
 
-PREDICTED = (
-    *(f"iteration_time{end}_s" for end in ("", "_low", "_high")),
-    *(f"memory{end}_gib" for end in ("", "_low", "_high")),
-    "fit_probability",
-)
-ENERGY = "joules_per_token"
-
-
-def predict(
+def _predicted(
     machine: Machine, known: Sequence[MeasuredTrial], rows: Sequence[MeasuredTrial]
-) -> Said:
-    """What a calibration on `known` says of `rows`, in their order: a forecast is of one model."""
+) -> Forecasts:
     calibration = Calibration.of(machine, [row.observation for row in known if row.observation])
     of_model: dict[Transformer, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         of_model[row.transformer].append(place)
-    said = {name: np.empty(len(rows)) for name in (*PREDICTED, ENERGY)}
+    found = {name: np.full(len(rows), np.nan) for name in PREDICTED}
     for transformer, places in of_model.items():
         strategies = [rows[place].strategy for place in places]
         one = calibration.forecast(transformer, Lattice.of(strategies, gpus_per_node=1))
         for name in PREDICTED:
-            said[name][places] = getattr(one, name)
-        samples = np.array([strategy.global_batch_size(1) for strategy in strategies])
-        joule = np.nan if one.energy_joule is None else one.energy_joule
-        said[ENERGY][places] = joule / (samples * transformer.seq_length)
-    return said
-
-
-# --- judging ---
+            if hasattr(one, name):
+                found[name][places] = getattr(one, name)
+        if one.energy_joule is not None:
+            samples = np.array([strategy.global_batch_size(1) for strategy in strategies])
+            tokens = samples * transformer.seq_length
+            found["joules_per_token"][places] = one.energy_joule / tokens
+    return found
 
 
 def _judged(
-    name: str, draws: int, rows: Sequence[MeasuredTrial], said: Said, machine: Machine
-) -> Method:
-    return Method(
-        name=name,
-        draws=draws,
-        time=_errors(said, rows, "iteration_time_s", "iteration_time{}_s"),
-        memory=_errors(said, rows, "peak_memory_gib", "memory{}_gib"),
-        energy=_errors(said, rows, "gpu_joules_per_token", ENERGY, intervals=False),
-        fit=_fit(said["fit_probability"], np.array([row.status == "ok" for row in rows])),
-        no_energy=_why_no_energy(rows, machine),
-    )
+    name: str, draws: int, rows: Sequence[MeasuredTrial], found: Forecasts
+) -> dict[str, Any]:
+    ran = np.array([row.status == "ok" for row in rows])
+    return {
+        "name": name,
+        "draws": draws,
+        **{each: _errors(found, rows, *names) for each, names in QUANTITIES.items()},
+        "fit": _fit(found["fit_probability"], ran),
+    }
 
 
 def _errors(
-    said: Said, rows: Sequence[MeasuredTrial], name: str, told: str, *, intervals: bool = True
-) -> Errors:
-    """Of those that were measured."""
-    measured = np.array([getattr(row, name) or np.nan for row in rows], dtype=np.float64)
-    predicted = said[told.format("")]
+    found: Forecasts, rows: Sequence[MeasuredTrial], figure: str, pattern: str
+) -> dict[str, float | None]:
+    """Mean, median and 90th percentile of |predicted / measured - 1|, the median without the bars,
+    and the share of measurements within the 80 % interval."""
+    measured = np.array([getattr(row, figure) or np.nan for row in rows], dtype=np.float64)
+    predicted, low, high = (found[pattern.format(end)] for end in ("", "_low", "_high"))
     known = np.isfinite(measured) & np.isfinite(predicted)
-    if not known.any():
-        return Errors(predictions=0)
     off = predicted[known] / measured[known] - 1.0
-    coverage = None
-    if intervals:
-        low, high = (said[told.format(end)] for end in ("_low", "_high"))
-        coverage = float(((low <= measured) & (measured <= high))[known].mean())
-    return Errors(
-        predictions=int(known.sum()),
-        mean=float(np.abs(off).mean()),
-        median=float(np.median(np.abs(off))),
-        p90=float(np.percentile(np.abs(off), 90)),
-        bias=float(np.median(off)),
-        coverage=coverage,
-    )
+    if not len(off):
+        return {"predictions": 0, **dict.fromkeys(("mean", "median", "p90", "bias", "coverage"))}
+    within = ((low <= measured) & (measured <= high))[known]
+    return {
+        "predictions": len(off),
+        "mean": float(np.abs(off).mean()),
+        "median": float(np.median(np.abs(off))),
+        "p90": float(np.percentile(np.abs(off), 90)),
+        "bias": float(np.median(off)),
+        "coverage": float(within.mean()) if np.isfinite(low[known]).any() else None,
+    }
 
 
-def _fit(probability: Array, ran: Mask) -> Fit:
+def _fit(probability: Array, ran: Mask) -> dict[str, float | None]:
+    """How out-of-memory was predicted: a strategy is given up where it fits with less than 50 %."""
     given_up = probability < 0.5
-    return Fit(
-        ran_out=int((~ran).sum()),
-        ran=int(ran.sum()),
-        foreseen=float(given_up[~ran].mean()) if (~ran).any() else None,
-        wrongly_given_up=float(given_up[ran].mean()) if ran.any() else None,
-        brier=float(np.mean((probability - ran) ** 2)),
-    )
+    return {
+        "ran_out": int((~ran).sum()),
+        "ran": int(ran.sum()),
+        "foreseen": float(given_up[~ran].mean()) if (~ran).any() else None,
+        "wrongly_given_up": float(given_up[ran].mean()) if ran.any() else None,
+        "brier": float(np.mean((probability - ran) ** 2)),
+    }
 
 
 def _why_no_energy(rows: Sequence[MeasuredTrial], machine: Machine) -> str:
-    """Empty where there is something to compare."""
     if not any(row.gpu_joules_per_token for row in rows):
         notes = sorted({row.note for row in rows if row.status == "ok" and row.note})
         return "not measured" + (f" ({notes[0]})" if notes else "")
@@ -194,55 +146,33 @@ def _why_no_energy(rows: Sequence[MeasuredTrial], machine: Machine) -> str:
     return f"not predicted: {' and '.join(unknown)} is not known" if unknown else ""
 
 
-# --- what is told ---
-
-
-def document(table: Table, methods: Sequence[Method]) -> dict[str, Any]:
-    """JSON-ready."""
-    return {
-        "machine": asdict(table.machine),
-        "trials": dict(Counter(row.status for row in table.rows)),
-        "calibrated_on": CALIBRATED_ON,
-        "methods": [asdict(method) for method in methods],
-    }
-
-
-def report(table: Table, methods: Sequence[Method]) -> str:
-    counts = Counter(row.status for row in table.rows)
-    told = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    lines = [
-        f"{table.machine.gpu}, {table.machine.memory_gib:g} GiB: {told}",
-        *(f"measured with {name}" for name in sorted({row.framework for row in table.rows})),
-        "",
-        "Off by, |predicted / measured - 1|; the interval is to hold 80 %:",
-        f"{'quantity':13}{'method':18}{'predictions':>12}{'mean':>8}{'median':>8}{'90 %':>8}"
-        f"{'bias':>8}{'in interval':>13}",
-    ]
-    for quantity in ("time", "memory", "energy"):
-        lines += [f"{quantity:13}{each.name:18}{_cells(quantity, each)}" for each in methods]
-    return "\n".join([*lines, "", *_told_of_fit(methods)])
-
-
-def _cells(quantity: str, method: Method) -> str:
-    found: Errors = getattr(method, quantity)
-    if found.bias is None:
-        return method.no_energy if quantity == "energy" else "nothing was measured"
-    shares = "".join(f"{_percent(value):>8}" for value in (found.mean, found.median, found.p90))
-    coverage = _percent(found.coverage)
-    return f"{found.predictions:>12}{shares}{f'{found.bias:+.0%}':>8}{coverage:>13}"
-
-
-def _told_of_fit(methods: Sequence[Method]) -> Iterator[str]:
-    yield "Out of memory, a strategy being given up where it fits with less than 50 %:"
-    for method in methods:
-        fit = method.fit
-        foreseen = f"{_percent(fit.foreseen)} of {fit.ran_out} foreseen"
+def report(table: Table, figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that are printed."""
+    machine = table.machine
+    counts = ", ".join(f"{count} {status}" for status, count in figures["trials"].items())
+    yield f"{machine.gpu}, {machine.memory_gib:g} GiB: {counts}"
+    yield from (f"measured with {name}" for name in sorted({row.framework for row in table.rows}))
+    yield "\nOff by, |predicted / measured - 1|; the interval is to hold 80 %:"
+    heads = ("predictions", "mean", "median", "90 %", "bias", "in interval")
+    yield f"{'quantity':13}{'method':16}" + "".join(f"{head:>13}" for head in heads)
+    for quantity in QUANTITIES:
+        for method in figures["methods"]:
+            found = method[quantity]
+            cells = [f"{found['predictions']}"]
+            cells += [_percent(found[name]) for name in ("mean", "median", "p90")]
+            cells += [_percent(found["bias"], "+.0%"), _percent(found["coverage"])]
+            yield f"{quantity:13}{method['name']:16}" + "".join(f"{cell:>13}" for cell in cells)
+    if figures["no_energy"]:
+        yield f"energy: {figures['no_energy']}"
+    yield "\nOut of memory, a strategy being given up where it fits with less than 50 %:"
+    for method in figures["methods"]:
+        fit = method["fit"]
         yield (
-            f"{method.name:18}{foreseen if fit.ran_out else 'none ran out of memory'}, "
-            f"{_percent(fit.wrongly_given_up)} of {fit.ran} that ran wrongly given up, "
-            f"Brier score {fit.brier:.3f}"
+            f"{method['name']:16}{_percent(fit['foreseen'])} of {fit['ran_out']} foreseen, "
+            f"{_percent(fit['wrongly_given_up'])} of {fit['ran']} that ran wrongly given up, "
+            f"Brier score {fit['brier']:.3f}"
         )
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
+def _percent(share: float | None, form: str = ".0%") -> str:
+    return "-" if share is None else format(share, form)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,35 +18,8 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine, offers_bf16
 from search_spaces.rules import rule_masks
-from search_spaces.strategy import Precision, Strategy
-from search_spaces.transformer import ActivationCheckpointing, Experts, Transformer
-
-
-def _llama(
-    name: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    groups: int,
-    ffn: int,
-    *,
-    seq_length: int = 2048,
-    vocab_size: int = 32000,
-    experts: Experts | None = None,
-) -> Transformer:
-    return Transformer(
-        name=name,
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_query_groups=groups,
-        ffn_hidden_size=ffn,
-        gated_mlp=True,
-        tied_embeddings=False,
-        seq_length=seq_length,
-        vocab_size=vocab_size,
-        experts=experts,
-    )
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Experts, Transformer
 
 
 def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Transformer:
@@ -54,6 +28,14 @@ def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Tran
     )
 
 
+def _llama(name: str, *shape: int, **others: Any) -> Transformer:
+    """`shape`: layers, hidden size, attention heads, query groups, width of the MLP."""
+    sizes = zip(SHAPE, shape, strict=True)
+    usual = {"seq_length": 2048, "vocab_size": 32000, "tied_embeddings": False}
+    return Transformer(name=name, gated_mlp=True, **{**dict(sizes), **usual, **others})
+
+
+SHAPE = ("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size")
 MIXTURE = Experts(num_experts=16, top_k=4, ffn_hidden_size=1408)
 
 GPU_MODELS = (
@@ -79,7 +61,6 @@ CPU_MODELS = (
     _gpt("gpt-cpu", 4, 128, 4, seq_length=128, vocab_size=512),
     _llama("llama-cpu", 4, 128, 4, 2, 384, seq_length=128, vocab_size=512),
 )
-"""Seconds each on one core."""
 
 TRIALS, QUICK_TRIALS = 40, 10
 QUICK_PARAMETERS = 500e6
@@ -95,35 +76,38 @@ BANDS = ((0.05, 0.35), (0.6, 0.85), (0.35, 0.6), (1.1, 1.3), (0.85, 1.0), (0.35,
 """Predicted memory over what can be used, of one trial after the other, again and again: any
 beginning of a plan holds small trials, some near the limit, and some that should run out."""
 
-# How often a level is wanted against the others of its dimension; 1 where nothing is said.
+BALANCED = (
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "zero_stage",
+    "activation_checkpointing",
+    "flash_attention",
+    "precision",
+)
 WEIGHTS: dict[tuple[str, object], float] = {
     ("precision", "bf16"): 4.0,
     ("precision", "fp16"): 2.0,
     ("flash_attention", True): 2.0,
     ("zero_stage", 1): 1.5,
 }
+"""How often a level is wanted against the others of its dimension; 1 where nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """One model in one strategy, and what the cost model expects before anything is measured.
-
-    Attributes:
-        fill: predicted peak over the memory that can be used.
-    """
+    """`fill`: predicted peak over the memory that can be used."""
 
     transformer: Transformer
     strategy: Strategy
     predicted_time_s: float
     fill: float
 
-    @property
-    def key(self) -> tuple[Transformer, Strategy]:
-        return self.transformer, self.strategy
+    def levels(self) -> list[tuple[str, object]]:
+        chosen = [(name, getattr(self.strategy, name)) for name in BALANCED]
+        return [("model", self.transformer.name), *chosen]
 
 
 def one_gpu(machine: Machine) -> Machine:
-    """`machine` with one of its GPUs; on a CPU with one rank that has little memory."""
     memory_gib = CPU_MEMORY_GIB if is_cpu(machine) else machine.memory_gib
     return replace(machine, gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)
 
@@ -134,107 +118,63 @@ def plan(machine: Machine, *, quick: bool = False) -> list[PlannedTrial]:
     Each is the least usual so far of those in the next of the BANDS: the one whose model, batch,
     checkpointing, … were chosen least before. On a CPU the plan is always a quick one.
     """
-    candidates = _candidates(machine, quick=quick)
+    candidates = list(_candidates(machine, quick=quick))
     order = np.random.default_rng(0).permutation(len(candidates))
-    chosen = Chosen([candidates[i] for i in order])
-    bands = itertools.cycle(BANDS)
-    count = QUICK_TRIALS if quick or is_cpu(machine) else TRIALS
-    return [chosen.next(*next(bands)) for _ in range(min(count, len(candidates)))]
+    left = [candidates[row] for row in order]
+    taken: Counter[tuple[str, object]] = Counter()
+
+    def unusual(trial: PlannedTrial) -> float:
+        return sum(taken[level] / WEIGHTS.get(level, 1.0) for level in trial.levels())
+
+    chosen = []
+    most = QUICK_TRIALS if quick or is_cpu(machine) else TRIALS
+    for band in itertools.islice(itertools.cycle(BANDS), min(most, len(left))):
+        off = [_off(trial.fill, *band) for trial in left]
+        near = [trial for trial, each in zip(left, off, strict=True) if each == min(off)]
+        chosen.append(min(near, key=unusual))
+        left.remove(chosen[-1])
+        taken.update(chosen[-1].levels())
+    return chosen
 
 
-class Chosen:
-    """Picks from candidates what was picked least."""
-
-    def __init__(self, candidates: Sequence[PlannedTrial]) -> None:
-        self._left = dict(enumerate(candidates))
-        self._levels = {row: levels(each) for row, each in self._left.items()}
-        self._fill = np.log([each.fill for each in candidates])
-        self._taken: Counter[tuple[str, object]] = Counter()
-
-    def next(self, least: float, most: float) -> PlannedTrial:
-        """Of a fill from `least` to `most`; the nearest to it where none is."""
-        middle, half = math.log(least * most) / 2, math.log(most / least) / 2
-        off = np.maximum(np.abs(self._fill - middle) - half, 0.0).tolist()
-        nearest = min(off[row] for row in self._left)
-        row = min((row for row in self._left if off[row] == nearest), key=self._usual)
-        self._taken.update(self._levels[row])
-        return self._left.pop(row)
-
-    def _usual(self, row: int) -> float:
-        return sum(self._taken[level] / WEIGHTS.get(level, 1.0) for level in self._levels[row])
+def _off(fill: float, least: float, most: float) -> float:
+    middle, half = math.log(least * most) / 2, math.log(most / least) / 2
+    return max(abs(math.log(fill) - middle) - half, 0.0)
 
 
-def levels(trial: PlannedTrial) -> tuple[tuple[str, object], ...]:
-    """What is to be balanced."""
-    s = trial.strategy
-    return (
-        ("model", trial.transformer.name),
-        ("micro_batch_size", s.micro_batch_size),
-        ("gradient_accumulation_steps", s.gradient_accumulation_steps),
-        ("zero_stage", s.zero_stage),
-        ("activation_checkpointing", s.activation_checkpointing),
-        ("flash_attention", s.flash_attention),
-        ("precision", s.precision),
-    )
-
-
-def _candidates(machine: Machine, *, quick: bool) -> list[PlannedTrial]:
+def _candidates(machine: Machine, *, quick: bool) -> Iterator[PlannedTrial]:
     """All legal trials that one GPU may hold, or nearly, and that take no longer than they may."""
     tried = [s for s in _strategies(machine) if unsupported_anywhere(s) is None]
     lattice = Lattice.of(tried, gpus_per_node=machine.gpus_per_node)
-    models = _models(machine, quick=quick)
-    return [trial for model in models for trial in _of_model(model, machine, lattice)]
-
-
-def _models(machine: Machine, *, quick: bool) -> Sequence[Transformer]:
-    if is_cpu(machine):
-        return CPU_MODELS
-    return [m for m in GPU_MODELS if not quick or m.parameters <= QUICK_PARAMETERS]
-
-
-def _of_model(
-    transformer: Transformer, machine: Machine, lattice: Lattice
-) -> Iterator[PlannedTrial]:
-    refused = rule_masks(lattice, transformer, machine, GlobalBatch())
-    cost = estimate(transformer, machine, lattice)
-    fill = cost.memory_gib / cost.memory_limit_gib
     least, most = min(low for low, _ in BANDS), max(high for _, high in BANDS)
-    wanted = (fill >= least) & (fill <= most) & (cost.iteration_time_s <= LONGEST_STEP_S)
-    for row in np.flatnonzero(wanted & ~np.logical_or.reduce(list(refused.values()))):
-        yield PlannedTrial(
-            transformer=transformer,
-            strategy=lattice.strategy(int(row)),
-            predicted_time_s=float(cost.iteration_time_s[row]),
-            fill=float(fill[row]),
-        )
+    for model in CPU_MODELS if is_cpu(machine) else GPU_MODELS:
+        if quick and model.parameters > QUICK_PARAMETERS:
+            continue
+        refused = rule_masks(lattice, model, machine, GlobalBatch())
+        cost = estimate(model, machine, lattice)
+        fill = cost.memory_gib / cost.memory_limit_gib
+        wanted = (fill >= least) & (fill <= most) & (cost.iteration_time_s <= LONGEST_STEP_S)
+        for row in np.flatnonzero(wanted & ~np.logical_or.reduce(list(refused.values()))):
+            yield PlannedTrial(
+                transformer=model,
+                strategy=lattice.strategy(int(row)),
+                predicted_time_s=float(cost.iteration_time_s[row]),
+                fill=float(fill[row]),
+            )
 
 
 def _strategies(machine: Machine) -> Iterator[Strategy]:
     """All combinations that are looked at, legal or not."""
     small = is_cpu(machine)
-    checkpointings: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
-    for micro_batch, accumulation, zero, checkpointing, flash, precision in itertools.product(
+    widths = ("bf16", "fp16", "fp32") if offers_bf16(machine) else ("fp16", "fp32")
+    levels: list[tuple[Any, ...]] = [
         (2, 8) if small else (1, 2, 4, 8, 16, 32, 64),
         (1, 2) if small else (1, 2, 4, 8),
         (0, 1, 2, 3),
-        ("none", "full") if small else checkpointings,
+        ("none", "full") if small else ("none", "selective", "full"),
         (True, False),
-        _precisions(machine),
-    ):
-        yield Strategy(
-            tensor_parallel=1,
-            pipeline_parallel=1,
-            micro_batch_size=micro_batch,
-            gradient_accumulation_steps=accumulation,
-            zero_stage=zero,
-            num_nodes=1,
-            activation_checkpointing=checkpointing,
-            flash_attention=flash,
-            precision=precision,
-        )
-
-
-def _precisions(machine: Machine) -> tuple[Precision, ...]:
-    if is_cpu(machine):
-        return ("fp32",)
-    return ("bf16", "fp16", "fp32") if offers_bf16(machine) else ("fp16", "fp32")
+        ("fp32",) if small else widths,
+    ]
+    for values in itertools.product(*levels):
+        named = dict(zip(BALANCED, values, strict=True))
+        yield Strategy(tensor_parallel=1, pipeline_parallel=1, num_nodes=1, **named)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +18,17 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Experts, Transformer
 from tests.benchmarks.accuracy.tables import PublishedRow, TableError, read
+from tests.benchmarks.one_gpu.plan import SHAPE
 
-MODEL = (
-    "num_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_query_groups",
-    "ffn_hidden_size",
-    "gated_mlp",
-    "seq_length",
-    "vocab_size",
-)
+MODEL = (*SHAPE, "gated_mlp", "seq_length", "vocab_size")
 EXPERTS = {
     "num_experts": "num_experts",
     "moe_top_k": "top_k",
     "moe_ffn_hidden_size": "ffn_hidden_size",
 }
 """Columns and fields of a mixture of experts; empty for a dense model."""
-BATCH = (
-    "virtual_stages",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-)
+ONE = ("num_gpus", "gpus_per_node", "data_parallel", "context_parallel")
+BATCH = ("virtual_stages", "micro_batch_size", "gradient_accumulation_steps")
 HOW = (
     "zero_stage",
     "activation_checkpointing",
@@ -47,15 +36,14 @@ HOW = (
     "flash_attention",
     "precision",
 )
-MEASURED = ("iteration_time_s", "peak_memory_gb", "gpu_joules_per_token")
 COLUMNS = (
     *("cluster", "gpu", "num_gpus", "gpus_per_node", "model", *MODEL, *EXPERTS),
     *("tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel", *BATCH),
-    *("global_batch_size", *HOW, "framework", "status", *MEASURED, "source"),
+    *("global_batch_size", *HOW, "framework", "status", "iteration_time_s", "peak_memory_gb"),
+    *("gpu_joules_per_token", "source"),
     # No published table has these, and what is said of a trial needs them.
     *("gpu_memory_gb", "gpu_idle_watt", "gpu_max_watt", "tied_embeddings", "note"),
 )
-
 OF_MACHINE = ("cluster", "gpu", "num_gpus", "gpus_per_node", "gpu_memory_gb", "gpu_max_watt")
 """The same in all rows of a table."""
 
@@ -72,7 +60,7 @@ class MeasuredTrial:
 
     Attributes:
         peak_memory_gib: what torch had reserved at most.
-        note: why the trial failed, or how its energy was told, or why it was not.
+        note: why the trial failed, or how its energy was sampled, or why it was not.
     """
 
     transformer: Transformer
@@ -84,10 +72,6 @@ class MeasuredTrial:
     framework: str = ""
     source: str = ""
     note: str = ""
-
-    @property
-    def key(self) -> tuple[Transformer, Strategy]:
-        return self.transformer, self.strategy
 
     @property
     def observation(self) -> Observation | None:
@@ -106,41 +90,24 @@ class MeasuredTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """All rows of a file, and the one GPU that they were measured on."""
-
     machine: Machine
     rows: tuple[MeasuredTrial, ...]
 
 
-def header() -> str:
-    return _line(COLUMNS)
-
-
 def line(row: MeasuredTrial, machine: Machine) -> str:
-    """With its line end."""
-    model, strategy = row.transformer, row.strategy
-    cells = {
+    model = row.transformer
+    cells: dict[str, object] = {
         **{name: getattr(model, name) for name in (*MODEL, "tied_embeddings")},
         **{column: getattr(model.experts, name, None) for column, name in EXPERTS.items()},
-        **strategy.as_dict(),
+        **row.strategy.as_dict(),
+        **{name: getattr(machine, name) for name in ("gpu", "gpu_idle_watt", "gpu_max_watt")},
+        **{name: getattr(row, name, None) for name in COLUMNS if hasattr(row, name)},
+        **dict.fromkeys(ONE, 1),
         "cluster": machine.name,
-        "gpu": machine.gpu,
-        "num_gpus": 1,
-        "gpus_per_node": 1,
         "model": model.name,
-        "data_parallel": 1,
-        "context_parallel": 1,
-        "global_batch_size": strategy.global_batch_size(1),
-        "framework": row.framework,
-        "status": row.status,
-        "iteration_time_s": row.iteration_time_s,
+        "global_batch_size": row.strategy.global_batch_size(1),
         "peak_memory_gb": row.peak_memory_gib,
-        "gpu_joules_per_token": row.gpu_joules_per_token,
-        "source": row.source,
         "gpu_memory_gb": machine.memory_gib,
-        "gpu_idle_watt": machine.gpu_idle_watt,
-        "gpu_max_watt": machine.gpu_max_watt,
-        "note": row.note,
     }
     return _line([_cell(cells[name]) for name in COLUMNS])
 
@@ -154,35 +121,49 @@ def _cell(value: object) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    text = io.StringIO()
+    text = StringIO()
     csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue()
 
 
 def append(file: Path, text: str) -> None:
-    """In one write, and on the disk when this returns; raises OSError."""
+    """In one write, and on the disk when this returns."""
     with file.open("ab", buffering=0) as opened:
         opened.write(text.encode())
         os.fsync(opened.fileno())
 
 
-def begin(file: Path) -> None:
-    """Make it a table that rows can be added to: with a header, and no last line that was cut.
+def opened(file: Path, machine: Machine) -> list[MeasuredTrial]:
+    """Return the rows that are there already; add the header to a new file, and cut a last line
+    that was not written in full.
 
     Raises:
-        InvalidInput: it is something else, which is left as it is.
-        OSError: it cannot be written.
+        InvalidInput: the file is no table of trials, of another GPU, or cannot be written.
+        TableError: one of its rows cannot be read.
     """
-    content, first = file.read_bytes() if file.exists() else b"", header().encode()
-    if not (content.startswith(first) or first.startswith(content)):
-        reason = "is no table of trials, and nothing is added to it"
-        raise InvalidInput("--output", str(file), reason, valid="a new file")
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with file.open("r+b") as opened:
-            opened.truncate(whole)
-    if not whole:
-        append(file, header())
+    header = _line(COLUMNS).encode()
+    try:
+        content = file.read_bytes() if file.exists() else b""
+        if not (content.startswith(header) or header.startswith(content)):
+            reason = "is no table of trials, and nothing is added to it"
+            raise InvalidInput("--output", str(file), reason, valid="a new file")
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(file, whole)
+        if not whole:
+            append(file, header.decode())
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror}"
+        raise InvalidInput("--output", str(file), reason) from None
+    if whole <= len(header):
+        return []
+    table = read_table(file)
+    for name in ("gpu", "memory_gib"):
+        there, here = getattr(table.machine, name), getattr(machine, name)
+        if there != here:
+            reason = f"has trials of another machine ({name} {there}; here it is {here})"
+            raise InvalidInput("--output", str(file), reason, valid="a new file for each GPU")
+    return list(table.rows)
 
 
 def read_table(file: Path) -> Table:
@@ -193,19 +174,14 @@ def read_table(file: Path) -> Table:
     first = published[0]
     for row in published:
         for name in OF_MACHINE:
-            if _cell_of(row, name) != _cell_of(first, name):
+            if row.cell(name) != first.cell(name):
                 raise TableError(f"{row.place}: another {name} than before: one file, one GPU")
     idle = [watt for row in published if (watt := row.number("gpu_idle_watt"))]
     machine = replace(_machine(first), gpu_idle_watt=min(idle, default=None))
     return Table(machine=machine, rows=tuple(map(_row, published)))
 
 
-def _cell_of(row: PublishedRow, name: str) -> object:
-    return row.words.get(name, row.number(name))
-
-
 def _machine(row: PublishedRow) -> Machine:
-    """By the kind of GPU that its name tells; a host's power is not in what trials measure."""
     memory_gib, gpu = row.number("gpu_memory_gb"), row["gpu"]
     if memory_gib is None:
         raise TableError(f"{row.place}: gpu_memory_gb must be known")
@@ -213,12 +189,12 @@ def _machine(row: PublishedRow) -> Machine:
         found = replace(machine_of_cpus(), gpu=gpu)
     else:
         known = machine_of_gpus([InstalledGpu(gpu, memory_gib, row.number("gpu_max_watt"))])
-        found = replace(known, host_watt=0.0)
+        found = replace(known, host_watt=0.0)  # it is not in what trials measure
     return replace(found, name=row["cluster"], gpus_per_node=1, max_nodes=1, memory_gib=memory_gib)
 
 
 def _row(row: PublishedRow) -> MeasuredTrial:
-    for name in ("num_gpus", "gpus_per_node", "data_parallel", "context_parallel"):
+    for name in ONE:
         if row.whole(name) != 1:
             raise TableError(f"{row.place}: {name} must be 1: these are trials of one GPU")
     trial = MeasuredTrial(
