@@ -2,19 +2,13 @@
 
     python tests/benchmarks/service_load.py [--trials N] [--clients N] [--viewers N] [--seconds S]
                                             [--json OUT]
-    python tests/benchmarks/service_load.py --minutes N [--rate R] [--viewers N] ...
 
 A real service of its own on this machine, with two simulated campaigns in a database that goes when
 it ends. First the processor time of the service for a view, with one client: as it stands, after
-the progress of a trial, and after the end of one, beside that of `/healthz`, which works out
-nothing. Then 50 clients at once, each asking anew as soon as it has its answer. Then as many
-viewers as `--viewers` says, each with an open stream of one campaign's events, of which two come in
-a second, beside ten clients that ask five times a second: the service's share of a core, its
-memory, and how long events are under way.
-
-With `--minutes` it is another load, and goes on: viewers come and stay for a minute each, ten
-clients ask as often as `--rate` says, trials move and end, and each minute a campaign comes. Then
-the memory of the service is compared with what it was once the load had settled.
+the progress of a trial, and after the end of one. Then `--clients` at once, each asking anew as
+soon as it has its answer. Then ten clients that ask five times a second, while `--viewers` have an
+open stream of one campaign's events, of which two come in a second. Every figure stands against
+that of `/healthz` in the same run, which computes nothing.
 """
 
 from __future__ import annotations
@@ -23,239 +17,244 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import psutil
 
+from autotune.client.known_services import record_of
+from autotune.search import ended_of
+from server.campaign.best import BestSoFar
+from server.runner.belief import CampaignSnapshot, SearchBelief
+from server.runner.trial_ends import OutcomeNotes
 from server.settings import Settings
-from tests.benchmarks.load.connection import (
-    SETTLED_MIN,
-    VIEWS,
-    Connection,
-    Memory,
-    SteadyLoad,
-    ended,
-    waited,
-)
-from tests.benchmarks.load.scene import Scene, serving
+from server.store.events import last_event_id
+from server.store.outcomes import BEST
+from server.store.trials import all_trials, finish_trial
+from tests.server.dashboard.campaigns import Campaigns
 
-PEER = "/healthz"
-REPEATS = 100
-CHANGES = 5
-WARM_UP = 3
-
-MOST_CPU_MS = {"page": 60.0, "recommendation": 15.0, "chart": 40.0}
-MOST_WAIT_S = 0.3
-"""p99 of each view with many clients at once."""
-MOST_WAIT_BESIDE_VIEWERS_S = 0.5
-MOST_CORES = 1.0
-MOST_MEMORY_MB = 250.0
-MOST_GROWTH = 0.05
-
+PEER = "healthz"
+VIEWS = {
+    PEER: "/healthz",
+    "page": "/campaigns/{}",
+    "recommendation": "/api/v1/campaigns/{}/recommendation",
+    "chart": "/api/v1/campaigns/{}/figures/trajectory.vega.json",
+    "trials": "/api/v1/campaigns/{}/trials",
+    "campaign": "/api/v1/campaigns/{}",
+}
+REPEATS, CHANGES = 100, 5
 EVENT_EVERY_S = 0.5
-ASKING = 10
-ASK_EVERY_S = 0.2
-START_LIMIT_S = 60.0
+ASKING, ASK_EVERY_S = 10, 0.2
 LATEST_EVENT_S = 60.0
 """After this long, an event that has not reached a viewer is lost."""
 
 
+class Scene:
+    """Two campaigns, and a trial that goes from node to node, which is an event each time."""
+
+    def __init__(self, settings: Settings, *, trials: int) -> None:
+        self._made = Campaigns(settings)
+        self.campaign = self._made.many(trials)
+        self.ids = [self.campaign.id, self._made.many(trials).id]
+        self._strategies = self._made.strategies(self.campaign, 1, fitting=True)
+        self._trial = self._made.start(self.campaign, self._strategies)[0]
+        self._moves = itertools.count()
+
+    @property
+    def last_event(self) -> int:
+        with self._made.store.session() as session:
+            return last_event_id(session)
+
+    def move(self) -> None:
+        self._made.stand([self._trial], phase="running", host=f"node{next(self._moves)}")
+
+    def end(self) -> None:
+        """End a trial, and store the best and the outcome, as a runner does."""
+        made, campaign = self._made, self.campaign
+        (trial,) = made.start(campaign, self._strategies)
+        (result,) = made.simulate(campaign, [trial])
+        with made.store.transaction() as session:
+            finish_trial(session, trial, result)
+            trials = all_trials(session, campaign.id)
+            best = BestSoFar.of(campaign, trials)
+            BEST.write(session, campaign.id, best, ended=len(ended_of(trials)))
+        snapshot = CampaignSnapshot.read(made.store, campaign.id, newest=self.last_event)
+        belief = SearchBelief(made.store, lambda: snapshot)
+        OutcomeNotes(made.store).keep(snapshot, belief, at_once=True)
+
+
+@contextmanager
+def serving(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
+    command = [sys.executable, "-m", "server.cli", "serve", "--no-runner", "--port", "0"]
+    environment = os.environ | {
+        "AUTOTUNE_DATA_DIR": str(data_dir),
+        "AUTOTUNE_CONFIG": str(data_dir / "no-config.toml"),
+    }
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "http://" in line)
+            url = next(word for word in line.split() if word.startswith("http://"))
+            yield url, psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+class Connection:
+    """One client's connection, kept open as a browser keeps it, and as light as it can be."""
+
+    def __init__(self, url: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        record = record_of(url)
+        assert record is not None, url
+        self._token, self.reader, self._writer = record.token, reader, writer
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[Connection]:
+        address = urlsplit(url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        try:
+            yield cls(url, reader, writer)
+        finally:
+            writer.close()
+
+    async def begin(self, path: str) -> int:
+        """Ask; return the length of the body that follows."""
+        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Accept-Encoding: gzip"]
+        lines += [f"Authorization: Bearer {self._token}"]
+        self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        status, *heads = (await self.reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+        assert status.split()[1] == "200", status
+        pairs = dict(line.lower().split(": ", 1) for line in heads if line)
+        return int(pairs.get("content-length", 0))
+
+    async def ask(self, path: str) -> float:
+        """Return the seconds until the whole answer has come."""
+        began = time.monotonic()
+        await self.reader.readexactly(await self.begin(path))
+        return time.monotonic() - began
+
+
 @dataclass
 class Load:
-    """A service under load, and what is found of it.
-
-    Attributes:
-        campaigns: their ids.
-        found: figure -> value; times in the unit that its name ends with.
-    """
+    """A service under load; `found` are its figures, in the unit that each name ends with."""
 
     url: str
     service: psutil.Process
-    campaigns: Sequence[int]
+    scene: Scene
     found: dict[str, float] = field(default_factory=dict)
 
     def cpu_s(self) -> float:
         times = self.service.cpu_times()
         return float(times.user + times.system)
 
-    def memory_mb(self) -> float:
-        return float(self.service.memory_info().rss) / 1e6
+    async def one_client(self) -> None:
+        print(f"{'CPU, ms':16} {'cached':>8} {'of peer':>8} {'progress':>9} {'an end':>8}")
+        async with Connection.open(self.url) as connection:
+            for name, path in self._paths(0):
+                cached = await self._cpu_ms(connection, path, REPEATS)
+                moved = await self._cpu_ms(connection, path, CHANGES, self.scene.move)
+                ended = await self._cpu_ms(connection, path, CHANGES, self.scene.end)
+                figures = {"cpu_ms": cached, "moved_cpu_ms": moved, "ended_cpu_ms": ended}
+                self.found |= {f"{name}_{what}": value for what, value in figures.items()}
+                ratio = cached / self.found[f"{PEER}_cpu_ms"]
+                print(f"{name:16} {cached:8.2f} {ratio:8.1f} {moved:9.1f} {ended:8.1f}")
 
-    async def view_ms(self, connection: Connection, path: str, *, repeats: int = REPEATS) -> float:
-        """Return the processor time of the service for a view, in the mean."""
-        for _ in range(WARM_UP):
-            await connection.ask(path)
-        before = self.cpu_s()
-        for _ in range(repeats):
-            await connection.ask(path)
-        return 1e3 * (self.cpu_s() - before) / repeats
-
-    async def changed_ms(
-        self, connection: Connection, path: str, *, change: Callable[[], object]
+    async def _cpu_ms(
+        self,
+        connection: Connection,
+        path: str,
+        repeats: int,
+        change: Callable[[], None] | None = None,
     ) -> float:
-        """Return the same for the first view after a change."""
+        await connection.ask(path)
         spent = 0.0
-        for _ in range(CHANGES):
-            await asyncio.to_thread(change)
+        for _ in range(repeats):
+            if change:
+                await asyncio.to_thread(change)
             before = self.cpu_s()
             await connection.ask(path)
             spent += self.cpu_s() - before
-        return 1e3 * spent / CHANGES
+        return 1e3 * spent / repeats
 
-    async def one_client(self, scene: Scene) -> None:
-        async with Connection.open(self.url) as connection:
-            peer = self.found["health_cpu_ms"] = await self.view_ms(connection, PEER)
-            print(f"one client             CPU, ms   of {PEER}   progress   an end   kB sent")
-            print(f"  {PEER:<20} {peer:7.2f}")
-            for name, address in VIEWS.items():
-                path = address.format(self.campaigns[0])
-                again = self.found[f"{name}_cpu_ms"] = await self.view_ms(connection, path)
-                moved = await self.changed_ms(connection, path, change=scene.event)
-                ended = await self.changed_ms(connection, path, change=scene.end)
-                self.found |= {f"{name}_moved_cpu_ms": moved, f"{name}_ended_cpu_ms": ended}
-                size = len(await connection.ask(path)) / 1e3
-                told = verdict(again, MOST_CPU_MS.get(name), "ms")
-                print(
-                    f"  {name:<20} {again:7.2f} {again / peer:12.1f} {moved:10.1f} {ended:8.1f}"
-                    f" {size:9.1f}   {told}"
-                )
+    def _paths(self, number: int) -> list[tuple[str, str]]:
+        campaign = self.scene.ids[number % len(self.scene.ids)]
+        return [(name, address.format(campaign)) for name, address in VIEWS.items()]
 
-    async def every_view(self) -> None:
-        """Ask for each once: what is worked out for the first who asks is told above."""
-        async with Connection.open(self.url) as connection:
-            for campaign in self.campaigns:
-                for address in VIEWS.values():
-                    await connection.ask(address.format(campaign))
-
-    async def many_clients(self, *, clients: int, seconds: float) -> None:
+    async def many_clients(
+        self, title: str, *, clients: int, seconds: float, pause_s: float = 0.0
+    ) -> None:
+        """Print p50 and p99 of each view, and how many times the peer's they are."""
         waits: dict[str, list[float]] = {name: [] for name in VIEWS}
-        await self.every_view()
         ends = time.monotonic() + seconds
 
         async def client(number: int) -> None:
-            names = itertools.islice(itertools.cycle(VIEWS), number, None)
-            campaign = self.campaigns[number % len(self.campaigns)]
             async with Connection.open(self.url) as connection:
-                for name in names:
+                for name, path in itertools.islice(
+                    itertools.cycle(self._paths(number)), number, None
+                ):
                     if time.monotonic() > ends:
                         return
-                    waits[name].append(await waited(connection, VIEWS[name].format(campaign)))
+                    waits[name].append(await connection.ask(path))
+                    await asyncio.sleep(pause_s)
 
         before = self.cpu_s()
-        await asyncio.gather(*(client(number) for number in range(clients)))
-        answers = sum(map(len, waits.values()))
+        await asyncio.gather(*map(client, range(clients)))
         cores = (self.cpu_s() - before) / seconds
-        print(f"\n{clients} clients at once: {answers / seconds:.0f} answers/s, {cores:.2f} cores")
-        self.tell(waits, most_s=MOST_WAIT_S, kind="clients")
-
-    def tell(self, waits: dict[str, list[float]], *, most_s: float, kind: str) -> None:
+        answers = sum(map(len, waits.values())) / seconds
+        memory_mb = self.service.memory_info().rss / 1e6
+        print(f"\n{title}: {answers:.0f} answers/s, {cores:.2f} cores, {memory_mb:.0f} MB")
+        peer = np.percentile(waits[PEER], [50, 99])
         for name, each in waits.items():
-            p50, p99 = np.percentile(each, [50, 99])
-            self.found[f"{name}_{kind}_p50_s"] = float(p50)
-            self.found[f"{name}_{kind}_p99_s"] = float(p99)
-            told = verdict(float(p99), most_s, "s")
-            print(f"  {name:<20} p50 {p50:.3f} s, p99 {p99:.3f} s   {told}")
+            times = np.percentile(each, [50, 99])
+            self.found |= {f"{title}, {name}_p50_s": times[0], f"{title}, {name}_p99_s": times[1]}
+            p50, p99 = (f"{s:.3f} s ({s / of:.1f} x)" for s, of in zip(times, peer, strict=True))
+            print(f"  {name:16} p50 {p50:>18}   p99 {p99:>18}")
 
-    async def viewers(self, scene: Scene, *, viewers: int, seconds: float) -> None:
-        audience = Audience(self.url, self.campaigns)
-        after = scene.last
-        memory_before = self.memory_mb()
-        watching = [
-            asyncio.create_task(audience.watch(scene.campaign.id, after)) for _ in range(viewers)
-        ]
-        await asyncio.wait_for(audience.all_there(viewers), START_LIMIT_S)
-        watching += [asyncio.create_task(audience.ask(number)) for number in range(ASKING)]
-        before, began = self.cpu_s(), time.monotonic()
-        written: dict[int, float] = {}
-        while time.monotonic() < began + seconds:
-            written[await asyncio.to_thread(scene.event)] = time.monotonic()
-            await asyncio.sleep(EVENT_EVERY_S)
-        cores = (self.cpu_s() - before) / (time.monotonic() - began)
-        memory = self.memory_mb()
-        await audience.all_told(written, viewers)
-        await ended(watching)
-        late = audience.late(written)
-        self.found |= {"viewers_cores": cores, "viewers_memory_mb": memory, "events_p99_s": late}
-        print(f"\n{viewers} viewers, {1 / EVENT_EVERY_S:.0f} events/s, all of them received by all")
-        print(f"  cores {cores:.2f}   {verdict(cores, MOST_CORES, '')}")
-        told = verdict(memory, MOST_MEMORY_MB, "MB")
-        print(f"  memory {memory:.0f} MB, {memory_before:.0f} before they came   {told}")
-        print(f"  events are under way for p99 {late:.2f} s")
-        self.tell(audience.waits, most_s=MOST_WAIT_BESIDE_VIEWERS_S, kind="beside_viewers")
+    async def viewers(self, *, viewers: int, seconds: float) -> None:
+        first, there = self.scene.last_event, asyncio.Semaphore(0)
+        arrivals: dict[int, list[float]] = {}
 
-    async def steady(self, scene: Scene, given: argparse.Namespace) -> None:
-        load = SteadyLoad(self.url, scene, viewers=given.viewers, rate=given.rate)
-        memory = Memory(self.service)
-        before, began = self.cpu_s(), time.monotonic()
-        await load.run(memory, minutes=given.minutes)
-        cores = (self.cpu_s() - before) / (time.monotonic() - began)
-        growth = memory.growth()
-        self.found |= {"steady_cores": cores, "steady_growth": growth}
-        print(f"\n{given.minutes} min, {given.viewers} viewers, {load.answers} answers")
-        print(f"  cores {cores:.2f}")
-        told = verdict(100 * growth, 100 * MOST_GROWTH, "%")
-        print(f"  memory grew by {100 * growth:.1f} % after {SETTLED_MIN:g} min   {told}")
+        async def watch() -> None:
+            path = f"/api/v1/campaigns/{self.scene.campaign.id}/events?after={first}"
+            async with Connection.open(self.url) as connection:
+                await connection.begin(path)
+                there.release()
+                while line := await connection.reader.readline():
+                    if line.startswith(b"id: "):
+                        arrivals.setdefault(int(line[4:]), []).append(time.monotonic())
 
-
-class Audience:
-    """Viewers of events, and clients that ask beside them.
-
-    Attributes:
-        waits: seconds of each answer, by view.
-        arrivals: when each viewer had an event, by its id.
-    """
-
-    def __init__(self, url: str, campaigns: Sequence[int]) -> None:
-        self._url = url
-        self._campaigns = campaigns
-        self._there = asyncio.Semaphore(0)
-        self.waits: dict[str, list[float]] = {name: [] for name in VIEWS}
-        self.arrivals: dict[int, list[float]] = {}
-
-    async def all_there(self, viewers: int) -> None:
-        for _ in range(viewers):
-            await self._there.acquire()
-
-    async def all_told(self, events: Iterable[int], viewers: int) -> None:
-        """Return once every event has reached every viewer; raises TimeoutError for lost ones."""
-        async with asyncio.timeout(LATEST_EVENT_S):
-            while any(len(self.arrivals.get(event, ())) < viewers for event in events):
+        async with asyncio.TaskGroup() as group:
+            watching = [group.create_task(watch()) for _ in range(viewers)]
+            for _ in watching:
+                await there.acquire()
+            title = f"{ASKING} clients beside {viewers} viewers"
+            asking = group.create_task(
+                self.many_clients(title, clients=ASKING, seconds=seconds, pause_s=ASK_EVERY_S)
+            )
+            written: dict[int, float] = {}
+            while not asking.done():
+                await asyncio.to_thread(self.scene.move)
+                written[self.scene.last_event] = time.monotonic()
                 await asyncio.sleep(EVENT_EVERY_S)
-
-    async def watch(self, campaign: int, after: int) -> None:
-        async with Connection.open(self._url) as connection:
-            await connection.send(f"/api/v1/campaigns/{campaign}/events?after={after}")
-            await connection.head()
-            self._there.release()
-            while line := await connection.line():
-                if line.startswith(b"id: "):
-                    self.arrivals.setdefault(int(line[4:]), []).append(time.monotonic())
-
-    async def ask(self, number: int) -> None:
-        campaign = self._campaigns[number % len(self._campaigns)]
-        async with Connection.open(self._url) as connection:
-            for name in itertools.islice(itertools.cycle(VIEWS), number, None):
-                self.waits[name].append(await waited(connection, VIEWS[name].format(campaign)))
-                await asyncio.sleep(ASK_EVERY_S)
-
-    def late(self, written: Mapping[int, float]) -> float:
-        """Return the p99 of the seconds from an event to each who sees it."""
-        under_way = [at - began for event, began in written.items() for at in self.arrivals[event]]
-        return float(np.percentile(under_way, 99))
-
-
-def verdict(value: float, most: float | None, unit: str) -> str:
-    """Return the bar and whether it holds; empty where there is none."""
-    if most is None:
-        return ""
-    return f"at most {most:g} {unit}".rstrip() + ("" if value <= most else ": OVER")
+            async with asyncio.timeout(LATEST_EVENT_S):
+                while any(len(arrivals.get(event, ())) < viewers for event in written):
+                    await asyncio.sleep(EVENT_EVERY_S)
+            for task in watching:
+                task.cancel()
+        late = [at - began for event, began in written.items() for at in arrivals[event]]
+        self.found["events_p99_s"] = float(np.percentile(late, 99))
+        print(f"  all {len(written)} events reached all, p99 {self.found['events_p99_s']:.2f} s")
 
 
 def main() -> None:
@@ -264,25 +263,18 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50, metavar="N")
     parser.add_argument("--viewers", type=int, default=200, metavar="N", help="0 for none")
     parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="of each part")
-    parser.add_argument("--minutes", type=int, metavar="N", help="of a load that goes on")
-    parser.add_argument("--rate", type=float, default=20.0, metavar="R", help="its answers/s")
     parser.add_argument("--json", type=Path, metavar="OUT")
     given = parser.parse_args()
-    if given.minutes is not None and given.minutes <= SETTLED_MIN:
-        parser.error(f"memory is compared after {SETTLED_MIN:g} minutes: --minutes must be more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the service, too
     with tempfile.TemporaryDirectory() as folder:
-        data_dir = Path(folder)
-        scene = Scene(Settings(data_dir=data_dir), trials=given.trials)
-        with serving(data_dir) as (url, service):
-            load = Load(url=url, service=service, campaigns=scene.ids)
-            if given.minutes:
-                asyncio.run(load.steady(scene, given))
-            else:
-                asyncio.run(load.one_client(scene))
-                asyncio.run(load.many_clients(clients=given.clients, seconds=given.seconds))
-                if given.viewers:
-                    asyncio.run(load.viewers(scene, viewers=given.viewers, seconds=given.seconds))
+        scene = Scene(Settings(data_dir=Path(folder)), trials=given.trials)
+        with serving(Path(folder)) as (url, service):
+            load = Load(url=url, service=service, scene=scene)
+            asyncio.run(load.one_client())
+            title = f"{given.clients} clients at once"
+            asyncio.run(load.many_clients(title, clients=given.clients, seconds=given.seconds))
+            if given.viewers:
+                asyncio.run(load.viewers(viewers=given.viewers, seconds=given.seconds))
     if given.json:
         given.json.write_text(json.dumps(load.found, indent=2) + "\n")
 
