@@ -31,7 +31,7 @@ test-bare: $(VENV)/.installed-dev ## run the tests as on a machine that lacks wh
 check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers auto
+	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # Those that are folders take files, or hours, and are started by their names; so does one script.

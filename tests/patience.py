@@ -10,6 +10,9 @@ from typing import Any
 PATIENCE_S = 60.0
 """Shorter than a test may last (the `timeout` of pyproject.toml): the failure names the wait."""
 
+TRAINING_S = 110.0
+"""How long a process may take that trains, or that starts several others that do."""
+
 LATE_S = float(os.environ.get("AUTOTUNE_LATE_LOOKS_S", "0"))
 """Every look comes so late. A test that hopes to see a passing state fails then; one that holds
 the state passes."""

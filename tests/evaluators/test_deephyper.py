@@ -25,7 +25,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.space import SearchSpace
 from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
-from tests.patience import PATIENCE_S
+from tests.patience import TRAINING_S
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "cbo_without_service.py"
 
@@ -257,7 +257,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TRAINING_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

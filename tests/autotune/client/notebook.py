@@ -57,7 +57,7 @@ def executed(notebook: Any, *, url: str, folder: Path) -> Any:
     client = NotebookClient(
         notebook,
         km=kernel,
-        timeout=PATIENCE_S,
+        timeout=10 * PATIENCE_S,
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},

@@ -22,7 +22,7 @@ from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 from tests.evaluators.local.trials import request as trial
 from tests.evaluators.local.trials import strategy
-from tests.patience import PATIENCE_S
+from tests.patience import TRAINING_S
 from tests.requirement import require
 
 FRONTIER = load_machine("frontier")
@@ -43,7 +43,7 @@ def run(script: str, directory: Path, **environment: str) -> subprocess.Complete
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TRAINING_S,
         check=False,
     )
 
@@ -135,7 +135,7 @@ def test_the_arguments_file_is_read_by_a_shell_into_the_same_strategy(
         capture_output=True,
         text=True,
         check=True,
-        timeout=PATIENCE_S,
+        timeout=TRAINING_S,
     ).stdout.split("\n")[:-1]
     assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
     assert ("--deepspeed_config" in words) == ("--deepspeed" in words)

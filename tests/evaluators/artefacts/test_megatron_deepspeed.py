@@ -30,7 +30,7 @@ from search_spaces.catalog import load_machine, load_model, machine_names
 from search_spaces.machine import Machine
 from tests.evaluators.frameworks.readers import directive, megatron_parser, strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
-from tests.patience import PATIENCE_S
+from tests.patience import TRAINING_S
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
@@ -112,7 +112,7 @@ class Cluster:
             cwd=self.root,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TRAINING_S,
             check=False,
         )
 
@@ -136,7 +136,7 @@ def cluster(tmp_path: Path) -> Cluster:
 @pytest.mark.parametrize("machine", machine_names())
 def test_the_script_is_valid_bash_and_asks_for_the_right_nodes(machine: str) -> None:
     text = script(machine=load_machine(machine))
-    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=PATIENCE_S)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=TRAINING_S)
     gpus = str(load_machine(machine).gpus_per_node)
     assert directive(text, "nodes") == str(BASE.num_nodes)
     assert directive(text, "ntasks-per-node") == directive(text, "gpus-per-node") == gpus

@@ -92,6 +92,8 @@ def misbehave(iteration):
 
 
 say(f"rank {rank} of {world} is set up")
+while os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "hold")):
+    time.sleep(0.05)
 if rank == world - 1:  # which no other rank's iterations precede
     say("[2026-01-01 10:00:00,123] [INFO] [engine.py:98:__init__] CONFIG: "
         f"micro_batches={config['gradient_accumulation_steps']} "

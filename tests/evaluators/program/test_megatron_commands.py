@@ -21,7 +21,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.frameworks.readers import megatron_parser, strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
-from tests.patience import PATIENCE_S
+from tests.patience import TRAINING_S
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
@@ -84,7 +84,7 @@ def printed(request: TrialRequest, megatron: Megatron) -> list[list[str]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=PATIENCE_S,
+        timeout=TRAINING_S,
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -16,7 +16,7 @@ from search_spaces.space import SearchSpace
 from tests.cluster.cluster import Cluster
 from tests.evaluators.program.checkout import make_checkout
 from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine
-from tests.patience import PATIENCE_S, until
+from tests.patience import TRAINING_S, until
 
 pytestmark = pytest.mark.xdist_group("slurm")
 
@@ -74,7 +74,7 @@ def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TRAINING_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -93,13 +93,15 @@ def test_what_sbatch_did_not_send_while_the_clock_was_ahead_is_sent_when_it_no_l
     assert slurm.nodes
     asked, commands, clock = request(tmp_path, "trial-0"), tmp_path / "bin", time.time
     commands.mkdir()
-    write_whole(commands / "sbatch", "#!/bin/bash\nkill -9 $$\n", executable=True)
+    write_whole(
+        commands / "sbatch", f"#!/bin/bash\ntouch {commands}/sent\nkill -9 $$\n", executable=True
+    )
     backend = backends.make(COUNTED)
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time", lambda: clock() + 5000.0)
         ahead.setenv("PATH", f"{commands}:{os.environ['PATH']}")
         backend.submit(asked)
-        until(lambda: (backend.poll([asked]), backend.tracker.trouble)[1])
+        until((commands / "sent").exists)
     (outcome,) = finish(backend, asked)
     assert outcome.status == TrialState.OK
     assert runs(asked) == 1

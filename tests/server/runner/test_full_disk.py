@@ -73,8 +73,8 @@ def test_a_campaign_waits_for_a_file_system_that_fails(tmp_path: Path, error: in
             folder.mkdir()
             fails = partial(failing_file_system, folder, error)
         running = stack.enter_context(running_on(folder, tmp_path / "elsewhere.db"))
-        campaign = created(running.store, **SHORT, time_scale=0.002)
-        running.until(lambda: any(t.phase == "running" for t in running.trials(campaign)))
+        campaign = created(running.store, **SHORT)
+        running.until(lambda: running.campaign(campaign).trials == 1)
         with fails():
             running.until(lambda: os.strerror(error) in running.campaign(campaign).reason)
             assert running.campaign(campaign).reason.startswith("waits for a file system: ")

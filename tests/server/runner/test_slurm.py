@@ -95,7 +95,7 @@ QUESTION: dict[str, Any] = {
         "flash_attention": False,
         "activation_checkpointing": "none",
     },
-    "budget": {"max_trials": 2},
+    "budget": {"max_trials": 2, "stop_early": False},
     "protocol": {
         "confirmations": 1,
         "measured_iterations": 2,
@@ -189,6 +189,12 @@ def quick(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def hold(tmp_path: Path, profiles: Path) -> Path:  # noqa: ARG001 (which makes the checkout)
+    """As long as this file exists, no trial goes on."""
+    return tmp_path / "Megatron-DeepSpeed" / "hold"
+
+
+@pytest.fixture
 def service(
     slurm: Cluster,  # noqa: ARG001 (its commands are those of this process now)
     tmp_path: Path,
@@ -243,14 +249,15 @@ def test_a_campaign_searches_confirms_and_recommends(
 
 
 def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
-    service: SlurmService, slurm: Cluster
+    service: SlurmService, slurm: Cluster, hold: Path
 ) -> None:
-    longer = {"confirmations": 0, "measured_iterations": 40, "time_limit_s": PATIENCE_S}
-    campaign = service.create(**ONE | {"protocol": longer})
+    hold.touch()
+    campaign = service.create(**ONE)
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
     before = {trial.token: trial.job_id for trial in service.trials(campaign)}
     service.restart_runner()
     assert slurm.jobs(), "jobs run on without a runner"
+    hold.unlink()
     service.until_state(campaign, "done")
     after = {trial.token: trial for trial in service.trials(campaign)}
     assert len(after) == 1
@@ -293,11 +300,11 @@ def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
 
 
 def test_cancelling_a_campaign_ends_its_jobs_and_only_its(
-    service: SlurmService, slurm: Cluster
+    service: SlurmService, slurm: Cluster, hold: Path
 ) -> None:
     other = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
-    slow = QUESTION["protocol"] | {"measured_iterations": 1000, "warmup_iterations": 100}
-    campaign = service.create(protocol=slow)
+    hold.touch()
+    campaign = service.create()
     service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
     assert set(slurm.jobs()) > {other}
     service.steer(campaign, "cancel")

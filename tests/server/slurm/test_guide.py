@@ -73,7 +73,7 @@ def follow(text: str, home: Path) -> str:
         start_new_session=True,
     )
     try:
-        printed, _ = shell.communicate(timeout=PATIENCE_S)
+        printed, _ = shell.communicate(timeout=10 * PATIENCE_S)
     except subprocess.TimeoutExpired:
         os.killpg(shell.pid, signal.SIGKILL)
         pytest.fail(f"not within {PATIENCE_S:g} s: {shell.communicate()[0]}")

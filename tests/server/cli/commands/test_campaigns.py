@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 
 from tests.evaluators.adapter.samples import my_script
-from tests.patience import PATIENCE_S, until
+from tests.patience import TRAINING_S, until
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
 
@@ -279,7 +279,7 @@ def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: 
     with watching:
         _until_it_watches(service)
         os.kill(watching.pid, signal.SIGINT)
-        out, err = watching.communicate(timeout=PATIENCE_S)
+        out, err = watching.communicate(timeout=TRAINING_S)
     assert watching.returncode == 130
     assert f"campaign {number} goes on without being watched" in err
     assert "Traceback" not in err
