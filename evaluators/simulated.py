@@ -36,6 +36,7 @@ from evaluators.trial import (
 )
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS
 from search_spaces.lattice import Lattice
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy
 
@@ -68,13 +69,17 @@ class SimulatedBackend:
     directory and is read again only when the trial is due to end.
 
     Args:
+        program: the trainer that is simulated.
         time_scale: real seconds per simulated second; 0 ends a trial at once.
     """
 
     name = "simulated"
     simulated = True
 
-    def __init__(self, *, time_scale: float = 0.0) -> None:
+    def __init__(
+        self, program: ProgramCapabilities = ANY_PROGRAM, *, time_scale: float = 0.0
+    ) -> None:
+        self._program = program
         self._time_scale = time_scale
         self._requests: dict[str, TrialRequest] = {}
         self._times: dict[str, tuple[datetime, datetime]] = {}
@@ -85,7 +90,10 @@ class SimulatedBackend:
         if (request.directory / _SUBMITTED).exists() or (request.directory / RESULT).exists():
             return
         now = datetime.now(UTC)
-        wait_s = simulate(request, started_at=now).outcome.duration_s * self._time_scale
+        wait_s = (
+            simulate(request, started_at=now, program=self._program).outcome.duration_s
+            * self._time_scale
+        )
         ends_at = now + timedelta(seconds=wait_s)
         state = {"started_at": now.isoformat(), "ends_at": ends_at.isoformat()}
         write_whole(request.directory / _SUBMITTED, json.dumps(state))
@@ -110,7 +118,7 @@ class SimulatedBackend:
             return RUNNING
         self._requests.pop(request.token, None)
         if outcome is None and times:
-            return _finish(request, simulate(request, started_at=times[0]))
+            return _finish(request, simulate(request, started_at=times[0], program=self._program))
         return outcome
 
     def cancel(self, token: str) -> None:
@@ -119,7 +127,7 @@ class SimulatedBackend:
         times = _times(request) if request else None
         if request is None or times is None or read_result(request.directory) is not None:
             return
-        trial = simulate(request, started_at=times[0])
+        trial = simulate(request, started_at=times[0], program=self._program)
         elapsed_s = (datetime.now(UTC) - times[0]).total_seconds()
         simulated_s = elapsed_s / self._time_scale if self._time_scale else 0.0
         after_s = min(max(0.0, simulated_s), trial.outcome.duration_s)
@@ -162,16 +170,20 @@ class SimulatedTrial:
         return replace(self, outcome=outcome, iterations=self.iterations[:done], given_up="")
 
 
-def simulate(request: TrialRequest, *, started_at: datetime) -> SimulatedTrial:
-    """Simulate a trial; deterministic in seed, strategy and protocol."""
-    trial = _without_limit(request, started_at)
+def simulate(
+    request: TrialRequest, *, started_at: datetime, program: ProgramCapabilities = ANY_PROGRAM
+) -> SimulatedTrial:
+    """Simulate a trial; deterministic in seed, strategy, protocol and program."""
+    trial = _without_limit(request, started_at, program)
     limit_s = request.protocol.time_limit_s
     if trial.outcome.duration_s <= limit_s:
         return trial
     return trial.cut(limit_s, TrialState.TIMEOUT, f"not finished within {limit_s:g} s")
 
 
-def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTrial:
+def _without_limit(
+    request: TrialRequest, started_at: datetime, program: ProgramCapabilities
+) -> SimulatedTrial:
     """Simulate without the time limit: crash, run out of memory, or train."""
     startup_s = float(cluster_start_up_s(request.strategy.num_nodes))
     blank = TrialOutcome(
@@ -183,12 +195,12 @@ def _without_limit(request: TrialRequest, started_at: datetime) -> SimulatedTria
         versions={"autotune": version("autotune")},
         log_path=str(request.directory / LOG),
     )
-    broken_rules = findings(request.strategy, request.transformer, request.machine)
+    broken_rules = findings(request.strategy, request.transformer, request.machine, program=program)
     reasons = [finding.reason for finding in broken_rules if finding.severity == "refuse"]
     if reasons:
         crashed = replace(blank, status=TrialState.CRASHED, error=reasons[0])
         return SimulatedTrial(outcome=crashed, startup_s=startup_s, iterations=())
-    times_s, peak_gib = _truth(request)
+    times_s, peak_gib = _truth(request, program)
     if peak_gib > request.machine.memory_gib:
         error = (
             f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
@@ -254,12 +266,13 @@ def _measured(
     )
 
 
-def _truth(request: TrialRequest) -> tuple[list[float], float]:
+def _truth(request: TrialRequest, program: ProgramCapabilities) -> tuple[list[float], float]:
     """Return the true seconds per iteration at each GAS, and the true peak memory in GiB."""
     machine, strategy = request.machine, request.strategy
     twins = [strategy.with_accumulation(gas) for gas in request.protocol.values]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
-    parameters = perturbed(Parameters.default(machine), seed=request.seed)
+    usual = Parameters.default(machine, program.tuning, program.states)
+    parameters = perturbed(usual, seed=request.seed)
     predicted = estimate(request.transformer, machine, lattice, parameters=parameters)
     drawn = _drawn_by(replace(strategy, num_nodes=1))
     del drawn[ACCUMULATION]

@@ -386,6 +386,33 @@ def _given_up(
         yield name, usual
 
 
+def demand_dimensions(strategy: Strategy, machine: Machine, program: ProgramCapabilities) -> None:
+    """Raise InvalidInputs for dimensions that a program does not vary or does not have, and values
+    of its own dimensions that it lacks, as a space does."""
+    own = dict(strategy.settings)
+    chosen = {name: strategy.value(name) for name in dict(program.fixed)} | own
+    problems = list(_unknown(own, program))
+    dict(_unvaried(chosen, machine, program, problems))  # which add to the problems
+    dict(_own_values(chosen, program, problems))
+    if problems:
+        raise InvalidInputs(
+            InvalidInput(
+                f"strategy.settings.{each.field}"
+                if each.field in own
+                else f"strategy.{each.field}",
+                each.value,
+                each.reason,
+                valid=each.valid.removesuffix(", or auto"),
+            )
+            for each in problems
+        )
+
+
+def fixed_values(machine: Machine, program: ProgramCapabilities) -> dict[str, Scalar]:
+    """Return the dimensions that a program does not vary, each with its one value."""
+    return {name: values[0] for name, values in _unvaried({}, machine, program, [])}
+
+
 def _faults(
     nodes: int,
     transformer: Transformer,
@@ -404,6 +431,12 @@ def _faults(
     if (untrained := program.untrained(transformer)) is not None:
         valid = "a model without, the simulated evaluator, or another trainer"
         yield InvalidInput("model", transformer.name, untrained, valid=valid)
+    yield from _unknown(choices, program)
+
+
+def _unknown(
+    choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
+) -> Iterator[InvalidInput]:
     known = (*DIMENSIONS, *(dimension.name for dimension in program.own))
     for name in choices:
         if name not in known:

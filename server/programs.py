@@ -51,8 +51,8 @@ def chosen_profile(
     for the bundled trainer without a cluster.
 
     The slurm evaluator requires a profile. The ray evaluator accepts an address instead, and this
-    machine an adapter. On a shared service only admins may send an adapter's file, unless the
-    settings allow it to all.
+    machine and the simulator an adapter. On a shared service only admins may send an adapter's
+    file, unless the settings allow it to all.
 
     Raises:
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
@@ -65,9 +65,6 @@ def chosen_profile(
     if sent and settings.group and not (as_admin or settings.allow_adapter_files):
         reason = "on a shared service only admins may send an adapter's file"
         raise InvalidInput("adapter", name, reason, valid="a name of `autotune adapter list`")
-    if request.evaluator == "simulated":
-        reason = "the simulated evaluator runs no trainer"
-        raise InvalidInput("adapter", name, reason, valid="another evaluator")
     try:
         adapter = _adapter_of(request.adapter, settings.adapters_dir)
     except InvalidInput as fault:

@@ -35,7 +35,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.space import SearchSpace
+from search_spaces.space import SearchSpace, demand_dimensions
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -66,13 +66,14 @@ def scaling_study(
         calibration, summary, program: as for `predict`.
 
     Raises:
-        InvalidInputs: fields `model` and `machine`.
+        InvalidInputs: fields `model` and `machine`; dimensions that the trainer does not vary.
         InvalidInput: fields `nodes`, of which the layout can run on none; `calibration`.
     """
     transformer, machine = subject_of(query.model, query.machine)
     name = summary.name if summary else None
     calibration = calibration_for(machine, calibration, name=name, program=program)
     strategy = strategy_of(query.strategy)
+    demand_dimensions(strategy, machine, program)
     return ScalingStudy(
         model=model_shape(transformer),
         machine=machine_shape(machine),

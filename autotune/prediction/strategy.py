@@ -15,6 +15,7 @@ from autotune.schemas.requests import PredictionQuery
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import PROGRAM_RULE, findings
+from search_spaces.space import demand_dimensions
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -47,7 +48,7 @@ def predict(
         refusals: reasons besides the rules why that trainer cannot run the strategy.
 
     Raises:
-        InvalidInputs: fields `model` and `machine`.
+        InvalidInputs: fields `model` and `machine`; dimensions that the trainer does not vary.
         InvalidInput: field `calibration`: it was made on another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
@@ -58,6 +59,7 @@ def predict(
         program=program,
     )
     strategy = strategy_of(query.strategy)
+    demand_dimensions(strategy, machine, program)
     broken = findings(strategy, transformer, machine, program=program)
     reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
     known = {reason.reason for reason in reasons}

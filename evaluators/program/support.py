@@ -52,10 +52,10 @@ def capabilities_of(
     Args:
         profile: of the cluster, or of whatever runs an adapter's trainer.
     """
-    if evaluator == "simulated":
-        return SIMULATED
     if profile is not None and profile.adapter is not None:
         return capabilities_of_adapter(profile.adapter)
+    if evaluator == "simulated":
+        return SIMULATED
     if profile is None or profile.program == "trainer":
         return CAPABILITIES
     megatron = profile.megatron or Megatron(path="")

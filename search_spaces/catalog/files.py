@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +14,9 @@ from typing import Any
 from search_spaces.errors import InvalidInput, closest, demand_shallow, suggestion
 
 LARGEST_FILE_BYTES = 1_000_000  # a model's or a machine's file is far smaller than this
+
+SIZE = re.compile(r"\d+(?:\.\d+)?[bmt](?![a-z])")
+ALIKE = 0.8
 
 
 @cache
@@ -33,8 +38,19 @@ def known_name(choice: str, known: Iterable[str]) -> str | None:
 
 def unknown_name(field: str, value: str, known: list[str], *, also: str = "") -> InvalidInput:
     """Return the refusal of a name that the catalog lacks, with the closest ones offered."""
-    reason = f"no such {field}{suggestion(closest(value, known))}"
+    near = [name for name in closest(value, known) if _is_a_slip(value, name)]
+    reason = f"no such {field}{suggestion(near)}"
     return InvalidInput(field, value, reason, valid=", ".join(known) + also)
+
+
+def _is_a_slip(value: str, name: str) -> bool:
+    """Return whether a name can be meant: of another size, as in `llama-3-7b`, only where the rest
+    is alike. `codellama-34b` is no slip of `llama-3-405b`."""
+    family, size = SIZE.split(value.casefold(), maxsplit=1)[0], SIZE.search(value.casefold())
+    other, others = SIZE.split(name, maxsplit=1)[0], SIZE.search(name)
+    if size is None or others is None or size[0] == others[0]:
+        return True
+    return SequenceMatcher(None, family, other).ratio() >= ALIKE
 
 
 def read_text(path: Path, *, field: str) -> str:

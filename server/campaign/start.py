@@ -167,7 +167,10 @@ def program_of(request: CampaignCreate, profile: Mapping[str, Any] | None) -> st
     Args:
         profile: of the cluster, or of the adapter, as stored with the campaign.
     """
-    return f"simulated {request.seed}" if request.evaluator == "simulated" else trainer_of(profile)
+    if request.evaluator != "simulated":
+        return trainer_of(profile)
+    simulated = f"simulated {request.seed}"
+    return f"{simulated}+{_digest(trainer_of(profile))}" if profile else simulated
 
 
 def trainer_of(profile: Mapping[str, Any] | None) -> str:
@@ -182,9 +185,12 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
     elif variant := kept.get("megatron", {}).get("variant"):
         program = f"{program} {variant}"
     usual = {each["name"]: each["values"][0] for each in own if not each.get("searched", True)}
-    # A digest, because the column has 64 characters.
-    mark = hashlib.sha256(json.dumps(usual, sort_keys=True).encode()).hexdigest()[:5]
-    return f"{program}+{mark}" if usual else program
+    return f"{program}+{_digest(usual)}" if usual else program
+
+
+def _digest(value: object) -> str:
+    """Return a short digest, because the column has 64 characters."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:5]
 
 
 def adapter_version(profile: Mapping[str, Any] | None) -> dict[str, str]:

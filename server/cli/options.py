@@ -531,8 +531,10 @@ class PredictedOptions(StrategyOptions):
             valid = f"a multiple of {micro_batches}"
             raise InvalidInput("global_batch_size", batch, reason, valid=valid)
         if self.gradient_accumulation_steps and shape.gradient_accumulation_steps != gas:
-            reason = f"with it gradient_accumulation_steps is {gas}"
-            raise InvalidInput("global_batch_size", batch, reason, valid="one of the two options")
+            given = shape.gradient_accumulation_steps
+            reason = f"gradient_accumulation_steps {given} makes {given * micro_batches} samples"
+            valid = f"{given * micro_batches}, or gradient_accumulation_steps {gas}"
+            raise InvalidInput("global_batch_size", batch, reason, valid=valid)
         return int(gas)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.local.backend import LocalBackend, LocalProgramBackend
+from evaluators.program.support import capabilities_of
 from evaluators.ray.backend import RayBackend
 from evaluators.simulated import SimulatedBackend
 from evaluators.slurm.backend import SlurmBackend
@@ -51,8 +52,8 @@ class EvaluatorBackends:
     def of(self, request: CampaignCreate, *, profile: Mapping[str, Any] | None) -> Backend:
         """Return the backend of a campaign's trials, which it may share with other campaigns.
 
-        There is one simulator per time scale, one Slurm backend per profile and mode, one Ray
-        backend per profile, and one local backend per adapter.
+        There is one simulator per time scale and adapter, one Slurm backend per profile and mode,
+        one Ray backend per profile, and one local backend per adapter.
 
         Args:
             profile: of the cluster, or of the adapter, as stored with the campaign.
@@ -63,8 +64,9 @@ class EvaluatorBackends:
             own = _profile_of(profile)
             return self._once(("local", repr(own)), partial(LocalProgramBackend, own))
         if request.evaluator == "simulated":
-            scale = request.time_scale
-            return self._once(scale, lambda: SimulatedBackend(time_scale=scale))
+            program = capabilities_of("simulated", _profile_of(profile) if profile else None)
+            simulated = partial(SimulatedBackend, program, time_scale=request.time_scale)
+            return self._once((request.time_scale, repr(profile)), simulated)
         cluster = _profile_of(profile)
         if request.evaluator == "ray":
             return self._once(("ray", repr(cluster)), partial(RayBackend, cluster))

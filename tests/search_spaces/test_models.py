@@ -69,6 +69,14 @@ def test_an_unknown_model_is_refused_with_the_closest_names() -> None:
     assert "gpt-22b" in refusal.value.valid
 
 
+def test_a_model_of_another_family_and_size_is_not_suggested() -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        load_model("codellama-34b")
+    assert refusal.value.reason == "no such model"
+    with pytest.raises(InvalidInput, match="did you mean llama-3-70b or llama-3-8b"):
+        load_model("llama-3-7b")
+
+
 @pytest.mark.parametrize("nonsense", ["", "B", "13", "13 G", "-1B", "1e9B", "13BB", "½B"])
 def test_what_is_no_size_is_no_model(nonsense: str) -> None:
     with pytest.raises(InvalidInput, match="no such model"):

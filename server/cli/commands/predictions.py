@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from autotune.client.question import CampaignInput
     from autotune.schemas.calibrations import CalibrationDocument, CalibrationSummary
     from autotune.schemas.requests import PredictionQuery, SpaceQuery
+    from autotune.schemas.scaling import ScalingQuery
+    from autotune.schemas.shapes import StrategyShape
     from search_spaces.program import ProgramCapabilities
 
 COMMANDS = 3
@@ -137,10 +139,12 @@ def predict(
     fields = subject_fields(machine, program)
     shape = strategy.on(machine_of(fields["machine"]))
     query = validated(PredictionQuery, fields | {"model": model.choice(), "strategy": shape})
+    trainer = program_for(query)
+    query = query.model_copy(update={"strategy": _fixed(query, strategy, trainer)})
     answer = predicted(
         query,
         *calibration.load(service),
-        program=program_for(query),
+        program=trainer,
         refusals=refusals_of(query, Settings(), as_admin=True),
     )
     if json:
@@ -255,6 +259,24 @@ def _machine_of(profile: str | None) -> str:
     return named_machine(profile, load_profile(profile, folder=Settings().profiles_dir).machine)
 
 
+def _fixed(
+    query: PredictionQuery | ScalingQuery, given: StrategyOptions, program: ProgramCapabilities
+) -> StrategyShape:
+    """Return the strategy with the trainer's values of what it does not vary, unless they were
+    given."""
+    from autotune.resolution import machine_of
+    from search_spaces.space import fixed_values
+
+    fixed = fixed_values(machine_of(query.machine), program)
+    derived = {"num_nodes", "gradient_accumulation_steps"}
+    unsaid = {
+        name: value
+        for name, value in fixed.items()
+        if name not in derived and getattr(given, name) is None
+    }
+    return query.strategy.model_copy(update=unsaid)
+
+
 def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
     from server.programs import chosen_program
     from server.settings import Settings
@@ -353,7 +375,9 @@ def scaling(
         # Imported late: other commands do not need everything that it imports.
         from autotune.prediction.scaling import scaling_study
 
-        found = scaling_study(query, *calibration.load(service), program=program_for(query))
+        trainer = program_for(query)
+        query = query.model_copy(update={"strategy": _fixed(query, strategy, trainer)})
+        found = scaling_study(query, *calibration.load(service), program=trainer)
     return document(found) if json else out().print(predictions_table.scaling(found))
 
 

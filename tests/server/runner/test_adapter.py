@@ -141,13 +141,20 @@ def test_a_file_that_cannot_be_used_is_refused(client: TestClient, sent: Adapter
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"adapter": "my-scrip"}, "adapter", "no such adapter; did you mean my-script?"),
     ({"adapter": "../my-script"}, "adapter", "no such adapter"),
-    ({"evaluator": "simulated"}, "adapter", "the simulated evaluator runs no trainer"),
     (
         {"space": {"virtual_stages": [1, 2]}},
         "space.virtual_stages",
         "my-script does not vary it",
     ),
 ]
+
+
+def test_a_simulated_campaign_is_of_its_space(client: TestClient) -> None:
+    answer = client.post("/api/v1/campaigns", json=CAMPAIGN | {"evaluator": "simulated"})
+    assert answer.status_code == 201, answer.text
+    varied = {"evaluator": "simulated", "space": {"virtual_stages": [1, 2]}}
+    [error] = client.post("/api/v1/campaigns", json=CAMPAIGN | varied).json()["errors"]
+    assert error["reason"] == "my-script does not vary it"
 
 
 def test_what_cannot_be_asked_of_it_is_refused(client: TestClient) -> None:

@@ -279,7 +279,8 @@ def test_a_strategy_by_its_nodes_and_its_batch(alone: Autotune) -> None:
     assert alone(*asked, *both, "--json").json() == alone(*ONE, "--json").json()
     assert alone(*ONE, *both, "--json").json() == alone(*ONE, "--json").json()
     assert "a multiple of 2" in refused(alone(*asked, "--nodes", "4", "--global-batch", "7"))
-    assert "is 32" in refused(alone(*asked, *both, "--gas", "8"))
+    both_batches = refused(alone(*asked, *both, "--gas", "8"))
+    assert "--gas 8 makes 16 samples (got 64; valid: 16, or --gas 32)" in both_batches
     assert "--num-nodes is 4" in refused(alone(*ONE, "--nodes", "8"))
 
 
@@ -302,6 +303,35 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, fork: s
 def test_what_the_program_lacks_beyond_the_rules_is_said_of_one_strategy(alone: Autotune) -> None:
     asked = (*ONE, "--sequence-parallel", "on", "--profile", "frontier")
     assert "the bundled trainer has no sequence parallelism" in alone(*asked).out
+
+
+ONE_NODE = ("--model", "llama-3-8b", "--machine", "dgx-h100", "--num-nodes", "1")
+
+
+def test_a_trainer_is_predicted_without_a_profile(alone: Autotune) -> None:
+    question = ("predict", *ONE_NODE, "--tp", "8", "--json")
+    usual = alone(*question).json()
+    tuned = alone(*question, "--adapter", "megatron-bridge").json()
+    profile = ("--profile", "generic", "--adapter", "megatron-bridge")
+    assert tuned["iteration_time_s"] < usual["iteration_time_s"]
+    assert tuned["iteration_time_s"] == alone(*question, *profile).json()["iteration_time_s"]
+
+
+@pytest.mark.parametrize("command", ["predict", "scaling", "sweep"])
+def test_what_a_trainer_does_not_vary_is_refused(alone: Autotune, command: str) -> None:
+    nodes = ("--nodes", "1") if command == "sweep" else ("--num-nodes", "1")
+    question = (command, *ONE_NODE[:-2], *nodes)
+    refused = alone(*question, "--adapter", "trl-sft", "--tp", "8")
+    assert refused.code == 2
+    assert refused.err.startswith("error: --tp: trl-sft does not vary it (got ")
+    unknown = alone(*question, "--set", "nonsense=7")
+    assert unknown.code == 2
+    assert "nonsense: no such dimension" in unknown.err
+
+
+def test_what_a_trainer_has_fixed_need_not_be_said(alone: Autotune) -> None:
+    found = alone("predict", *ONE_NODE, "--adapter", "nanotron", "--zero", "0", "--json").json()
+    assert found["strategy"]["activation_checkpointing"] == "none"
 
 
 def test_a_profile_is_asked_for_as_by_submit(alone: Autotune) -> None:
