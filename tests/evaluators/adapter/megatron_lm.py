@@ -70,7 +70,7 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         num_nodes=num_nodes,
         activation_checkpointing=recomputed(args),
         sequence_parallel=args["sequence_parallel"],
-        flash_attention=args["attention_backend"] == "flash",
+        flash_attention=args["attention_backend"] == "auto",
         virtual_stages=args.get("virtual_pipeline_model_parallel_size", given) or 1,
         context_parallel=context,
         expert_parallel=args["expert_model_parallel_size"],

@@ -218,6 +218,25 @@ def test_an_overlap_that_it_switched_by_itself_is_noticed(
     assert bool(log.starts[0].figures.differs) is noticed
 
 
+@pytest.mark.parametrize(
+    ("model", "precision", "flash_attention", "backend"),
+    [
+        (load_model("deepseek-v3"), "bf16", True, "auto"),  # FlashAttention 2 lacks its widths
+        (LLAMA, "bf16", True, "auto"),
+        (LLAMA, "bf16", False, "unfused"),
+        (LLAMA, "fp32", True, "unfused"),
+    ],
+)
+def test_transformer_engine_chooses_the_fused_attention(
+    model: Transformer, precision: Any, flash_attention: bool, backend: str, adapter: Adapter
+) -> None:
+    strategy = replace(
+        BASE, sequence_parallel=True, precision=precision, flash_attention=flash_attention
+    )
+    words = _words(_start(adapter, model, strategy))
+    assert words[words.index("--attention-backend") + 1] == backend
+
+
 def test_stages_that_differ(adapter: Adapter) -> None:
     words = _words(_start(adapter, SHORT, replace(BASE, pipeline_parallel=5)))
     layout = words[words.index("--pipeline-model-parallel-layout") + 1]
