@@ -36,25 +36,30 @@ FEATURE_WORDS: Mapping[LayerFeature, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StateWidths:
-    """Bytes for each parameter that a trainer keeps of weights, gradients and Adam's states.
+    """Bytes that a trainer keeps: for each parameter of weights, gradients and Adam's states, and
+    of activations where programs differ.
 
     Attributes:
         fp8_weight_bytes: of a weight that products take in 8 bits with one scale for a tensor: 1
             where it is gathered in them.
         gradient_bytes: 2 where gradients stay in 16 bits, 4 where they are accumulated in fp32;
             None: not known, trials decide.
+        gated_activation_bytes: for each token and unit of a gated MLP's width, in 16 bits: 6 where
+            one kernel computes the activation (the two products and the result are kept), 8 where
+            SiLU keeps its result, too, 10 where the other product is copied.
         master_bytes: of the master weight in mixed precision.
         moment_bytes: of each of the two moments.
     """
 
     fp8_weight_bytes: float = 2.0
     gradient_bytes: float | None = None
+    gated_activation_bytes: float = 6.0
     master_bytes: float = 4.0
     moment_bytes: float = 4.0
 
 
 USUAL_STATES = StateWidths()
-"""Of mixed precision with Adam; of gradients it is not known."""
+"""Of mixed precision with Adam and a fused activation; of gradients it is not known."""
 
 
 class ProgramRefusal(Protocol):

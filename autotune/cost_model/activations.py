@@ -95,9 +95,17 @@ def mixer_elements(strategies: Strategies) -> Array:
     return norms + attention + strategies.mamba_share * mamba_elements(strategies)
 
 
+def unfused_elements(strategies: Strategies) -> Array:
+    """Return what an activation function without a fused kernel stores beside the MLP's products
+    and its result, in elements for each unit of the MLP's width."""
+    more = strategies.parameters.gated_activation_bytes / 2.0 - 3.0
+    return np.where(strategies.gated, more, 0.0)
+
+
 def mlp_elements(strategies: Strategies) -> Array:
-    """Return the elements that a dense MLP stores: `2 T f / t`, or `3 T f / t` if gated."""
+    """Return the elements that a dense MLP stores: `2 T f / t`, or from `3 T f / t` on if gated."""
     inner = np.where(strategies.gated, 2.0, 1.0) + product_width(strategies)
+    inner = inner + unfused_elements(strategies)
     kept = strategies.tokens * strategies.ffn_hidden_size * inner / strategies.tensor_parallel
     share = np.where(strategies.flag("recompute_mlp"), 0.0, strategies.mlp_share)
     return kept * share
@@ -132,13 +140,16 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
     rank_tokens = strategies.tokens / strategies.sequence_shards
     received = rank_tokens * columns["top_k"] * etp * strategies.parameters.routing_imbalance
     clamped = columns["expert_biases"] * gates  # a copy of the products' result
-    activated = np.where(strategies.flag("recompute_moe_act"), 0.0, width + clamped)
+    unfused = unfused_elements(strategies)
+    more = np.maximum(clamped, unfused)
+    activated = np.where(strategies.flag("recompute_moe_act"), 0.0, width + more)
     routed = received * (
         strategies.hidden_size * width
         + (gates + activated) * ffn / etp
         + ROUTING_BYTES / strategies.element_bytes
     )
-    shared = columns["shared_ffn_hidden_size"] * (gates + width) / strategies.tensor_parallel
+    shared = columns["shared_ffn_hidden_size"] * (gates + width + unfused)
+    shared = shared / strategies.tensor_parallel
     router = ROUTER_BYTES / strategies.element_bytes * columns["num_experts"]
     mixture = strategies.tokens * shared + rank_tokens * router
     kept = np.where(strategies.flag("recompute_moe"), 0.0, 1.0)

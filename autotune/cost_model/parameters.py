@@ -391,6 +391,14 @@ class Parameters:
         reason="of a weight whose products take it in 8 bits: 2 beside which it is cast, 1 where "
         "the program gathers it in 8 bits",
     )
+    gated_activation_bytes: Constant = constant(
+        6.0,
+        unit="bytes",
+        of_memory=True,
+        reason="stored for each token and unit of a gated MLP's width in 16 bits: two products "
+        "and the activation's result; without a fused kernel 8 (what autograd keeps of PyTorch's "
+        "SiLU and product) or 10 (Megatron Core 2a75ac12, which also copies one of the products)",
+    )
     routing_imbalance: Constant = constant(
         1.1,
         unit="ratio",

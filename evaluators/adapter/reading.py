@@ -60,6 +60,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 STATE_BYTES = (0, 1, 2, 4)
 """Bytes that a trainer may keep of one number per parameter; 0 for none."""
+ACTIVATION_BYTES = (6, 8, 10)
+"""Bytes that a gated activation may keep, fused or not."""
+
+
+def _sizes(name: str) -> tuple[int, ...]:
+    return ACTIVATION_BYTES if name == "gated_activation_bytes" else STATE_BYTES
 
 
 def read_adapter(path: Path) -> Adapter:
@@ -186,10 +192,10 @@ class _AdapterTable:
         for name, value in widths.items():
             if name not in names:
                 self._faults.unknown(f"states.{name}", value, names)
-            elif type(value) is bool or value not in STATE_BYTES:
-                valid = ", ".join(f"{size:g}" for size in STATE_BYTES)
+            elif type(value) is bool or value not in _sizes(name):
+                valid = ", ".join(f"{size:g}" for size in _sizes(name))
                 self._faults.add(f"states.{name}", value, "not a number of bytes", valid=valid)
-        known = {n: v for n, v in widths.items() if n in names and v in STATE_BYTES}
+        known = {n: v for n, v in widths.items() if n in names and v in _sizes(n)}
         return StateWidths(**{name: float(value) for name, value in known.items()})
 
     def _texts(self, key: str) -> dict[str, str]:

@@ -96,6 +96,24 @@ def test_the_clamped_copy_is_kept_where_the_activation_is_not_recomputed() -> No
         assert biased[0] - plain[0] == pytest.approx(4096 / 2 * 8 * 1.25 * more)
 
 
+@pytest.mark.parametrize(("recomputed", "more"), [(0.0, 4.0), (1.0, 0.0)])
+def test_experts_keep_more_without_a_fused_activation(recomputed: float, more: float) -> None:
+    """Megatron Core's own operations keep 10 bytes for each of 768, its fused kernel 6."""
+    fused, unfused = (
+        activations.KeptBytes.of(
+            of(
+                "qwen3-30b-a3b",
+                parameters=replace(CONSTANTS, gated_activation_bytes=size),
+                recompute_moe_act=recomputed,
+            )
+        ).routed
+        for size in (6.0, 10.0)
+    )
+    assert fused is not None
+    assert unfused is not None
+    assert unfused[0] - fused[0] == pytest.approx(4096 / 2 * 8 * 1.25 * more * 768)
+
+
 def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:
     """Sets and precisions reach the formulas by the strategy alone."""
     kept = [

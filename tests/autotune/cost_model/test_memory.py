@@ -61,12 +61,13 @@ def test_what_a_layer_keeps(
     assert parts["activations"] == pytest.approx(48 * S * B * H * expected / GIB)
 
 
-def test_activations_of_a_gated_model() -> None:
-    """Keys and values of 8 of 32 heads, three inner states of 3.5 h; norms that are no one kernel
-    keep copies."""
+@pytest.mark.parametrize("gated_activation_bytes", [6.0, 8.0, 10.0])
+def test_activations_of_a_gated_model(gated_activation_bytes: float) -> None:
+    """Keys and values of 8 of 32 heads, three inner states of 3.5 h, more of them if no fused
+    kernel computes the activation; norms that are no one kernel keep copies."""
     layout = strategy(tensor_parallel=1)
-    parameters = replace(PAPER, norm_bytes=4.0)
-    states = 8 + 4 + 4 / 4 + 6 * 14336 / 4096
+    parameters = replace(PAPER, norm_bytes=4.0, gated_activation_bytes=gated_activation_bytes)
+    states = 8 + 4 + 4 / 4 + gated_activation_bytes * 14336 / 4096
     for fused, copies in ((1.0, 0), (0.0, 4)):
         one = strategies_of(layout, transformer=LLAMA, parameters=parameters, fused_norm=fused)
         expected = 8192 * 2 * 4096 * (states + copies)

@@ -86,6 +86,7 @@ LARGER = (
     "master_bytes",
     "moment_bytes",
     "fp8_weight_bytes",
+    "gated_activation_bytes",
     "routing_imbalance",
     "activation_bytes",
     "norm_bytes",

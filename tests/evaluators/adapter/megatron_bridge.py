@@ -53,6 +53,8 @@ FIELDS: Mapping[str, Sequence[str]] = {
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
         *("recompute_modules", "fp8", "fp8_recipe", "fp4"),
         *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
+        *("bias_activation_fusion", "bias_dropout_fusion", "apply_rope_fusion"),
+        "use_mamba_mem_eff_path",
         *("expert_model_parallel_size", "expert_tensor_parallel_size", "num_moe_experts"),
         *("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
         *("moe_layer_freq", "moe_grouped_gemm", "moe_token_dispatcher_type"),

@@ -118,6 +118,7 @@ def test_strategies_come_back_from_the_validation_of_megatron_bridge(
         assert told["train.manual_gc"]
         assert told["model.cross_entropy_loss_fusion"]
         assert told["model.cross_entropy_fusion_impl"] == "native"
+        assert {name: told[name] for name in _fusions(model)} == _fusions(model)
         assert {name: told[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
         layers = layers_of_arguments(_layers_of_recipe(told))
         assert layers == {name: getattr(model, name) for name in layers}
@@ -166,6 +167,20 @@ def _shape_of_recipe(model: Transformer) -> dict[str, Any]:
         "tokenizer.vocab_size": model.vocab_size,
         "train.train_iters": 8,
     }
+
+
+def _fusions(model: Transformer) -> dict[str, bool]:
+    """Return the fusions that its recipes of models of this kind have, or cannot have."""
+    biased = model.experts is not None and model.experts.biases
+    fusions = {
+        "model.bias_dropout_fusion": not biased,
+        "model.bias_activation_fusion": (model.has_biases or model.gated_mlp) and not biased,
+    }
+    if model.mamba is not None:
+        return fusions | {"model.apply_rope_fusion": False, "model.use_mamba_mem_eff_path": True}
+    if model.latent_attention is not None or model.has_biases:  # no fused rotary positions
+        return fusions
+    return fusions | {"model.apply_rope_fusion": True}
 
 
 def _layers_of_recipe(told: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -71,6 +71,7 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("command =", "tuning = 'much'\ncommand =", "valid: vendor, usual, plain"),
         ("command =", "states.master_bytes = 3\ncommand =", "valid: 0, 1, 2, 4"),
         ("command =", "states.master = 2\ncommand =", "states.master"),
+        ("command =", "states.gated_activation_bytes = 4\ncommand =", "valid: 6, 8, 10"),
         ("command =", "trains = ['moe']\ncommand =", "valid: experts, latent_attention, window"),
         ("command =", "warmup_iterations = 0\ncommand =", "not a number of iterations"),
         ('["{python}", "train.py"]', '"python train.py"', "not a list of words"),
@@ -86,7 +87,8 @@ def test_what_is_wrong_is_told_with_file_key_and_what_would_do(
 
 def test_the_bytes_of_states_decide_what_is_believed_of_memory(tmp_path: Path) -> None:
     """Gradients of 2 bytes and 16-bit moments leave 2 + 2 + 4 + 4 of the usual 2 + 4 + 4 + 8."""
-    states = "states = { gradient_bytes = 2, moment_bytes = 2 }\ncommand ="
+    widths = "gradient_bytes = 2, moment_bytes = 2, gated_activation_bytes = 10"
+    states = f"states = {{ {widths} }}\ncommand ="
     program = capabilities_of_adapter(my_script(tmp_path, change=("command =", states)))
     machine = load_machine("dgx-a100")
     told, usual = (
@@ -94,6 +96,7 @@ def test_the_bytes_of_states_decide_what_is_believed_of_memory(tmp_path: Path) -
         for widths in (program.states, USUAL_STATES)
     )
     assert (told.gradient_bytes, told.full_gradient_bytes, told.moment_bytes) == (2, 2, 2)
+    assert (told.gated_activation_bytes, usual.gated_activation_bytes) == (10, 6)
     assert (usual.full_gradient_bytes, usual.master_bytes, usual.moment_bytes) == (4, 4, 4)
 
 
