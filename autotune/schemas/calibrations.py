@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import Positive, Wire, storable
+from autotune.schemas.wire import MOST_GIB, Wire, storable
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 CalibrationName = Annotated[str, Field(pattern=NAME)]
 Software = Annotated[str, Field(max_length=500), AfterValidator(storable)]
-Seconds = Annotated[float, Field(gt=0)]
-Gibibytes = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(ge=1e-6, le=1e7)]
+Gibibytes = Annotated[float, Field(ge=1e-6, le=MOST_GIB)]
 MOST_OBSERVATIONS = 1000
 """Fitting takes some seconds with so many, and eight times as long with twice as many."""
 
@@ -32,7 +32,7 @@ class ObservationShape(Wire):
     """Peak memory of the fullest GPU, GiB; null where it is not known."""
     fitted: bool | None = None
     """Whether it fit into memory; null if unknown, such as after another failure."""
-    gpu_joules_per_token: Annotated[float, Field(gt=0)] | None = None
+    gpu_joules_per_token: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
     """Energy of the GPUs alone, J per token; null if not sampled."""
 
 
@@ -69,7 +69,7 @@ class CalibrationCreate(Wire):
 
     name: CalibrationName
     """Name of the new calibration; must be unused."""
-    campaigns: Annotated[list[Positive], Field(min_length=1, max_length=100)]
+    campaigns: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1, max_length=100)]
     """Campaigns to whose trials it is fitted."""
     software: Software | None = None
     """Software stack; null: taken from the trials' versions."""

@@ -13,13 +13,19 @@ from autotune.schemas import notation
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
 from autotune.schemas.spaces import SpaceSpec, StudySpec
-from autotune.schemas.wire import Description, Label, Positive, Wire, storable
+from autotune.schemas.wire import (
+    MOST_TOKENS,
+    Description,
+    Headroom,
+    Label,
+    NodeHours,
+    Positive,
+    Wire,
+    storable,
+)
 
-Tokens = Annotated[
-    float,
-    Field(gt=0),
-    BeforeValidator(notation.tokens, json_schema_input_type=float | str),
-]
+_Tokens = Annotated[float, Field(ge=1, le=MOST_TOKENS)]
+Tokens = Annotated[_Tokens, BeforeValidator(notation.tokens, json_schema_input_type=_Tokens | str)]
 """A number of tokens: `300e9`, or `"300B"`."""
 
 
@@ -29,7 +35,7 @@ class Budget(Wire):
 
     max_trials: Positive = 30
     """Maximum trials of the search, including the baseline."""
-    max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    max_node_hours: NodeHours | None = None
     """Maximum node-hours of all trials, including confirmations; null: no limit."""
     deadline: datetime | None = None
     """Time after which no trial starts; null: no limit."""
@@ -156,7 +162,7 @@ class CampaignCreate(Wire):
     shared service accepts files only from admins unless its settings allow all users."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
-    min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
+    min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU, GiB; strategies that leave less are not searched,
     and rank last."""
     space: SpaceSpec = SpaceSpec()
@@ -217,7 +223,7 @@ class BudgetExtension(Wire):
 
     max_trials: Positive | None = None
     """New maximum of trials of the search; null: unchanged."""
-    max_node_hours: Annotated[float, Field(gt=0)] | None = None
+    max_node_hours: NodeHours | None = None
     """New maximum of node-hours; null: unchanged."""
     deadline: datetime | None = None
     """New deadline; null: unchanged."""
@@ -277,5 +283,5 @@ class PredictionQuery(ProgramChoice):
     """Name of a calibration of this machine, or `"none"` for the uncalibrated cost model; null: the
     newest calibration of measured trials on the machine, or of simulated ones if the evaluator is
     given as simulated."""
-    min_headroom_gib: Annotated[float, Field(ge=0)] = 0.0
+    min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU for a strategy to fit, GiB."""

@@ -14,10 +14,10 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from autotune.schemas.wire import Description, Label, Positive, Wire
+from autotune.schemas.wire import MOST_COUNTED, Description, Label, Positive, Wire
 from search_spaces.dimensions import DIMENSIONS, LARGEST_WHOLE, TABLE, Dimension
 
-NotNegative = Annotated[int, Field(ge=0)]
+NotNegative = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 """A larger one is a slip, and too large for arithmetic."""
@@ -33,7 +33,13 @@ def _pairs(value: Any) -> Any:
     return tuple(sorted(value.items()))
 
 
-SettingValue = bool | int | float | Label
+MOST_SET = 10**18  # an integer of a larger size may not fit 64 bits
+SettingValue = (
+    bool
+    | Annotated[int, Field(ge=-MOST_SET, le=MOST_SET)]
+    | Annotated[float, Field(ge=-MOST_SET, le=MOST_SET)]
+    | Label
+)
 Settings = Annotated[
     tuple[tuple[Label, SettingValue], ...],
     Field(max_length=50),

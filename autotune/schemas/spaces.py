@@ -53,7 +53,7 @@ class BatchBounds(Wire):
 
 BatchChoice = Annotated[
     Positive | BatchBounds,
-    BeforeValidator(notation.global_batch, json_schema_input_type=int | BatchBounds | str),
+    BeforeValidator(notation.global_batch, json_schema_input_type=Positive | BatchBounds | str),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from autotune.schemas.choices import UserScope
-from autotune.schemas.wire import Wire
+from autotune.schemas.wire import NodeHours, Wire
 
 SCOPES: tuple[UserScope, ...] = get_args(UserScope)
 
@@ -26,7 +26,7 @@ class UserLimits(Wire):
     """Maximum active campaigns."""
     most_trials: AtMost | None = None
     """Maximum concurrent trials of all campaigns."""
-    node_hours_a_month: Annotated[float, Field(gt=0)] | None = None
+    node_hours_a_month: NodeHours | None = None
     """Maximum node-hours of trials per calendar month (UTC), without simulated trials."""
 
 

@@ -15,8 +15,15 @@ as a trial of the search), or `study` (part of a scaling study)."""
 AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study"})
 """Purposes of trials that measure a strategy at its own GAS alone."""
 
-Positive = Annotated[int, Field(gt=0)]
+MOST_COUNTED = 10**9
+MOST_TOKENS = 10**18
+MOST_NODE_HOURS = 10**12
+MOST_GIB = 10**6
+"""Beyond these a number is a slip, and arithmetic with it overflows."""
 
+Positive = Annotated[int, Field(gt=0, le=MOST_COUNTED)]
+NodeHours = Annotated[float, Field(gt=0, le=MOST_NODE_HOURS)]
+Headroom = Annotated[float, Field(ge=0, le=MOST_GIB)]
 
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 

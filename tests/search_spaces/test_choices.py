@@ -10,10 +10,11 @@ from search_spaces.automatic import divisors
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import automatic, automatic_accumulations, values_of
-from search_spaces.dimensions import DIVIDING
+from search_spaces.dimensions import DIVIDING, LARGEST_WHOLE
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import default_precision
 from search_spaces.program import ProgramCapabilities
+from search_spaces.space import SearchSpace
 from tests.search_spaces.scene import FRONTIER, GPT_175B
 
 
@@ -170,3 +171,9 @@ def test_automatic_pipelines_are_uneven_where_the_program_can_and_little_is_lost
     seventy = automatic("pipeline_parallel", load_model("70B"), h100, nodes=16)
     assert 32 in seventy
     assert 64 not in seventy
+
+
+def test_an_accumulation_is_at_most_what_a_strategy_may_have() -> None:
+    for batch in (GlobalBatch(minimum=10**18), GlobalBatch.of(10**18), GlobalBatch.of(10**9)):
+        space = SearchSpace.build(GPT_175B, FRONTIER, nodes=2, choices={}, batch=batch)
+        assert max(map(int, space.dimensions["gradient_accumulation_steps"])) <= LARGEST_WHOLE

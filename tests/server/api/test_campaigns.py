@@ -161,6 +161,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "no nodes": ({"nodes": 0}, "nodes", "more than 0"),
     "more nodes than there are": ({"nodes": 10**6}, "nodes", "9856"),
     "a budget of nothing": ({"budget": {"max_trials": 0}}, "budget.max_trials", "more than 0"),
+    "a batch beyond counting": (
+        {"space": {"global_batch_size": 10**18}},
+        "space.global_batch_size",
+        "at most 1000000000",
+    ),
+    "a training of no token": ({"tokens": 5e-324}, "tokens", "at least 1"),
+    "a training of too many tokens": (
+        {"budget": {"train_tokens": 1e308}},
+        "budget.train_tokens",
+        "at most 1e+18",
+    ),
     "a budget of no node-hours": (
         {"budget": {"max_node_hours": 0}},
         "budget.max_node_hours",

@@ -6,10 +6,12 @@ in sequences in which each uses what earlier ones were answered, on both kinds o
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -41,6 +43,52 @@ def left_out() -> list[Any]:
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
     return [positive_data_acceptance]
+
+
+CATALOG = {"model": ["gpt-22b", "mixtral-8x7b", "tiny"], "machine": ["frontier", "aurora"]}
+"""Names that a text drawn at random would never be, so that requests reach the arithmetic."""
+USUAL = (1, 2, 4, 8)
+
+
+def at_ends(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a description whose requests draw numbers from the ends of their ranges, and names
+    from the catalog, half of the time; what it says of answers stays."""
+    found = deepcopy(document)
+    schemas = found["components"]["schemas"]
+    schemas |= {f"{name}AtEnds": _at_ends(schema) for name, schema in schemas.items()}
+    for path in found["paths"].values():
+        for operation in path.values():
+            for place in ("parameters", "requestBody"):
+                if place in operation:
+                    operation[place] = _at_ends(operation[place])
+    return found
+
+
+def _at_ends(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_at_ends(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return {"$ref": f"{node['$ref']}AtEnds"} if "/schemas/" in node["$ref"] else node
+    new = {key: _at_ends(each) for key, each in node.items() if key != "default"}
+    for name in sorted(CATALOG.keys() & new.get("properties", {}).keys()):
+        new["properties"][name] = {"anyOf": [{"enum": CATALOG[name]}, new["properties"][name]]}
+    if node.get("type") in ("integer", "number") and (ends := _ends(node)):
+        return {"anyOf": [new, {"enum": ends}]}
+    return new
+
+
+def _ends(number: dict[str, Any]) -> list[float]:
+    whole = number.get("type") == "integer"
+    low, high = number.get("minimum"), number.get("maximum")
+    if (above := number.get("exclusiveMinimum")) is not None:
+        low = above + 1 if whole else math.nextafter(above, math.inf)
+    if (below := number.get("exclusiveMaximum")) is not None:
+        high = below - 1 if whole else math.nextafter(below, -math.inf)
+    usual = [each for each in USUAL if (low or 0) <= each <= (high or math.inf)]
+    ends = [each for each in (low, high) if each is not None]
+    return list(dict.fromkeys([*ends, *usual])) if ends else []
 
 
 @dataclass(frozen=True)
@@ -97,6 +145,22 @@ def test_answers_are_as_described(described: Described) -> None:
             hold(described, found.ok(), mode, examples=examples)
         held += 1
     assert held == len(each)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(24 * 3600 if CASES else 600)
+def test_answers_to_ends_of_ranges_are_as_described(described: Described) -> None:
+    import schemathesis
+    from schemathesis.generation import GenerationMode
+
+    reaching: Any = schemathesis.openapi.from_dict(at_ends(described.schema.raw_schema))
+    reaching.app = described.schema.app
+    asking = [found.ok() for found in reaching.get_all_operations()]
+    asking = [each for each in asking if each.body or each.query]
+    for operation in asking:
+        examples = max(EXAMPLES, CASES // len(asking))
+        hold(described, operation, GenerationMode.POSITIVE, examples=examples)
+    assert len(asking) > 10
 
 
 def hold(described: Described, operation: Any, mode: GenerationMode, *, examples: int) -> None:
