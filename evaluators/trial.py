@@ -192,35 +192,6 @@ RUNNING = TrialProgress(phase="running")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledNode:
-    """Power of all GPUs of one node over time, without the host.
-
-    Attributes:
-        samples: number of samples; if there are fewer points, each is a mean of several.
-        at_s: seconds since the trial's start by the node's clock, ascending; shape (n,).
-        watts: shape (n,).
-    """
-
-    node: str
-    samples: int
-    at_s: tuple[float, ...]
-    watts: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledPower:
-    """Power of a trial's nodes over time.
-
-    Attributes:
-        energy_windows_s: start and end, in seconds since the trial's start, of each interval that
-            its energy was computed from; empty if it was not computed.
-    """
-
-    nodes: tuple[SampledNode, ...]
-    energy_windows_s: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
     """The result of a trial, successful or not.
 
@@ -236,7 +207,6 @@ class TrialOutcome:
         gpu_joules_per_token: energy of the GPUs alone during the measured iterations; None if power
             was not sampled.
         energy_note: how it was sampled, or why it was not.
-        power: over time; None if no node was sampled.
         job_id: the scheduler's job, if there was one.
         versions: package -> version of the software that ran it.
     """
@@ -259,7 +229,6 @@ class TrialOutcome:
     versions: Mapping[str, str] = field(default_factory=dict)
     gpu_joules_per_token: float | None = None
     energy_note: str = ""
-    power: SampledPower | None = None
     job_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from statistics import fmean
 
 from autotune.dimension_words import capitalised
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign, StartWorth
 from autotune.schemas.recommendations import Neighbour, Ranked, TrainingCost, TrainingSaving
 from autotune.schemas.shapes import MachineShape, StrategyShape
-from autotune.schemas.trials import Expectation, Trial, TrialMetrics, TrialPower
+from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from autotune.trial_energy import JOULES_PER_MWH
 from autotune.wording import figure, listed
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
@@ -20,7 +19,6 @@ from search_spaces.transformer import Transformer
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 REASONS_SHOWN = 3
-WINDOWS_SHOWN = 3
 CAMPAIGNS_SHOWN = 3
 
 
@@ -289,31 +287,6 @@ def confirmed(best: Ranked) -> str:
 
 def energy_origin(*, sampled: bool) -> str:
     return "sampled at the GPUs" if sampled else "predicted"
-
-
-def power_summary(power: TrialPower) -> str:
-    """Return which nodes' power was sampled, how high it was, and which part the energy is based
-    on."""
-    means = [node.mean_watts for node in power.nodes]
-    low = min(min(node.watts) for node in power.nodes)
-    high = max(max(node.watts) for node in power.nodes)
-    samples = sum(node.samples for node in power.nodes)
-    points = sum(len(node.watts) for node in power.nodes)
-    each = " on each node" if len(means) > 1 else ""
-    said = (
-        f"Power of the GPUs alone, hosts left out, of {plural(len(means), 'node')}: "
-        f"from {figure(low)} to {figure(high)} W{each}, {figure(fmean(means))} W in the mean."
-    )
-    if points < samples:
-        said += f" {points:,} points, means of {samples:,} samples."
-    if not power.energy_windows:
-        return f"{said} No energy was computed from it."
-    windows = [
-        f"{figure(window.start_s)} to {figure(window.end_s)} s" for window in power.energy_windows
-    ]
-    shown = windows[:WINDOWS_SHOWN]
-    more = [f"{len(windows) - len(shown)} more"] if len(windows) > len(shown) else []
-    return f"{said} Energy was computed from {listed([*shown, *more])}."
 
 
 def training_energy(training: TrainingCost) -> str:

@@ -39,7 +39,7 @@ from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignRepeat
 from autotune.schemas.scaling import ScalingStudy
 from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.trials import Trial, TrialMetrics, TrialPage, TrialPower
+from autotune.schemas.trials import Trial, TrialMetrics, TrialPage
 from autotune.trial_table import columns_of
 from autotune.validation import validated
 from autotune.wording import figure, nodes_of
@@ -158,10 +158,6 @@ class CampaignHandle:
 
     def trial(self, number: int) -> Trial:
         return self._transport.get(f"{self._path}/trials/{number}", Trial)
-
-    def power(self, number: int) -> TrialPower:
-        """Return the GPU power of each node of a trial over time."""
-        return self._transport.get(f"{self._path}/trials/{number}/power", TrialPower)
 
     def log(self, number: int, *, lines: int = 200) -> str:
         """Return the last lines of a trial's log."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
@@ -202,49 +201,6 @@ class Trial(Wire):
     def withdrawn(self) -> bool:
         """Whether it was cancelled before it had any node: as if it had not been asked for."""
         return self.state is TrialState.CANCELLED and not self.node_hours
-
-
-class NodePower(Wire):
-    """Power of all GPUs of one node over time, without the host."""
-
-    node: str
-    """Name of the node."""
-    samples: int
-    """Number of samples; with fewer points, each is the mean of several."""
-    at_s: list[float]
-    """Time of each point since the trial's start by the node's clock, s."""
-    watts: list[float]
-    """Power of the node's GPUs at each point, W."""
-
-    @property
-    def mean_watts(self) -> float:
-        """Mean of the points, W."""
-        return fmean(self.watts)
-
-
-class EnergyWindow(Wire):
-    """An interval of a trial whose samples were used for its energy."""
-
-    start_s: float
-    """Its first sample since the trial's start, s."""
-    end_s: float
-    """Its last sample since the trial's start, s."""
-
-
-class TrialPower(Wire):
-    """Power of the GPUs of each node of a trial over time, without hosts.
-
-    A trial samples it about once a second. At most 600 points per node are stored (fewer for more
-    than 60 nodes), as means over equal intervals.
-    """
-
-    nodes: list[NodePower] = Field(default_factory=list)
-    """Sampled nodes; empty if none was sampled."""
-    energy_windows: list[EnergyWindow] = Field(default_factory=list)
-    """Intervals of the measured iterations, used for `gpu_joules_per_token`; empty if it was not
-    computed."""
-    note: str = ""
-    """How power was sampled, or why it was not."""
 
 
 class TrialPage(Wire):

@@ -202,15 +202,14 @@ class AdapterProgram:
         log = self.log(request, folder)
         on_cpu = is_cpu(request.machine)
         if failure := failure_of(ended, log.cause, folder, on_cpu=on_cpu):
-            return self._failed(failure, folder, ended, log)
+            return self._failed(failure, folder, ended)
         parts = list(measured_parts(log, folder, least=request.protocol.measured_iterations))
         if fault := next(filter(None, (part.fault for part in parts)), None):
-            return self._failed(_unmeasured(fault, log.cause, on_cpu=on_cpu), folder, ended, log)
+            return self._failed(_unmeasured(fault, log.cause, on_cpu=on_cpu), folder, ended)
         return succeeded(
             _energy(log, parts[-1], request),
             folder,
             ended,
-            log.power,
             measurements=tuple(part.measurement for part in parts),
             peak_memory_gib=highest_by_rank(
                 (rank, reported.peak_memory_gib)
@@ -222,10 +221,8 @@ class AdapterProgram:
             versions=self._versions(folder),
         )
 
-    def _failed(
-        self, failure: AttemptFailure, folder: Path, ended: AttemptEnd, log: AdapterLog
-    ) -> TrialOutcome:
-        outcome = failed(failure, folder, ended, log.power)
+    def _failed(self, failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
+        outcome = failed(failure, folder, ended)
         return replace(outcome, versions=self._versions(folder))
 
     def _versions(self, folder: Path) -> Mapping[str, str]:

@@ -129,7 +129,7 @@ class MegatronProgram:
         log = log_of(folder)
         on_cpu = is_cpu(request.machine)
         if failure := failure_of(ended, log.last.failure, folder, on_cpu=on_cpu):
-            return failed(failure, folder, ended, log.power)
+            return failed(failure, folder, ended)
         runs = _paired(log, as_run(self._runs(request), folder))
         measured = [
             _Measured(run=run, segment=segment)
@@ -143,13 +143,12 @@ class MegatronProgram:
         )
         if reason := next(filter(None, faults), None):
             failure = AttemptFailure(status=TrialState.CRASHED, error=reason)
-            return failed(failure, folder, ended, log.power)
+            return failed(failure, folder, ended)
         losses = [i.loss for run in log.runs for i in run.iterations if i.loss is not None]
         return succeeded(
             _energy(log, measured, request),
             folder,
             ended,
-            log.power,
             measurements=tuple(segment.measurement for segment in measured),
             peak_memory_gib=highest_by_rank(
                 (rank, peak.reserved_gib or peak.allocated_gib)

@@ -11,9 +11,9 @@ from typing import Any
 
 from autotune.schemas.choices import TrialState
 from evaluators.disk_room import is_unwritable, unwritable
-from evaluators.program.power import Energy, sampled_power
+from evaluators.program.power import Energy
 from evaluators.program.program import AttemptEnd
-from evaluators.training_log import Cause, CauseKind, Power, TrainingLog, read_log
+from evaluators.training_log import Cause, CauseKind, TrainingLog, read_log
 from evaluators.trial import LOG, TrialOutcome, log_tail
 
 VERSIONS = "versions.json"
@@ -138,25 +138,15 @@ def _last_words(folder: Path) -> str:
     return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"
 
 
-def failed(
-    failure: AttemptFailure, folder: Path, ended: AttemptEnd, power: Iterable[Power] = ()
-) -> TrialOutcome:
-    """Return the outcome of a failed attempt.
-
-    Args:
-        power: logged by each start of the program.
-    """
-    sampled = sampled_power(power, started_at=ended.started_at)
-    return _outcome(folder, ended, status=failure.status, error=failure.error, power=sampled)
+def failed(failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
+    """Return the outcome of a failed attempt."""
+    return _outcome(folder, ended, status=failure.status, error=failure.error)
 
 
-def succeeded(
-    energy: Energy, folder: Path, ended: AttemptEnd, power: Iterable[Power], **measured: Any
-) -> TrialOutcome:
+def succeeded(energy: Energy, folder: Path, ended: AttemptEnd, **measured: Any) -> TrialOutcome:
     """Return the outcome of a measured trial.
 
     Args:
-        power: logged by each start of the program.
         measured: the fields of `TrialOutcome` that the program read itself.
     """
     return _outcome(
@@ -165,7 +155,6 @@ def succeeded(
         status=TrialState.OK,
         gpu_joules_per_token=energy.gpu_joules_per_token,
         energy_note=energy.note,
-        power=sampled_power(power, started_at=ended.started_at, energy=energy),
         **measured,
     )
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import groupby
-from statistics import fmean, mean
+from statistics import mean
 
-from evaluators.training_log import Iteration, LoggedRun, Power, PowerSample, TrainingLog
-from evaluators.trial import SampledNode, SampledPower
+from evaluators.training_log import Iteration, LoggedRun, TrainingLog
 
 LEAST_SAMPLES = 3
 """Minimum samples per node for a mean."""
-
-MOST_POINTS = 600
-"""Maximum points kept per node; more samples are averaged over equal intervals."""
-MOST_POINTS_OF_ALL = 36_000
-"""Maximum points kept of all nodes together: with more than 60 nodes, each keeps fewer."""
-FEWEST_POINTS = 10
-"""Minimum points kept per node, regardless of the number of nodes."""
 
 # Output of the tools, one line per GPU:
 #   nvidia-smi: "65.12", or "[N/A]" if unsupported.
@@ -75,14 +65,10 @@ sample() {
 
 @dataclass(frozen=True, kw_only=True)
 class Energy:
-    """GPU energy per token; `note` says how it was sampled, or why it was not.
-
-    `windows` are the intervals of Unix time that the samples are from, ascending.
-    """
+    """GPU energy per token; `note` says how it was sampled, or why it was not."""
 
     gpu_joules_per_token: float | None
     note: str
-    windows: tuple[tuple[float, float], ...] = ()
 
 
 def energy(
@@ -107,72 +93,7 @@ def energy(
     joules = sum(map(mean, watts.values())) * sum(i.elapsed_s for i in measured)
     count = sum(map(len, watts.values()))
     note = f"GPU power sampled {count} times on {_nodes(nodes)} through the measured iterations"
-    windows = _windows(run.power.samples.values(), lines)
-    return Energy(gpu_joules_per_token=joules / tokens, note=note, windows=windows)
-
-
-def sampled_power(
-    starts: Iterable[Power], *, started_at: datetime, energy: Energy | None = None
-) -> SampledPower | None:
-    """Return the power of each node over the whole trial, at most MOST_POINTS per node; None if no
-    node was sampled.
-
-    Args:
-        starts: logged by each start of the program.
-        started_at: of the trial.
-        energy: computed from it.
-    """
-    samples: dict[str, list[PowerSample]] = {}
-    for power in starts:
-        for node, taken in power.samples.items():
-            samples.setdefault(node, []).extend(taken)
-    if not samples:
-        return None
-    since = started_at.timestamp()
-    most = min(MOST_POINTS, max(FEWEST_POINTS, MOST_POINTS_OF_ALL // len(samples)))
-    windows = energy.windows if energy else ()
-    return SampledPower(
-        nodes=tuple(_averaged(node, samples[node], since, most) for node in sorted(samples)),
-        energy_windows_s=tuple((_since(a, since), _since(b, since)) for a, b in windows),
-    )
-
-
-def _averaged(node: str, taken: Sequence[PowerSample], since: float, most: int) -> SampledNode:
-    """Return the samples, or their means over `most` equal intervals."""
-    stretches: dict[int, list[PowerSample]] = {}
-    first = min(sample.at_s for sample in taken)
-    width_s = (max(sample.at_s for sample in taken) - first) / most or 1.0
-    for number, sample in enumerate(sorted(taken, key=lambda sample: sample.at_s)):
-        stretch = min(most - 1, int((sample.at_s - first) / width_s))
-        stretches.setdefault(stretch if len(taken) > most else number, []).append(sample)
-    return SampledNode(
-        node=node,
-        samples=len(taken),
-        at_s=tuple(_since(fmean(s.at_s for s in each), since) for each in stretches.values()),
-        watts=tuple(round(fmean(s.watts for s in each), 1) for each in stretches.values()),
-    )
-
-
-def _since(at_s: float, start_s: float) -> float:
-    return round(at_s - start_s, 2)
-
-
-def _windows(
-    nodes: Iterable[Sequence[PowerSample]], lines: Collection[int]
-) -> tuple[tuple[float, float], ...]:
-    """Return the intervals that contain the iterations of these lines, merged over nodes."""
-    spans = []
-    for samples in nodes:
-        for counts, group in groupby(samples, key=lambda sample: sample.after + 1 in lines):
-            times = [sample.at_s for sample in group]
-            spans += [(min(times), max(times))] if counts else []
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
+    return Energy(gpu_joules_per_token=joules / tokens, note=note)
 
 
 def _lacking(

@@ -64,19 +64,18 @@ class TrainerProgram:
         log = log_of(folder)
         on_cpu = is_cpu(request.machine)
         if failure := failure_of(ended, log.last.failure, folder, on_cpu=on_cpu):
-            return failed(failure, folder, ended, log.power)
+            return failed(failure, folder, ended)
         result = read_result(folder)
         if result is None or not result.measurements:
             cut = (folder / RESULT).exists()
             fault = "cannot be read: it is cut or damaged" if cut else "is missing"
             error = f"it ended well, but {RESULT} {fault}"
             failure = AttemptFailure(status=TrialState.CRASHED, error=error)
-            return failed(failure, folder, ended, log.power)
+            return failed(failure, folder, ended)
         return succeeded(
             _energy(log, request),
             folder,
             ended,
-            log.power,
             measurements=result.measurements,
             peak_memory_gib=result.peak_memory_gib,
             loss=result.loss,

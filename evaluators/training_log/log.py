@@ -147,11 +147,6 @@ class TrainingLog:
     cut: bool = False
 
     @property
-    def power(self) -> tuple[Power, ...]:
-        """The power samples of each run."""
-        return tuple(run.power for run in self.runs)
-
-    @property
     def last(self) -> LoggedRun:
         """The latest run; an empty one if there is none."""
         return self.runs[-1] if self.runs else LoggedRun()

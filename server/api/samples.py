@@ -55,9 +55,6 @@ SAMPLES: Mapping[str, CallSample] = {
     "trials.read": CallSample(
         python="trial = client.campaign(1).trial(1)", shell="autotune show 1 --trial 1"
     ),
-    "trials.power": CallSample(
-        python="power = client.campaign(1).power(1)", shell="autotune show 1 --trial 1"
-    ),
     "trials.log": CallSample(
         python="print(client.campaign(1).log(1))", shell="autotune show 1 --trial 1 --log 200"
     ),

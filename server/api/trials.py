@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.trials import Trial, TrialPage, TrialPower
+from autotune.schemas.trials import Trial, TrialPage
 from autotune.schemas.wire import TrialPurpose
 from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.trial import LOG
@@ -32,7 +32,7 @@ from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
-from server.store.trials import get_power, get_trial, layouts_of_experts, list_trials
+from server.store.trials import get_trial, layouts_of_experts, list_trials
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
@@ -122,13 +122,6 @@ def read(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> Trial:
     """Return a trial."""
     with store.session() as session:
         return get_trial(session, campaign_id, number)
-
-
-@router.get("/trials/{number:positive}/power", responses=problems(404))
-def power(campaign_id: CampaignId, number: TrialNumber, store: StoreOf) -> TrialPower:
-    """Return the power of the GPUs of each node of a trial over time."""
-    with store.session() as session:
-        return get_power(session, campaign_id, number)
 
 
 @router.get(

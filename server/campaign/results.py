@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
@@ -14,15 +14,12 @@ from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import (
     Accumulation,
-    EnergyWindow,
     Expectation,
-    NodePower,
     Trial,
     TrialMetrics,
-    TrialPower,
 )
 from autotune.schemas.wire import TrialPurpose
-from evaluators.trial import SampledPower, TrialOutcome
+from evaluators.trial import TrialOutcome
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -60,7 +57,6 @@ class FinishedTrial:
     peak_memory_gib_by_rank: Sequence[float] = ()
     gpu_joules_per_token: float | None = None
     energy_note: str = ""
-    power: TrialPower | None = None
     error: str | None = None
     log_path: str | None = None
     host: str = ""
@@ -126,21 +122,11 @@ def finished_trial(
         peak_memory_gib_by_rank=outcome.peak_memory_gib,
         gpu_joules_per_token=_sampled(outcome),
         energy_note=outcome.energy_note,
-        power=_power(outcome.power) if outcome.power else None,
         error=outcome.error,
         log_path=outcome.log_path,
         host=outcome.host,
         job_id=outcome.job_id,
         versions=outcome.versions,
-    )
-
-
-def _power(sampled: SampledPower) -> TrialPower:
-    return TrialPower(
-        nodes=[NodePower.model_validate(asdict(node)) for node in sampled.nodes],
-        energy_windows=[
-            EnergyWindow(start_s=start, end_s=end) for start, end in sampled.energy_windows_s
-        ],
     )
 
 

@@ -190,8 +190,7 @@ class TrialRow(Base):
     """One trial. `num_layers` is None if it runs with all of the model's layers.
 
     `phase`, `phase_reason`, `job_id` and `host` are the progress of a pending one. The columns that
-    are counted over all trials have an index, because rows are long. `power` may be longer than all
-    other columns and is loaded on demand.
+    are counted over all trials have an index, because rows are long.
     """
 
     __tablename__ = "trials"
@@ -231,7 +230,6 @@ class TrialRow(Base):
     log_path: Mapped[str | None] = mapped_column(Text)
     host: Mapped[str | None] = mapped_column(String(255))
     versions: Mapped[dict[str, str]]
-    power: Mapped[Json | None] = mapped_column(deferred=True)
 
 
 def of_strategy(dimension: str) -> ColumnElement[Any]:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.trials import Trial, TrialPage, TrialPower
+from autotune.schemas.trials import Trial, TrialPage
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
 from server.campaign.results import FinishedTrial, NewTrial, UnrunTrial
@@ -143,7 +143,6 @@ def final_columns(result: FinishedTrial | UnrunTrial) -> dict[str, Any]:
         "measurements": [point.model_dump(mode="json") for point in points],
         "peak_memory_gib": list(peaks),
         "energy_note": _storable(result.energy_note),
-        "power": result.power.model_dump(exclude={"note"}) if result.power else None,
         "host": _storable(result.host)[:LONGEST_NAME],
         "job_id": _name(result.job_id),
     }
@@ -172,13 +171,6 @@ def _storable(text: str) -> str:
 def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
     """Return one trial; raises NotFound for the trial or its campaign."""
     return trial_of(_row(session, campaign_id, number))
-
-
-def get_power(session: Session, campaign_id: int, number: int) -> TrialPower:
-    """Return the power of a trial's nodes over time; raises NotFound as `get_trial` does."""
-    row = _row(session, campaign_id, number)
-    note = row.energy_note or ("a simulated trial has no power to sample" if row.simulated else "")
-    return TrialPower.model_validate({**(row.power or {}), "note": note})
 
 
 def _row(session: Session, campaign_id: int, number: int) -> TrialRow:

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.measurement import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
-from evaluators.trial import SampledNode, SampledPower, TrialOutcome
+from evaluators.trial import TrialOutcome
 
 FULL = TrialOutcome(
     status=TrialState.OK,
@@ -24,10 +24,6 @@ FULL = TrialOutcome(
     log_path="/trials/7/trial.log",
     host="node17",
     versions={"torch": "2.13.0", "deepspeed": "0.19.8"},
-    power=SampledPower(
-        nodes=(SampledNode(node="node17", samples=3, at_s=(0.5, 1.5), watts=(70.0, 310.5)),),
-        energy_windows_s=((1.5, 9.25),),
-    ),
 )
 
 BARE = TrialOutcome(

@@ -26,7 +26,7 @@ from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import recommendation_of, studied
 from server.cli.failures import Failed
 from server.cli.options import BudgetOptions, CampaignId, OptionGroup, ServiceOptions, option
-from server.cli.output import Json, document, note, out, plain, text
+from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -188,14 +188,11 @@ def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Ba
 def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) -> None:
     from server.cli.tables import campaigns as campaigns_table
 
-    trial, power = handle.trial(number), handle.power(number)
+    trial = handle.trial(number)
     lines = handle.log(number, lines=log) if log else ""
     if json:
-        told = {**plain(trial), "power": power}
-        return document({"trial": told, "log": lines} if log else told)
+        return document({"trial": trial, "log": lines} if log else trial)
     out().print(campaigns_table.trial(trial))
-    if power.nodes:
-        out().print(campaigns_table.power(power))
     return text(lines) if lines else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -29,7 +28,7 @@ from autotune.schemas.recommendations import (
     TrainingCost,
     TrainingSaving,
 )
-from autotune.schemas.trials import NodePower, Trial, TrialMetrics, TrialPower
+from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.trained_model import another_model
 from autotune.wording import figure, nodes_of
 from server.cli.tables.elements import (
@@ -55,7 +54,6 @@ from server.wording import (
     neighbour_state,
     parameters,
     percent,
-    power_summary,
     projected_from,
     seconds,
     standing_of,
@@ -223,11 +221,6 @@ def figure_rows(told: FigureTable) -> Group:
     return grid(told.columns, told.rows)
 
 
-NODES_SHOWN = 16
-BARS = "▁▂▃▄▅▆▇█"
-BARS_SHOWN = 40
-
-
 def trials(items: Sequence[Trial]) -> Group:
     """Return one row per trial. Jobs and energy have columns only if there are any."""
     with_jobs = any(item.job_id for item in items)
@@ -294,40 +287,6 @@ def trial(item: Trial) -> Table:
             ("log", item.log_path or NO_VALUE),
             *([("error", item.error)] if item.error else []),
         ]
-    )
-
-
-def power(series: TrialPower) -> Group:
-    """Return one line per sampled node: its power over time, as bars and in numbers."""
-    highest = max(max(node.watts) for node in series.nodes)
-    nodes = table(
-        series.nodes[:NODES_SHOWN],
-        (
-            ("node", lambda node: node.node),
-            ("power over time", lambda node: _bars(node, highest)),
-            (">min W", lambda node: figure(min(node.watts))),
-            (">mean W", lambda node: figure(node.mean_watts)),
-            (">max W", lambda node: figure(max(node.watts))),
-        ),
-    )
-    more = len(series.nodes) - NODES_SHOWN
-    rest = [Text(f"and {more} more nodes; --json has them all", style="dim")] if more > 0 else []
-    return Group(nodes, *rest, Text(power_summary(series)))
-
-
-def _bars(node: NodePower, highest: float) -> str:
-    """Return bars from 0 W up, of the means of equal intervals; a space for an interval without
-    points."""
-    width_s = (node.at_s[-1] - node.at_s[0]) / BARS_SHOWN or 1.0
-    watts: dict[int, list[float]] = {}
-    for at_s, each in zip(node.at_s, node.watts, strict=True):
-        place = min(BARS_SHOWN - 1, int((at_s - node.at_s[0]) / width_s))
-        watts.setdefault(place, []).append(each)
-    heights = {place: fmean(each) / (highest or 1.0) for place, each in watts.items()}
-    top = len(BARS) - 1
-    return "".join(
-        BARS[round(top * heights[place])] if place in heights else " "
-        for place in range(max(heights) + 1)
     )
 
 

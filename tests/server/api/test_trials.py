@@ -75,7 +75,6 @@ def test_a_wrong_question_is_refused(
 def test_what_is_not_there_is_a_404(client: TestClient, at: str) -> None:
     for path in (
         f"{at}/99",
-        f"{at}/99/power",
         "/api/v1/campaigns/99/trials",
         "/api/v1/campaigns/99/trials.csv",
     ):

@@ -249,7 +249,6 @@ def upgrade() -> None:
         sa.Column("log_path", sa.Text(), nullable=True),
         sa.Column("host", sa.String(length=255), nullable=True),
         sa.Column("versions", sa.JSON(), nullable=False),
-        sa.Column("power", sa.JSON(), nullable=True),
         sa.ForeignKeyConstraint(
             ["campaign_id"],
             ["campaigns.id"],
