@@ -16,7 +16,6 @@ from server.store import Store
 from server.store.audit import changes_before, forget_before
 from server.store.campaigns import RESTING, campaign_row, delete_campaign
 from server.store.errors import Conflict, NotFound
-from server.store.notices import forget_notices_before
 from server.store.tables import CampaignRow, TrialRow
 
 OF_TRIAL = re.compile(r"c\d+-t\d+-[0-9a-f]{12}")
@@ -99,9 +98,8 @@ def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
             gone.append(campaign)
             for token in campaign.tokens:
                 shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
-    with store.transaction() as session:
-        forget_notices_before(session, found.before)
-        if found.changes:
+    if found.changes:
+        with store.transaction() as session:
             forget_before(session, found.before)
     for folder in found.folders:
         shutil.rmtree(folder, ignore_errors=True)

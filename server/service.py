@@ -23,7 +23,7 @@ from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
 from server.auth.encryption import PEER, Encryption, own_socket
 from server.connections import BoundedConnection, RequestDeadline
 from server.logs import configure, withhold
-from server.notices.sender import STOP_TIMEOUT_S, NoticeChannels, NoticeSender
+from server.notices import CampaignNotices
 from server.periodic import PeriodicTask
 from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
@@ -39,6 +39,8 @@ ARENAS = 2
 """Memory arenas of malloc. With one per thread, glibc's default, a service with many viewers takes
 a tenth more memory."""
 M_ARENA_MAX = -8  # of glibc's malloc.h
+STOP_TIMEOUT_S = 2.0
+"""How long the service waits for a slow recipient of a notice."""
 log = structlog.get_logger(__name__)
 
 
@@ -125,7 +127,6 @@ def run(
         resources.enter_context(ownership(store, "serve"))
         app = create_app(settings)
         own = resources.enter_context(own_socket(settings.data_dir))
-        channels = NoticeChannels.of(settings, url=address(settings))
         if with_runner:
             runner = RunnerSupervisor(settings)
             runner.start()
@@ -134,9 +135,10 @@ def run(
         waiting = PeriodicTask("waiting-notes", note, every_s=WAITING_EVERY_S)
         waiting.start()
         resources.callback(waiting.stop)
-        notices = NoticeSender(store, channels)
-        notices.start()
-        resources.callback(notices.stop, timeout_s=STOP_TIMEOUT_S)
+        if urls := settings.referenced("notice_urls"):
+            notices = CampaignNotices(store, urls, url=address(settings))
+            notices.start()
+            resources.callback(notices.stop, timeout_s=STOP_TIMEOUT_S)
         authenticator: Authenticator = app.state.authenticator
         withhold(authenticator.token)
         _note_down(settings, own, authenticator.token, resources)

@@ -20,12 +20,10 @@ from pydantic_settings import (
 
 from autotune.client.known_services import HOST, PORT, config_path, configuration
 from autotune.schemas.choices import EvaluatorName
-from autotune.schemas.users import EMAIL_ADDRESS, EmailAddress
 from search_spaces.errors import InvalidInput
 
 SHORTEST_TOKEN = 32
 """Minimum length of a configured token."""
-REFERENCE = r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+"
 TOKEN_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_.~+/=")
 
 
@@ -116,38 +114,9 @@ class Settings(BaseSettings):
     metrics_token_file: Path | None = Field(
         None, description="file with a token for /metrics only, for Prometheus"
     )
-    public_url: str = Field(
-        "", pattern=r"^(https?://\S+)?$", description="where users find the service, in notices"
-    )
-    notice_webhook_url: str = Field(
+    notice_urls: str = Field(
         "",
-        pattern=rf"^(https?://\S+|{REFERENCE})?$",
-        description="webhook for each campaign that ends or pauses; or a reference to its address",
-    )
-    notice_webhook_secret: str = Field(
-        "",
-        pattern=rf"^({REFERENCE})?$",
-        description="where the key is that signs it: env:NAME or file:PATH",
-    )
-    notice_smtp: str = Field(
-        "",
-        pattern=r"^([A-Za-z0-9.-]+(:[0-9]{1,5})?)?$",
-        description="mail server: HOST or HOST:PORT",
-    )
-    notice_smtp_security: Literal["starttls", "tls", "none"] = Field(
-        "starttls", description="how the connection to the mail server is encrypted"
-    )
-    notice_smtp_user: str = Field("", description="user name for the mail server, if required")
-    notice_smtp_password: str = Field(
-        "",
-        pattern=rf"^({REFERENCE})?$",
-        description="where that user's password is: env:NAME or file:PATH",
-    )
-    notice_from: str = Field(
-        "", pattern=rf"{EMAIL_ADDRESS}|^$", description="sender of the service's e-mails"
-    )
-    notice_to: tuple[EmailAddress, ...] = Field(
-        (), description="addresses for notices of each campaign that ends or pauses"
+        description="Apprise URLs for campaigns that end or pause; or env:NAME, file:PATH",
     )
     trial_log_mb: float = Field(
         1.0, ge=0.1, description="MB kept at the beginning and at the end of a trial's log"
@@ -178,20 +147,6 @@ class Settings(BaseSettings):
     def _users_behind_a_proxy(self) -> Self:
         if self.proxy_user_header and not self.group:
             raise ValueError("a proxy names users of a group alone: set group, too")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_notices(self) -> Self:
-        if self.notice_webhook_url and not self.notice_webhook_secret:
-            raise ValueError("a webhook is signed: set notice_webhook_secret, too")
-        if self.notice_smtp and not self.notice_from:
-            raise ValueError("an e-mail has a sender: set notice_from, too")
-        if self.notice_to and not self.notice_smtp:
-            raise ValueError("e-mails go through a mail server: set notice_smtp, too")
-        if bool(self.notice_smtp_user) != bool(self.notice_smtp_password):
-            raise ValueError("set notice_smtp_user and notice_smtp_password, or neither")
-        if self.notice_smtp_password and self.notice_smtp_security == "none":
-            raise ValueError("without TLS everybody would read the password of notice_smtp_user")
         return self
 
     @field_validator(

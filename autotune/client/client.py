@@ -142,8 +142,6 @@ class Client:
             time_scale: seconds to wait for each simulated second.
             private: hide the campaign from other users of a shared service, except administrators.
             own_runner: only a runner of the campaign's owner may process it.
-            notify: send an e-mail when the campaign ends or pauses, to the address that an
-                administrator set.
             name: a name for people.
 
         Raises:

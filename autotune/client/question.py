@@ -75,7 +75,6 @@ class CampaignInput(SubjectInput, total=False):
     time_scale: float
     private: bool
     own_runner: bool
-    notify: bool
     study: StudySpec | Mapping[str, Any] | None
 
 

@@ -198,8 +198,6 @@ class CampaignCreate(Wire):
     own_runner: bool = False
     """Leave it to a runner of its owner (`autotune runner --as-me`), so that its trials run as the
     owner."""
-    notify: bool = False
-    """Send the owner an e-mail when it ends or pauses, at the address that an admin has set."""
     study: StudySpec | None = None
     """Scaling study of given layouts, instead of a search."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0

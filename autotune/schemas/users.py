@@ -14,8 +14,6 @@ SCOPES: tuple[UserScope, ...] = get_args(UserScope)
 
 USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
 UserName = Annotated[str, Field(pattern=USER_NAME, max_length=64)]
-EMAIL_ADDRESS = r"^[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9.-]{1,189}$"
-EmailAddress = Annotated[str, Field(pattern=EMAIL_ADDRESS, max_length=254)]
 AtMost = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
@@ -37,8 +35,6 @@ class UserCreate(UserLimits):
     """Letters, digits and `._@+-`; unique, also among revoked users."""
     scope: UserScope = "submit"
     """Scope of the user."""
-    email: EmailAddress | None = None
-    """E-mail address for notices; null: none."""
 
 
 class UserChange(UserLimits):
@@ -46,8 +42,6 @@ class UserChange(UserLimits):
 
     scope: UserScope = "submit"
     """Scope of the user."""
-    email: EmailAddress | None = None
-    """E-mail address for notices; null: none."""
 
 
 class User(UserLimits):
@@ -57,8 +51,6 @@ class User(UserLimits):
     """Name of the user."""
     scope: UserScope
     """Scope of the user."""
-    email: str | None = None
-    """E-mail address for notices; null: none."""
     has_token: bool
     """Whether there is a token; a user without one signs in through a proxy."""
     created_at: datetime

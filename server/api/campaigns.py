@@ -55,7 +55,6 @@ from server.store.campaigns import (
     pause_campaign,
     resume_campaign,
 )
-from server.store.notices import address_of
 from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
@@ -185,8 +184,6 @@ def create_once(
     simulated = request.evaluator == "simulated"
     try:
         with store.transaction() as session:
-            if request.notify:
-                _demand_address(session, settings, caller)
             if caller.name is not None:
                 demand_room(session, caller.name, simulated=simulated)
             return create_campaign(
@@ -230,20 +227,6 @@ def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) 
         raise InvalidInput("study.like", study.like, reason, valid=valid)
     given = study.model_copy(update={"strategies": [found]})
     return request.model_copy(update={"study": given})
-
-
-def _demand_address(session: Session, settings: Settings, caller: Caller) -> None:
-    """Raise InvalidInput if nobody would be notified of the campaign's end."""
-    if not settings.notice_smtp:
-        reason, valid = "this service sends no e-mails", "its operator has set AUTOTUNE_NOTICE_SMTP"
-    elif caller.name is not None and not address_of(session, caller.name):
-        reason = f"no address of {caller.name} is known"
-        valid = f"an admin has run `autotune users change {caller.name} --email ADDRESS`"
-    elif caller.name is None and not settings.notice_to:
-        reason, valid = "it has no owner", "addresses in AUTOTUNE_NOTICE_TO, told of all campaigns"
-    else:
-        return
-    raise InvalidInput("notify", True, reason, valid=valid)
 
 
 def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None:

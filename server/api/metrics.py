@@ -24,12 +24,10 @@ from sqlalchemy.pool import QueuePool
 
 from server.api.event_feed import EventFeed
 from server.auth.authentication import METRICS
-from server.notices.sender import FAILURES, GIVEN_UP, SENT
 from server.runner.figures import metrics_of
 from server.store import DatabaseReplaced, Store
 from server.store.activity import ServiceCounts, service_counts
 from server.store.errors import cause
-from server.store.notices import waiting_notices
 from server.store.runners import KnownRunner, known_runners
 
 Labelled = TypeVar("Labelled", bound=tuple[str, ...])
@@ -54,7 +52,6 @@ class StoreMetrics(Collector):
             with self._store.session() as session:
                 counts = service_counts(session)
                 runners = known_runners(session)
-                notices = waiting_notices(session)
             schema = self._store.revision() or ""
         except (SQLAlchemyError, DatabaseReplaced) as error:
             log.warning("figures_without_database", error=cause(error))
@@ -65,8 +62,6 @@ class StoreMetrics(Collector):
         yield _gauge(
             "autotune_database_info", "Which one it is.", identity, "dialect", "database", "schema"
         )
-        help_ = "Notices that have not been sent to all."
-        yield _gauge("autotune_notices_waiting", help_, {(): notices})
         yield from _of_counts(counts)
         yield from _of_runners(runners)
 
@@ -126,8 +121,6 @@ class ServiceMetrics:
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
-        for counter in (SENT, FAILURES, GIVEN_UP):
-            self._registry.register(counter)
         self._registry.register(StoreMetrics(store, feed))
 
     def count(self, method: str, route: str, status: int, seconds: float | None) -> None:

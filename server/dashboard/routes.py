@@ -130,7 +130,6 @@ def new_campaign(
         "searches": form.SEARCHES,
         "examples": form.examples(),
         "default": form.default_of,
-        "mails": bool(settings.notice_smtp),
         "filled": filled,
     }
     return render(request, "new_campaign.html", context)

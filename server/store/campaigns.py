@@ -6,7 +6,6 @@ Functions that change one take a writing session (`Store.transaction`) and annou
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,14 +26,11 @@ from server.store.errors import Conflict, NotFound
 from server.store.outcomes import best_so_far
 from server.store.record import record_of
 from server.store.store import announce
-from server.store.tables import CampaignRow, NodeHoursOfDeletedRow, NoticeRow, TrialRow
+from server.store.tables import CampaignRow, NodeHoursOfDeletedRow, TrialRow
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
 RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
-NOTICED = (*RESTING, CampaignState.PAUSED)
 """States that users are notified of."""
-RECIPIENTS = ("webhook", "operators", "owner")
-"""Recipients of a notice, each if it is configured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,12 +199,8 @@ def _started_from(session: Session, campaign_id: int) -> list[int]:
 def change_state(
     session: Session, row: CampaignRow, state: CampaignState, *, reason: str = ""
 ) -> None:
-    """Set the state with its times and reason, announce it, and queue notices."""
+    """Set the state with its times and reason, and announce it."""
     now = datetime.now(UTC)
-    if state in NOTICED and row.state != state:
-        notice = NoticeRow(key=uuid.uuid4().hex, campaign_id=row.id, state=state, reason=reason)
-        notice.at, notice.next_at, notice.left = now, now, list(RECIPIENTS)
-        session.add(notice)
     row.state, row.reason = state, reason
     row.finished_at = now if state in RESTING else None
     if state == CampaignState.RUNNING and row.started_at is None:
@@ -267,6 +259,16 @@ def campaign_row(session: Session, campaign_id: int, *, for_update: bool = False
     if row is None:
         raise NotFound("campaign", campaign_id)
     return row
+
+
+def states_of(
+    session: Session, campaign_ids: Collection[int] | None = None
+) -> dict[int, CampaignState]:
+    """Return the states of campaigns, None for all."""
+    query = select(CampaignRow.id, CampaignRow.state)
+    if campaign_ids is not None:
+        query = query.where(CampaignRow.id.in_(campaign_ids))
+    return {row[0]: CampaignState(row[1]) for row in session.execute(query)}
 
 
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:

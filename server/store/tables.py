@@ -306,7 +306,6 @@ class UserRow(Base):
     most_campaigns: Mapped[int | None]
     most_trials: Mapped[int | None]
     node_hours_a_month: Mapped[float | None]
-    email: Mapped[str | None] = mapped_column(String(254))
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
@@ -360,28 +359,3 @@ class RunnerRow(Base):
     evaluators: Mapped[list[str]] = mapped_column(server_default="[]")
     only_for: Mapped[str | None] = mapped_column(String(64))
     full: Mapped[bool] = mapped_column(server_default=false())
-
-
-class NoticeRow(Base):
-    """A notice of a campaign's end or pause, written in the transaction of that change and deleted
-    once it was sent or given up.
-
-    Recipients recognize repeated deliveries by `key`. `left` are the remaining ones, of
-    `server.store.campaigns.RECIPIENTS`; the next attempt is at `next_at`.
-    """
-
-    __tablename__ = "notices"
-    __table_args__ = (
-        Index(None, "next_at"),
-        {"sqlite_autoincrement": True},
-    )
-
-    id: Mapped[int] = mapped_column(Identity, primary_key=True)
-    key: Mapped[str] = mapped_column(String(32), unique=True)
-    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaigns.id", ondelete="CASCADE"))
-    state: Mapped[str] = mapped_column(String(16))
-    reason: Mapped[str] = mapped_column(Text)
-    at: Mapped[datetime]
-    left: Mapped[list[str]]
-    attempts: Mapped[int] = mapped_column(default=0)
-    next_at: Mapped[datetime]

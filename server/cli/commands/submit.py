@@ -174,7 +174,6 @@ class CampaignOptions(OptionGroup):
     own_runner: bool | None = option(
         "--own-runner", "Leave it to your own `autotune runner --as-me`."
     )
-    notify: bool | None = option("--notify", "Send an e-mail when it ends or pauses.")
 
     def fields(self) -> dict[str, Any]:
         """Return the request fields that were given."""

@@ -50,7 +50,7 @@ Out = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class UserOptions(OptionGroup):
-    """A user's scope, limits and address."""
+    """A user's scope and limits."""
 
     scope: UserScope | None = option("--scope", "Scope of the user.", default="submit")
     most_campaigns: str | None = option(
@@ -63,9 +63,6 @@ class UserOptions(OptionGroup):
         "--node-hours-a-month",
         "Maximum node-hours of trials per calendar month (UTC).",
         metavar="X|none",
-    )
-    email: str | None = option(
-        "--email", "E-mail address for notices (submit --notify).", metavar="ADDRESS|none"
     )
 
     def fields(self) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def change(
     storage: StorageOptions,
     json: Json = False,
 ) -> None:
-    """Change a user's scope, limits or address; `none` removes a limit or the address."""
+    """Change a user's scope or limits; `none` removes a limit."""
     from autotune.schemas.users import UserChange
     from autotune.validation import validated
     from server.cli.tables import service as service_table
@@ -122,7 +119,7 @@ def change(
 
     changes = validated(UserChange, user.fields()).model_dump(exclude_unset=True)
     if not changes:
-        valid = "a scope, a limit or an address"
+        valid = "a scope or a limit"
         raise InvalidInput("scope", None, "nothing is changed", valid=valid)
     with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
         changed = change_user(session, name, changes)

@@ -315,7 +315,6 @@ def test_pages_offer_what_one_may_do(group: Group) -> None:
     assert 'data-action="show"' in group.ask("sue", "GET", f"/~/campaigns/{number}").text
     again = group.ask("sue", "GET", f"/~/campaigns/new?like={number}").text
     assert 'name="private"' in again
-    assert 'name="notify"' not in again, "this service sends no e-mails"
     assert {user for user, page in shown.items() if "Duplicate" in page} == {"ann", "sue", "sam"}
     assert all(f"<span>{user}" in page for user, page in shown.items())
     mine = group.ask("sue", "GET", "/~/?owner=sue").text
@@ -430,23 +429,3 @@ def test_a_proxy_alone_names_users_and_adds_them_where_that_is_wanted(
     assert (me["name"], me["scope"]) == ("eve@example.org", "read")
     assert whoami(app, "no name!", peer="10.0.0.9").status_code == 401
     assert whoami(app, "eve@example.org").status_code == 401
-
-
-def test_a_notice_goes_to_the_address_alone_that_an_admin_gave_the_user(
-    group: Group,
-) -> None:
-    asked = body(notify=True)
-
-    def refused() -> str:
-        answer = group.ask("sue", "POST", "/campaigns", json=asked)
-        assert answer.status_code == 422
-        return str(answer.json()["detail"])
-
-    assert "this service sends no e-mails" in refused()
-    by_mail = {"notice_smtp": "mail.example.org", "notice_from": "a@example.org"}
-    group.app.state.settings = group.app.state.settings.model_copy(update=by_mail)
-    assert "no address of sue is known" in refused()
-    own = {"email": "sue@example.org"}
-    assert group.ask("sue", "PATCH", "/users/sue", json=own).status_code == 403
-    group.change("sue", **own)
-    assert group.ask("sue", "POST", "/campaigns", json=asked).status_code == 201

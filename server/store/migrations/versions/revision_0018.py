@@ -118,7 +118,6 @@ def upgrade() -> None:
         sa.Column("most_campaigns", sa.Integer(), nullable=True),
         sa.Column("most_trials", sa.Integer(), nullable=True),
         sa.Column("node_hours_a_month", sa.Float(precision=53), nullable=True),
-        sa.Column("email", sa.String(length=254), nullable=True),
         sa.Column("created_at", UtcDateTime(), nullable=False),
         sa.Column("revoked_at", UtcDateTime(), nullable=True),
         sa.Column("last_used_at", UtcDateTime(), nullable=True),
@@ -180,28 +179,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("campaign_id", name=op.f("pk_listings")),
     )
-    op.create_table(
-        "notices",
-        sa.Column("id", identity, nullable=False),
-        sa.Column("key", sa.String(length=32), nullable=False),
-        sa.Column("campaign_id", identity, nullable=False),
-        sa.Column("state", sa.String(length=16), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("at", UtcDateTime(), nullable=False),
-        sa.Column("left", sa.JSON(), nullable=False),
-        sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("next_at", UtcDateTime(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["campaign_id"],
-            ["campaigns.id"],
-            name=op.f("fk_notices_campaign_id"),
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_notices")),
-        sa.UniqueConstraint("key", name=op.f("uq_notices_key")),
-        sqlite_autoincrement=True,
-    )
-    op.create_index(op.f("ix_notices_next_at"), "notices", ["next_at"])
     op.create_table(
         "outcomes",
         sa.Column("campaign_id", identity, nullable=False),
@@ -267,7 +244,6 @@ def downgrade() -> None:
     for table in (
         "trials",
         "outcomes",
-        "notices",
         "listings",
         "events",
         "earlier_trials",
