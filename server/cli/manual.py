@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from typer.core import TyperGroup
@@ -13,22 +13,37 @@ from typer.main import get_command
 from server.cli.application import EXAMPLES, app
 from server.cli.failures import EXIT_CODES
 
-HEAD = f"""# The command line
+HEAD = f"""# Commands
 
-Every command has `--help`. With `--json`, all commands but `serve`, `runner` and `demo` print one
-JSON document to stdout; progress, notes and errors go to stderr. An error is one sentence with the
-flag, the reason, the value, and what would be valid. With `--json`, it is one line on stderr: a
+Every command of `autotune` with its options and examples, as `--help` prints them.
+
+With `--json` a command prints one JSON document to stdout; progress, notes and errors go to stderr.
+An error is one sentence with the flag, its value, the reason, and what is valid; with `--json`, a
 problem document like the service's (`title`, `status`, `detail`, `errors`).
 
 {EXIT_CODES}
 """
+SHARED = """## Options of several commands
+
+A command lists those that it takes by name, with a default of its own in parentheses.
+"""
 
 
 def manual() -> str:
-    """Return Markdown with one section per command: its options and examples."""
+    """Return Markdown with one section per command; options of several commands stand once."""
     commands = dict(loaded_commands(get_command(app)))
-    sections = ("\n".join(_section(name, command)) for name, command in commands.items())
-    return "\n".join([HEAD, *sections])
+    defaults: dict[tuple[str, str], list[str]] = {}
+    for option in (option for command in commands.values() for option in _options(command)):
+        flags, meaning, default = _described(option)
+        defaults.setdefault((flags, meaning), []).append(default)
+    shared = {
+        option: each[0] if len(set(each)) == 1 else ""
+        for option, each in defaults.items()
+        if len(each) > 1
+    }
+    sections = ("\n".join(_section(name, each, shared)) for name, each in commands.items())
+    lines = (_line(*option, default) for option, default in shared.items())
+    return "\n".join([HEAD, *sections, SHARED, *lines, ""])
 
 
 def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]:
@@ -39,25 +54,42 @@ def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]
             yield from loaded_commands(late.loaded, words=f"{words}{name} ")
 
 
-def _section(name: str, command: Any) -> Iterator[str]:
+def _section(name: str, command: Any, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
     """Yield the lines about a command; `name` is its whole name."""
     arguments = [f" {p.metavar}" for p in command.params if p.param_type_name == "argument"]
     yield f"## autotune {name}{''.join(arguments)}\n"
     yield _plain(command.help) + "\n"
-    options = [
-        p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts
-    ]
-    if options:
-        yield "| option | meaning |\n|---|---|"
-        for option in options:
-            flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-            meaning = _plain(option.help).replace("|", "\\|")
-            if option.default not in (None, False, True) and "[default" not in meaning:
-                meaning += f" [default: {option.default}]"
-            yield f"| {flags} | {meaning} |"
-        yield ""
+    own, others = [], []
+    for flags, meaning, default in map(_described, _options(command)):
+        if (flags, meaning) not in shared:
+            own.append(_line(flags, meaning, default))
+        elif default == shared[flags, meaning]:
+            others.append(flags)
+        else:
+            others.append(f"{flags} ({default})")
+    if own:
+        yield "\n".join(own) + "\n"
+    if others:
+        yield f"Shared: {', '.join(others)}\n"
     if name in EXAMPLES:
         yield "```sh\n" + "\n".join(EXAMPLES[name]) + "\n```\n"
+
+
+def _options(command: Any) -> list[Any]:
+    return [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
+
+
+def _described(option: Any) -> tuple[str, str, str]:
+    """Return an option's flags, its meaning, and its default; empty if it has none."""
+    flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
+    meaning, _, default = _plain(option.help).partition(" [default: ")
+    if not default and option.default not in (None, False, True):
+        default = str(option.default)
+    return flags, meaning, default.removesuffix("]")
+
+
+def _line(flags: str, meaning: str, default: str) -> str:
+    return f"- {flags}: {meaning}" + (f" [default: {default}]" if default else "")
 
 
 def _plain(text: str | None) -> str:

@@ -538,16 +538,13 @@ class PredictedOptions(StrategyOptions):
         return int(gas)
 
 
-SEARCHED = "on GPUs where no layout is named, or with an adapter that mentions it"
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpaceOptions(DimensionOptions):
     """The values to try in each dimension."""
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
-        d.name: f"{setting_text(d.default)}; others {SEARCHED}"
+        d.name: f"{setting_text(d.default)}; searched on GPUs if no layout is named"
         for d in TABLE
         if d.name in MEMORY_FOR_TIME and d.default is not None
     }
