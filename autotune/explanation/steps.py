@@ -18,7 +18,7 @@ from search_spaces.rules import findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-DOUBLED = tuple(d.name for d in TABLE if d.part in ("batch", "nodes"))
+DOUBLED = tuple(d.name for d in TABLE if d.part in ("batch", "nodes") and d.name != ACCUMULATION)
 """Dimensions whose neighbouring values include half and double."""
 
 
@@ -30,29 +30,21 @@ class Surroundings:
     machine: Machine
     program: ProgramCapabilities
 
-    def beyond(self, dimension: str, value: Scalar, *, upward: bool, count: int) -> list[Scalar]:
-        """Return the next `count` values of a numeric dimension, nearest first."""
-        number = int(value)
-        values: set[int] = {int(each) for each in self._automatic(dimension)}
-        if dimension in DOUBLED:
-            for power in range(1, count + 1):
-                values |= {number << power, number >> power}
-        if dimension == "num_nodes":
-            values = {each for each in values if each <= self.machine.max_nodes}
-        further = sorted(each for each in values if each > 0 or dimension == "zero_stage")
-        onward = [each for each in further if (each > number if upward else each < number)]
-        return [*(onward if upward else reversed(onward))][:count]
-
     def others(self, dimension: str, value: Scalar) -> list[Scalar]:
         """Return all other values of a dimension, numbers nearest first."""
-        values = [each for each in self._automatic(dimension) if each != value]
         if not BY_NAME[dimension].is_counted:
-            return values
-        return sorted(values, key=lambda each: abs(int(each) - int(value)))
+            return [each for each in self._automatic(dimension) if each != value]
+        number: int = int(value)
+        values: set[int] = {int(each) for each in self._automatic(dimension)}
+        if dimension in DOUBLED:
+            near = {number << power for power in (1, 2, 3)} | {number >> 1, number >> 2} - {0}
+            values = values | near if dimension != "num_nodes" else near
+        if dimension == "num_nodes":
+            values = {each for each in values if each <= self.machine.max_nodes}
+        nearest: Sequence[int] = sorted(values - {number}, key=lambda each: abs(each - number))
+        return list(nearest)
 
     def _automatic(self, dimension: str) -> Sequence[Scalar]:
-        if dimension == ACCUMULATION:
-            return ()
         return automatic(
             dimension,
             self.transformer,
@@ -77,14 +69,6 @@ class Surroundings:
         """Return why a strategy is not legal at any global batch; None if it is legal."""
         broken = findings(strategy, self.transformer, self.machine, program=self.program)
         return next((each.reason for each in broken if each.severity == "refuse"), None)
-
-
-def changed(strategy: Strategy, dimension: str, value: Scalar, *, gpus_per_node: int) -> Strategy:
-    """Return a strategy with another value of one dimension. The global batch is kept if it is
-    divisible, by changing the accumulation; otherwise the accumulation is kept."""
-    batch = strategy.global_batch_size(gpus_per_node)
-    other = with_values(strategy, {dimension: value})
-    return other if dimension == ACCUMULATION else at_batch(other, batch, gpus_per_node) or other
 
 
 def with_values(strategy: Strategy, values: Mapping[str, Any]) -> Strategy:

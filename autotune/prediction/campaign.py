@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import numpy as np
 
 from autotune.baseline import baseline_of, read_arguments, remarks
+from autotune.calibration import calibration_for
 from autotune.cost_model import Estimate, estimate
+from autotune.explanation.what_if import left_out
 from autotune.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
-from autotune.prediction.left_out import left_out
 from autotune.prediction.scaling import study_dry_run, study_problems, study_space
 from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
 from autotune.resolution import campaign_space, strategy_shape, subject_of
@@ -196,8 +197,14 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         node_hours_expected=cost.node_hours,
         trials_affordable=cost.trials,
         left_out=left_out(
-            space, objective=request.objective, headroom_gib=request.min_headroom_gib
-        ),
+            space,
+            calibration_for(space.machine, None, name=None, program=space.program),
+            layouts[0],
+            objective=request.objective,
+            headroom_gib=request.min_headroom_gib,
+        )
+        if layouts
+        else [],
         baseline=_baseline_plan(request, space),
         screening=screening,
     )

@@ -20,9 +20,9 @@ from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.sweep import row_of
-from autotune.resolution import machine_shape, model_shape, strategy_shape
+from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.campaigns import StartedFrom
-from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
+from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.requests import CampaignCreate
 from autotune.search import few_nodes
 from autotune.search.layouts import log_work
@@ -168,13 +168,5 @@ def _nothing_to_try(
     )
     return {
         "obstacle": obstacle.reason if obstacle else "",
-        "remedies": [
-            PlanRemedy(
-                fields=dict(remedy.fields),
-                strategy=strategy_shape(remedy.strategy),
-                memory_gib=remedy.memory_gib,
-                sentence=remedy.sentence,
-            )
-            for remedy in remedies
-        ],
+        "remedies": remedies,
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
+from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
-from search_spaces.dimensions import Scalar
 
 Role = Literal["winner", "runner_up", "baseline"]
 
@@ -51,28 +53,6 @@ class ExplainedStrategy(Wire):
     """The time it loses against the best, by part; for the best, the largest parts of its step."""
 
 
-class SuggestedChange(Wire):
-    """A suggested campaign: this campaign's request with some fields changed."""
-
-    fields: dict[str, int | str | list[Scalar]]
-    """`nodes`, and dimensions as `space.…`, with all their values."""
-    strategy: StrategyShape
-    """Its best predicted strategy."""
-    fit_probability: float
-    """Probability that this strategy fits into memory."""
-    sentence: str
-    """Summary in words."""
-
-
-class SpaceEdges(Wire):
-    """Edges of the space at which the best lies, and predictions beyond them."""
-
-    sentence: str
-    """Summary in words."""
-    suggestion: SuggestedChange | None
-    """Suggested next campaign; null if nothing beyond is predicted to be better and to fit."""
-
-
 class FailureCause(Wire):
     """Why no trial has succeeded."""
 
@@ -82,7 +62,7 @@ class FailureCause(Wire):
     """Lowest predicted memory of layouts that ran out of memory, GiB; null if none did."""
     need_high_gib: float | None
     """Highest predicted memory of these layouts, GiB; null if none did."""
-    suggestions: list[SuggestedChange]
+    suggestions: list[LayoutChange]
     """Changed requests with which something probably fits, smallest change first."""
 
 
@@ -101,8 +81,9 @@ class Explanation(Wire):
     """Note on an assumed pipeline bubble; empty once trials have measured it."""
     strategies: list[ExplainedStrategy]
     """The best, its runners-up and the baseline; empty until a trial succeeded."""
-    edges: SpaceEdges | None = None
-    """Predictions beyond the space; null if the best is outside it."""
+    left_out: list[LayoutChange] = Field(default_factory=list)
+    """Layouts outside the space that are predicted to be better than the best by at least 2 % and
+    to fit, best first."""
     failures: FailureCause | None = None
     """Why no trial has succeeded; null if one has."""
     sentences: list[str]

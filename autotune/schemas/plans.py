@@ -6,10 +6,8 @@ from pydantic import Field
 
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.choices import Objective
-from autotune.schemas.predictions import CampaignCost, CampaignGain, SweepRow
-from autotune.schemas.shapes import StrategyShape, Subject
-from autotune.schemas.wire import Wire
-from search_spaces.dimensions import Scalar
+from autotune.schemas.predictions import CampaignCost, CampaignGain, LayoutChange, SweepRow
+from autotune.schemas.shapes import Subject
 
 
 class PlannedStrategy(SweepRow):
@@ -29,19 +27,6 @@ class PlannedStrategy(SweepRow):
     """Time by part, s; they add up to `iteration_time_s`."""
     memory_parts_gib: dict[str, float]
     """Memory by part, GiB; they add up to `memory_gib`."""
-
-
-class PlanRemedy(Wire):
-    """A change of the request with which something probably fits."""
-
-    fields: dict[str, int | str | list[Scalar]]
-    """Fields of the request (`nodes`, `space.zero_stage` …), and what to set them to."""
-    strategy: StrategyShape
-    """The fastest strategy that then fits."""
-    memory_gib: float
-    """Its predicted peak memory, GiB."""
-    sentence: str
-    """Summary in words."""
 
 
 class CampaignPlan(Subject):
@@ -81,7 +66,7 @@ class CampaignPlan(Subject):
     All others are answered from measured trials alone."""
     obstacle: str = ""
     """Why no strategy can be tried; empty if one can."""
-    remedies: list[PlanRemedy] = Field(default_factory=list)
+    remedies: list[LayoutChange] = Field(default_factory=list)
     """Changes with which a strategy could be tried; empty if one already can."""
     seconds: float
     """Computation time, s."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -55,15 +55,34 @@ class SpaceReport(Subject):
     """Warnings about comparing its strategies, one sentence each."""
 
 
-class LeftOut(Wire):
-    """A strategy outside a space that is predicted to be better than its best."""
+FieldValue: TypeAlias = int | str | list[Scalar]
+"""Value of a field of a request."""
 
-    dimensions: list[str]
-    """Dimensions whose values the space lacks; one if only it was relaxed."""
+
+class LayoutChange(Wire):
+    """A layout with other values of some dimensions, compared with the layout as it is."""
+
+    changes: dict[str, Scalar]
+    """Dimensions to change, and what to set them to; the accumulation only if the batch changes."""
+    fields: dict[str, FieldValue] = Field(default_factory=dict)
+    """Fields of the request to change so that its space includes the layout (`nodes`, `space.…`
+    with all values); empty outside a campaign or plan, and for a layout of the space."""
     strategy: StrategyShape
-    """The strategy."""
-    gain: float
-    """Relative gain in the objective, at the same nodes and global batch."""
+    """The changed layout."""
+    global_batch_size: int
+    """Samples of one optimizer step."""
+    iteration_time_s: float
+    """Predicted time of an optimizer step, s."""
+    relative: float
+    """Predicted objective over the unchanged layout's, if that had enough memory."""
+    relative_low: float
+    """Lower end of its 80 % interval."""
+    relative_high: float
+    """Upper end of its 80 % interval."""
+    memory_gib: float
+    """Predicted peak memory of the fullest GPU, GiB."""
+    fit_probability: float
+    """Probability that it fits into memory."""
     sentence: str
     """Summary in words."""
 
@@ -105,7 +124,7 @@ class DryRun(Wire):
     """Predicted node-hours of all trials, including baseline and confirmations."""
     trials_affordable: int
     """Predicted number of trials of the search within the budget."""
-    left_out: list[LeftOut] = Field(default_factory=list)
+    left_out: list[LayoutChange] = Field(default_factory=list)
     """Strategies outside the space that are predicted to be better by at least 2 %, best first."""
     baseline: BaselinePlan | None = None
     """The baseline; null without one."""
@@ -113,27 +132,6 @@ class DryRun(Wire):
     """Number of nodes or layers of the search's trials."""
     study: StudyPlan | None = None
     """Trials of a scaling study; null for a search."""
-
-
-class MemoryChange(Wire):
-    """A change that makes a strategy fit, and the changed strategy."""
-
-    changes: dict[str, Scalar]
-    """Dimensions to change, and what to set them to."""
-    strategy: StrategyShape
-    """The changed strategy."""
-    global_batch_size: int
-    """Samples of one optimizer step; unchanged if whole micro-batches allow it."""
-    memory_gib: float
-    """Predicted peak memory of the fullest GPU, GiB."""
-    fit_probability: float
-    """Probability that it fits into memory."""
-    iteration_time_s: float
-    """Predicted time of an optimizer step, s."""
-    relative: float
-    """Rate per node relative to the original strategy, if that had enough memory."""
-    sentence: str
-    """Summary in words."""
 
 
 class Prediction(Subject):
@@ -196,8 +194,8 @@ class Prediction(Subject):
     `logits`, `zero3_gather`, `overhead`), GiB."""
     memory_sentence: str = ""
     """Summary of the memory, and whether it fits."""
-    memory_changes: list[MemoryChange] = Field(default_factory=list)
-    """The smallest changes that make it fit, fastest first; empty if it fits."""
+    memory_changes: list[LayoutChange] = Field(default_factory=list)
+    """The smallest changes that make it fit, highest rate per node first; empty if it fits."""
 
 
 class SweepQuery(SpaceQuery):

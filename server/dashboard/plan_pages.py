@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
@@ -17,20 +16,19 @@ from autotune.plan_sentences import HARDLY, tokens
 from autotune.prediction.scaling import scaling_study
 from autotune.prediction.strategy import predict
 from autotune.resolution import model_shape, strategy_of
-from autotune.schemas.plans import CampaignPlan, PlannedStrategy, PlanRemedy
+from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from autotune.schemas.scaling import ScalingQuery
 from autotune.schemas.shapes import StrategyShape
 from autotune.wording import figure
 from search_spaces.catalog import model_from_hugging_face
-from search_spaces.dimensions import DIMENSIONS
 from search_spaces.program import ProgramCapabilities
 from server.api.dependencies import PlansOf, SettingsOf
 from server.auth.permissions import CallerOf
 from server.dashboard import form
 from server.dashboard.bundle import bundle_name
-from server.dashboard.prefill import shape_inputs
+from server.dashboard.prefill import shape_inputs, strategy_inputs
 from server.dashboard.rendering import render
 from server.figures.parts import MEMORY_HUES, TIME_HUES
 from server.figures.scaling import PredictedScaling
@@ -99,7 +97,7 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
                 limit=plan.memory_limit_gib,
                 largest=largest,
             ),
-            filling=filling(each.strategy),
+            filling=strategy_inputs(each.strategy),
         )
         for each, name in zip(shown, names, strict=True)
     ]
@@ -117,7 +115,6 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
         if plan.gain and plan.gain.break_even_tokens and plan.gain.rate_gain >= HARDLY
         else "",
         "rests_on": _rests_on(plan),
-        "remedies": [(each.sentence, remedy_filling(each)) for each in plan.remedies],
     }
 
 
@@ -141,7 +138,6 @@ def memory_context(answer: Prediction) -> dict[str, Any]:
         "answer": answer,
         "bar": bar,
         "parts": sorted(parts, key=lambda part: -part[2]),
-        "changes": [(each.sentence, filling(each.strategy)) for each in answer.memory_changes],
     }
 
 
@@ -158,22 +154,6 @@ def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]
     if len(split) < 2 or any(set(words) <= set(common) for words in split):
         common = []
     return common, [SEPARATOR.join(w for w in words if w not in common) for words in split]
-
-
-def filling(strategy: StrategyShape) -> str:
-    """Return the calculator's inputs for this strategy, name -> text, as JSON."""
-    return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
-
-
-def remedy_filling(remedy: PlanRemedy) -> str:
-    """Return the inputs that a remedy changes, name -> text, as JSON."""
-    return json.dumps({name: _text(value) for name, value in remedy.fields.items()})
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def time_bar(planned: PlannedStrategy, *, longest: float) -> StackedBar:

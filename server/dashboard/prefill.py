@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.explanations import SuggestedChange
+from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.requests import AdapterFile, CampaignCreate
-from autotune.schemas.shapes import MachineShape, ModelShape
+from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from search_spaces.dimensions import DIMENSIONS
 from server.dashboard.form import LAYER_FIELDS, SHAPE_FIELDS, dimension_fields
 
 LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}
@@ -21,7 +23,7 @@ OWN = ("name", "budget.deadline")
 """Inputs that belong to one campaign and are not copied."""
 
 
-def address(campaign_id: int, change: SuggestedChange | None = None) -> str:
+def address(campaign_id: int, change: LayoutChange | None = None) -> str:
     """Return the address of the form, filled in from a campaign with some fields changed."""
     changes = {name: _text(value) for name, value in (change.fields if change else {}).items()}
     return f"/campaigns/new?{urlencode({'like': campaign_id, **changes})}"
@@ -92,6 +94,16 @@ def shape_inputs(shape: ModelShape) -> dict[str, str]:
     switches = {"gated_mlp": shape.gated_mlp, "tied_embeddings": shape.tied_embeddings}
     blank = {field.name: "" for field in (*SHAPE_FIELDS, *LAYER_FIELDS)}
     return blank | dict(_flat({"model": told | switches}))
+
+
+def strategy_inputs(strategy: StrategyShape) -> str:
+    """Return the memory calculator's inputs for a strategy, name -> text, as JSON."""
+    return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
+
+
+def changed_inputs(change: LayoutChange) -> str:
+    """Return the form's inputs that a change sets, name -> text, as JSON."""
+    return json.dumps({name: _text(value) for name, value in change.fields.items()})
 
 
 def _labels(changed: Mapping[str, str]) -> list[str]:

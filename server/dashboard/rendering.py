@@ -179,6 +179,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "iteration_expected": wording.iteration_expected,
     "mark": wording.mark,
     "next_campaign": prefill.address,
+    "strategy_inputs": prefill.strategy_inputs,
+    "changed_inputs": prefill.changed_inputs,
     "neighbour_state": wording.neighbour_state,
     "numeric_columns": numeric_columns,
     "objective_title": objective_title,

@@ -14,8 +14,16 @@ from rich.text import Text
 from autotune.plan_sentences import campaign_sentence
 from autotune.schemas.calibrations import CalibrationDetail, CalibrationSummary, ConstantShape
 from autotune.schemas.models import ModelNeeds
-from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepRow
+from autotune.schemas.predictions import (
+    DryRun,
+    LayoutChange,
+    Prediction,
+    SpaceReport,
+    Sweep,
+    SweepRow,
+)
 from autotune.schemas.scaling import ScalingSeries, ScalingStudy
+from autotune.schemas.shapes import StrategyShape
 from autotune.wording import figure
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from search_spaces.transformer import Transformer
@@ -74,17 +82,22 @@ def prediction(answer: Prediction) -> RenderableType:
             padding=(0, 6),
         ),
         *([Text(f"pipeline_bubble: {answer.time_note}")] if answer.time_note else []),
-        *(["", _memory_changes(answer)] if answer.memory_changes else []),
+        *(
+            ["", changes("what would make it fit", answer.memory_changes, answer.strategy)]
+            if answer.memory_changes
+            else []
+        ),
     )
 
 
-def _memory_changes(answer: Prediction) -> RenderableType:
-    """Return the changes that would make it fit, each with its options."""
+def changes(title: str, rows: Sequence[LayoutChange], start: StrategyShape) -> RenderableType:
+    """Return changes of a layout, each with the options that make it."""
     return table(
-        answer.memory_changes,
+        rows,
         (
-            ("what would make it fit", lambda change: change.sentence),
-            ("options", lambda change: options_between(answer.strategy, change.strategy)),
+            (title, lambda change: change.sentence),
+            ("fits", lambda change: probability(change.fit_probability)),
+            ("options", lambda change: options_between(start, change.strategy)),
         ),
     )
 

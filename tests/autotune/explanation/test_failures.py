@@ -59,7 +59,7 @@ def test_the_cause_and_questions_that_fit() -> None:
     assert told.need_high_gib is not None
     assert 60.0 < told.need_low_gib < told.need_high_gib
     assert told.sentence.startswith(f"All {len(trials)} trials ran out of memory: ")
-    assert "of each GPU's 64; with 16 nodes it would fit" in told.sentence
+    assert "of each GPU's 64. With " in told.sentence
     changed = [
         set(each.fields) - {"space.gradient_accumulation_steps"} for each in told.suggestions
     ]
@@ -101,8 +101,10 @@ def test_several_dimensions_where_none_alone_suffices() -> None:
     )
     told = report(space, all_too_large(space)[:6])
     assert told is not None
-    assert len(told.suggestions) == 1
-    assert {"space.zero_stage", "space.micro_batch_size"} <= set(told.suggestions[0].fields)
+    assert told.suggestions
+    assert min(len(each.changes) for each in told.suggestions) > 1
+    nodes = [each.strategy.num_nodes for each in told.suggestions]
+    assert nodes == sorted(nodes)
 
 
 def test_other_causes_are_counted_and_have_no_remedy() -> None:

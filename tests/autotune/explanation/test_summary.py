@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from autotune.calibration import Calibration, observations_of
-from autotune.explanation.summary import explain, fields_with
+from autotune.explanation.summary import explain
+from autotune.explanation.what_if import fields_with
 from autotune.recommendation.recommendation import recommend
 from autotune.resolution import space_of
 from autotune.schemas.explanations import Explanation
@@ -54,13 +55,13 @@ def test_the_best_is_told_with_its_baseline_and_its_edge_in_three_sentences() ->
     own, against, beyond = found.sentences
     assert own.startswith(f"{B.short()}: of a step ")
     assert against.startswith("The baseline (TP 1) takes 3 times as long: ")
-    assert found.edges is not None
-    assert beyond == found.edges.sentence
+    first = f"Outside the space: {found.left_out[0].sentence}" if found.left_out else "Nothing"
+    assert beyond.startswith(first)
 
 
 def test_a_best_that_the_space_lacks_has_no_edge() -> None:
     outside = trial(1, strategy(tp=2, pp=4, mbs=2), seconds=1.0)
-    assert told(outside, of=space()).edges is None
+    assert told(outside, of=space()).left_out == []
 
 
 def test_a_peak_above_the_usable_memory_does_not_hide_the_limit() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from autotune.schemas.explanations import SuggestedChange
+from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.requests import CampaignCreate
 from server.dashboard.prefill import address, inputs
 from tests.server.asking import STRATEGY
@@ -63,11 +63,18 @@ def test_tables_of_a_shape_are_one_input_each() -> None:
 
 
 def test_an_address_holds_what_is_to_change() -> None:
-    change = SuggestedChange(
+    change = LayoutChange(
+        changes={"num_nodes": 32},
         fields={"nodes": 32, "space.num_nodes": [32], "space.sequence_parallel": [False, True]},
         strategy=STRATEGY,
+        global_batch_size=64,
+        iteration_time_s=1.0,
+        relative=1.5,
+        relative_low=1.4,
+        relative_high=1.6,
+        memory_gib=40.0,
         fit_probability=0.9,
-        sentence="with 32 nodes it would fit",
+        sentence="With 32 nodes it would fit.",
     )
     assert parse_qs(urlsplit(address(7, change)).query) == {
         "like": ["7"],

@@ -353,7 +353,7 @@ def test_what_does_not_fit_is_told_the_options_with_which_it_does(alone: Autotun
     changes = alone(*wanted, "--json").json()["memory_changes"]
     for change in changes:
         [row] = [each for each in ran.out.splitlines() if each.startswith(change["sentence"])]
-        options = row.removeprefix(change["sentence"]).split()
+        options = row[row.index("--") :].split()
         changed = dict(zip(options[::2], options[1::2], strict=True))
         assert alone(*wanted, *(word for pair in changed.items() for word in pair)).code == 0
 
