@@ -413,7 +413,7 @@ class Parameters:
         unit="s",
         spread=0.7,
         reason="more of the host's work for one layer where ZeRO 3 gathers and releases each "
-        "module: 8 ms with DeepSpeed 0.19 on the host of one H200 (docs/gpu.md)",
+        "module: 8 ms with DeepSpeed 0.19 on the host of an H200 (docs/measurement.md)",
     )
 
     def usable_gib(self, machine: Machine) -> float:

@@ -5,7 +5,8 @@ model predicts them.
     python -m tests.benchmarks.one_gpu evaluate trials.csv [--json OUT] [--draws N]
 
 `measure` needs a GPU that nvidia-smi lists, or trains tiny models on the CPU. A run that was cut
-goes on where it stopped when the same command is given again. `docs/gpu.md` says what is measured.
+goes on where it stopped when the same command is given again. `docs/measurement.md` has the
+results.
 Exit codes: 0 done, 1 trials crash whatever is tried, 2 bad input, 130 interrupted.
 """
 
