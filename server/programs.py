@@ -22,6 +22,7 @@ from evaluators.program.support import capabilities_of, unsupported
 from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.transformer import Transformer
 from server.settings import Settings
@@ -154,12 +155,16 @@ def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCap
 
 
 def reasons_not_to_run(
-    request: RunChoice, profile: ClusterProfile | None, transformer: Transformer, lattice: Lattice
+    request: RunChoice,
+    profile: ClusterProfile | None,
+    transformer: Transformer,
+    machine: Machine,
+    lattice: Lattice,
 ) -> list[str]:
     """Return why the program of a request's trials cannot run these strategies, except for reasons
     that concern the model."""
     if profile is not None:
-        problems = unsupported(profile, transformer, lattice)
+        problems = unsupported(profile, transformer, machine, lattice)
         return [problem.reason for problem in problems if problem.field != "model"]
     refused = unsupported_within(lattice) if request.evaluator == "local" else None
     return [refused] if refused else []
@@ -174,4 +179,4 @@ def refusals_of(query: PredictionQuery, settings: Settings, *, as_admin: bool = 
     except (InvalidInput, InvalidInputs):
         return []
     alone = Lattice.of([strategy_of(query.strategy)], gpus_per_node=machine.gpus_per_node)
-    return reasons_not_to_run(query, profile, transformer, alone)
+    return reasons_not_to_run(query, profile, transformer, machine, alone)

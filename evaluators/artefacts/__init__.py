@@ -95,7 +95,8 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
         "trial tuned, are yours to set."
     )
     defects = defects_of(launch.place.megatron.path if launch.place.megatron else "")
-    if met := next((d for d in defects if d.hits(launch.transformer, launch.strategy)), None):
+    trains = (launch.strategy, launch.transformer, launch.machine)
+    if met := next((each for each in defects if each.refuses(*trains)), None):
         others = [each for each in (MEGATRON_LM, NEMO) if _with_ready(each)(launch)]
         instead = f" Files for {' and '.join(others)} lie beside it." if others else ""
         remark = f"It will not start: {met.because}; needed: {met.valid}.{instead}"
@@ -162,8 +163,13 @@ def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
     return accepted
 
 
+def _flash_attention(launch: Launch) -> str:
+    megatron = launch.place.megatron
+    return flash_attention_option(megatron) if megatron else ""
+
+
 _in_megatron_deepspeed = _accepted(
-    lambda x: arguments.check(x.transformer, x.strategy, x.variant),
+    lambda x: arguments.check(x.transformer, x.strategy, x.variant, _flash_attention(x)),
 )
 
 
@@ -202,7 +208,7 @@ _ARTEFACTS: Mapping[str, _Artefact] = {
             x.machine,
             x.strategy,
             x.variant,
-            flash_attention=flash_attention_option(x.place.megatron) if x.place.megatron else "",
+            flash_attention=_flash_attention(x),
         ),
     ),
     "ds_config.json": _Artefact(

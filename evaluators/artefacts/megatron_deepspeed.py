@@ -111,7 +111,7 @@ def sbatch_script(launch: Launch) -> str:
     megatron = profile.megatron or _NO_CHECKOUT
     script = VARIANTS[megatron.variant].script
     checks_outside = "" if profile.container else _CHECKS_OUTSIDE.format(script=script)
-    checks_outside += "".join(_defect_checks(transformer, strategy))
+    checks_outside += "".join(_defect_checks(transformer, strategy, launch.machine))
     entry_script = f'"$MEGATRON_DIR/{script}"'
     start = entry_words(megatron.variant, strategy, python='"$PYTHON"', script=entry_script)
     arrays = '"${layout[@]}" "${tokenizer[@]}" "${run[@]}" "${profile[@]}" "${extra[@]}"'
@@ -196,11 +196,11 @@ def _newest_flash_attention(variant: Variant) -> list[str]:
     ]
 
 
-def _defect_checks(transformer: Transformer, strategy: Strategy) -> Iterator[str]:
+def _defect_checks(transformer: Transformer, strategy: Strategy, machine: Machine) -> Iterator[str]:
     """Yield bash that rejects a checkout with a defect that affects this launch; a checkout that is
     only readable inside a container is not checked."""
     for defect in DEFECTS:
-        if defect.hits(transformer, strategy):
+        if defect.hits(transformer, strategy, machine):
             yield _DEFECT.format(
                 sign=shlex.quote(defect.sign),
                 file=defect.file,

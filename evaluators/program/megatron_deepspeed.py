@@ -90,7 +90,7 @@ class MegatronProgram:
             OSError: a synthetic dataset could not be written.
         """
         defects = defects_of(self._megatron.path)
-        for refusal in refusals(defects, request.transformer, request.strategy):
+        for refusal in refusals(defects, request.transformer, request.strategy, request.machine):
             raise refusal
         configurations = {
             _config_name(number): ds_config_json(request.transformer, request.machine, run.strategy)

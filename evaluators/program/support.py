@@ -9,8 +9,17 @@ from autotune.schemas.choices import EvaluatorName
 from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
 from evaluators.frameworks.deepspeed import OVERLAP
-from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, VARIED, check
-from evaluators.frameworks.megatron_deepspeed.checkout import defects_of, refusals
+from evaluators.frameworks.megatron_deepspeed.arguments import (
+    VARIANTS,
+    VARIED,
+    check,
+    narrow_kernels,
+)
+from evaluators.frameworks.megatron_deepspeed.checkout import (
+    defects_of,
+    flash_attention_option,
+    refusals,
+)
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.megatron_deepspeed import MegatronProgram
 from evaluators.program.program import Program
@@ -18,6 +27,7 @@ from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
+from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
 from search_spaces.transformer import Transformer
 
@@ -67,13 +77,14 @@ def capabilities_of(
         refusals=(
             *lacking(name, VARIED),
             *(each for each in defects_of(megatron.path) if not each.of_model),
+            *narrow_kernels(megatron.variant, flash_attention_option(megatron)),
         ),
         own=(OVERLAP,),
     )
 
 
 def unsupported(
-    profile: ClusterProfile, transformer: Transformer, lattice: Lattice
+    profile: ClusterProfile, transformer: Transformer, machine: Machine, lattice: Lattice
 ) -> list[InvalidInput]:
     """Return, by field of a request, why the profile's program cannot run a lattice.
 
@@ -84,13 +95,14 @@ def unsupported(
         return []
     megatron = profile.megatron or Megatron(path="")
     defects, variant = defects_of(megatron.path), megatron.variant
+    flash_attention = flash_attention_option(megatron)
     problems: dict[str, InvalidInput] = {}
     for strategy in lattice.distinct(VARIED):
         try:
-            check(transformer, strategy, variant)
+            check(transformer, strategy, variant, flash_attention)
         except InvalidInput as problem:
             problems.setdefault(problem.field, problem)
-        for refusal in refusals(defects, transformer, strategy):
+        for refusal in refusals(defects, transformer, strategy, machine):
             problems.setdefault(refusal.field, refusal)
     return [_of_request(problem, transformer) for problem in problems.values()]
 

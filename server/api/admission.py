@@ -97,7 +97,7 @@ def _unsuitable(
         reason = f"the profile {profile.name!r} is for {profile.machine}"
         yield InvalidInput("machine", machine, reason, valid=profile.machine)
     if profile is not None:
-        yield from unsupported(profile, space.transformer, space.lattice())
+        yield from unsupported(profile, space.transformer, space.machine, space.lattice())
     elif request.evaluator == "local" and (refused := unsupported_within(space.lattice())):
         yield InvalidInput("space", request.evaluator, refused, valid=OTHER_SPACE)
     yield from _unsuitable_baseline(request, space, profile)
@@ -111,5 +111,5 @@ def _unsuitable_baseline(
     if baseline is None:
         return  # a default one belongs to the space, which was checked as a whole
     alone = Lattice.of([baseline], gpus_per_node=space.machine.gpus_per_node)
-    for reason in reasons_not_to_run(request, profile, space.transformer, alone):
+    for reason in reasons_not_to_run(request, profile, space.transformer, space.machine, alone):
         yield InvalidInput("baseline", baseline.short(), reason, valid=OTHER_BASELINE)

@@ -32,6 +32,8 @@ VARIED = (
 """The dimensions that Megatron-DeepSpeed's arguments can express."""
 
 FLASH_ATTENTION_2 = "--use-flash-attn-v2"
+WIDEST_HEAD = 128
+"""Of FlashAttention 1; a head's width is a multiple of 8 there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,44 @@ VARIANTS: Mapping[MegatronVariant, Variant] = {
 }
 
 
-def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant) -> None:
+@dataclass(frozen=True, kw_only=True)
+class HeadWidthRefusal:
+    """Strategies whose heads FlashAttention 1 has no kernel for."""
+
+    dimensions: tuple[str, ...] = ("flash_attention", "precision")
+    because: str = (
+        "FlashAttention 1, which --use-flash-attn selects, takes heads whose width is a multiple "
+        f"of 8 and at most {WIDEST_HEAD}: flash_attention must be false"
+    )
+
+    def refuses(
+        self,
+        strategy: Strategy,
+        transformer: Transformer,
+        machine: Machine | None = None,  # noqa: ARG002
+    ) -> bool:
+        width = transformer.head_width
+        fits = width % 8 == 0 and width <= WIDEST_HEAD
+        return strategy.flash_attention and strategy.precision != "fp32" and not fits
+
+
+def narrow_kernels(variant: MegatronVariant, flash_attention: str) -> tuple[HeadWidthRefusal, ...]:
+    """Return what the FlashAttention of a checkout cannot compute; without its option, what the
+    variant's oldest cannot."""
+    option = flash_attention or VARIANTS[variant].flash_attention[-1]
+    return () if option == FLASH_ATTENTION_2 else (HeadWidthRefusal(),)
+
+
+def check(
+    transformer: Transformer,
+    strategy: Strategy,
+    variant: MegatronVariant,
+    flash_attention: str = "",
+) -> None:
     """Check that the variant can train the model with the strategy.
+
+    Args:
+        flash_attention: see `arguments`.
 
     Raises:
         InvalidInput: it cannot; with the field of the strategy or of the model.
@@ -116,6 +154,11 @@ def check(transformer: Transformer, strategy: Strategy, variant: MegatronVariant
             f"{variant} fork's time may leave one of them empty",
             valid=f"a divisor of {transformer.num_layers}, or megatron.variant 'main'",
         )
+    for narrow in narrow_kernels(variant, flash_attention):
+        if narrow.refuses(strategy, transformer):
+            reason = f"{narrow.because} (the model has {transformer.head_width})"
+            valid = "false, or a clone with --use-flash-attn-v2"
+            raise InvalidInput("flash_attention", True, reason, valid=valid)
     if strategy.virtual_stages > 1 and strategy.pipeline_parallel <= 2:
         raise InvalidInput(
             "virtual_stages",
@@ -192,7 +235,7 @@ def arguments(
     Raises:
         InvalidInput: this variant of Megatron-DeepSpeed cannot run this strategy or this model.
     """
-    check(transformer, strategy, variant)
+    check(transformer, strategy, variant, flash_attention)
     virtual_stages: list[Argument] = []
     if strategy.virtual_stages > 1:
         chunks = strategy.pipeline_parallel * strategy.virtual_stages

@@ -5,8 +5,8 @@ what it refuses, requests are refused by it, and launch scripts look for its sig
 start. A checkout that cannot be read from here is taken for the recommended one.
 
 The first three came to the main branch with commit 676a482c of December 2024 and were still there
-in its last commit, of July 2025. The parent, 6acc370a, trains gated models, grouped queries and
-larger micro-batches.
+in its last commit, 4efb479d of July 2025. The parent, 6acc370a, trains gated models, grouped
+queries and larger micro-batches.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from autotune.cost_model.parameters import is_cpu
 from evaluators.cluster.profile import Megatron
 from evaluators.frameworks.megatron_deepspeed.arguments import VARIANTS, Variant
 from search_spaces.errors import InvalidInput, closest, suggestion
@@ -40,7 +41,7 @@ class Defect:
         sign: a POSIX extended regular expression that matches a line of a file with the fault.
         field: the field of the model or of the strategy that is refused.
         dimensions: those that decide whether a strategy is affected; none if the model decides.
-        hits: whether a model with a strategy is affected.
+        hits: whether a model with a strategy is affected on a machine.
         reason: the effect.
         valid: what works instead.
         recommended: whether the recommended commit has the fault, too.
@@ -50,7 +51,7 @@ class Defect:
     sign: str
     field: str
     dimensions: tuple[str, ...] = ()
-    hits: Callable[[Transformer, Strategy], bool]
+    hits: Callable[[Transformer, Strategy, Machine], bool]
     reason: str
     valid: str
     recommended: bool = False
@@ -63,13 +64,8 @@ class Defect:
     def because(self) -> str:
         return f"this Megatron-DeepSpeed cannot train it: {self.reason} ({self.file})"
 
-    def refuses(
-        self,
-        strategy: Strategy,
-        transformer: Transformer,
-        machine: Machine,  # noqa: ARG002 (a fault of the source is the same on every machine)
-    ) -> bool:
-        return self.hits(transformer, strategy)
+    def refuses(self, strategy: Strategy, transformer: Transformer, machine: Machine) -> bool:
+        return self.hits(transformer, strategy, machine)
 
 
 _ATTENTION = "megatron/model/transformer.py"
@@ -83,12 +79,17 @@ def _without_flash_attention(strategy: Strategy) -> bool:
     return not strategy.flash_attention or strategy.precision == "fp32"
 
 
+def _has_apex(machine: Machine) -> bool:
+    """Return whether norms are those of Apex: on GPUs of NVIDIA and AMD."""
+    return not is_cpu(machine) and "max 1550" not in machine.gpu.casefold()
+
+
 DEFECTS = (
     Defect(
         file="megatron/model/rotary_pos_embedding.py",
         sign=r"rope *= *\[base\.cos\(\)",
         field="gated_mlp",
-        hits=lambda transformer, _: transformer.gated_mlp,
+        hits=lambda transformer, *_: transformer.gated_mlp,
         reason=(
             "rotary positions come as a list, on which the pipelines of ZeRO 0 and 1 crash "
             "('list' object has no attribute 'to'), and from which ZeRO 2 and 3 take wrong angles"
@@ -99,7 +100,9 @@ DEFECTS = (
         file=_ATTENTION,
         sign=_THIRDS,
         field="num_query_groups",
-        hits=lambda transformer, _: transformer.num_query_groups != transformer.num_attention_heads,
+        hits=lambda transformer, *_: (
+            transformer.num_query_groups != transformer.num_attention_heads
+        ),
         reason="keys and values are taken to be as wide as queries (shape … is invalid)",
         valid=f"{_OTHER_COMMIT}, or a model with a query group for each head",
     ),
@@ -108,7 +111,7 @@ DEFECTS = (
         sign=_THIRDS,
         field="micro_batch_size",
         dimensions=("micro_batch_size", *_ATTENTION_KERNEL),
-        hits=lambda _, strategy: (
+        hits=lambda _, strategy, __: (
             strategy.micro_batch_size > 1 and _without_flash_attention(strategy)
         ),
         reason=(
@@ -123,7 +126,7 @@ DEFECTS = (
         sign=r"hidden_states\.expand\(slen, batch, n_rep, head_dim\)",
         field="micro_batch_size",
         dimensions=("micro_batch_size", "tensor_parallel", *_ATTENTION_KERNEL),
-        hits=lambda transformer, strategy: (
+        hits=lambda transformer, strategy, _: (
             strategy.micro_batch_size > 1
             and transformer.num_query_groups == strategy.tensor_parallel
             and transformer.num_query_groups != transformer.num_attention_heads
@@ -142,7 +145,7 @@ DEFECTS = (
         sign=r"local_embeddings\(position_ids *- *self\.offset\)",
         field="sequence_parallel",
         dimensions=("sequence_parallel", "tensor_parallel"),
-        hits=lambda transformer, strategy: (
+        hits=lambda transformer, strategy, _: (
             strategy.sequence_parallel
             and strategy.tensor_parallel > 1
             and not transformer.gated_mlp
@@ -154,6 +157,25 @@ DEFECTS = (
         valid="false, or a gated model, whose positions are rotary",
         recommended=True,
     ),
+    # In every commit before 4efb479d: its layers by name, which are for DeepSpeed's pipeline alone.
+    Defect(
+        file="megatron/model/__init__.py",
+        sign=r"^ *from torch\.nn import LayerNorm",
+        field="zero_stage",
+        dimensions=("zero_stage", "virtual_stages"),
+        hits=lambda transformer, strategy, machine: (
+            strategy.zero_stage < 2
+            and strategy.virtual_stages == 1
+            and not transformer.gated_mlp
+            and not _has_apex(machine)
+        ),
+        reason=(
+            "on CPUs and on Intel's GPUs the last norm of a GPT's pipeline is torch's own "
+            "(LayerNorm.__init__() got an unexpected keyword argument 'sequence_parallel')"
+        ),
+        valid="2 or 3, or a checkout of commit 4efb479d, or a gated model",
+        recommended=True,
+    ),
 )
 
 
@@ -163,15 +185,19 @@ def defects_of(checkout: str) -> tuple[Defect, ...]:
     root = Path(checkout)
     if not checkout or not (root / "megatron").is_dir():
         return tuple(defect for defect in DEFECTS if defect.recommended)
-    return tuple(defect for defect in DEFECTS if re.search(defect.sign, source(root / defect.file)))
+    return tuple(
+        defect
+        for defect in DEFECTS
+        if re.search(defect.sign, source(root / defect.file), flags=re.MULTILINE)
+    )
 
 
 def refusals(
-    defects: Iterable[Defect], transformer: Transformer, strategy: Strategy
+    defects: Iterable[Defect], transformer: Transformer, strategy: Strategy, machine: Machine
 ) -> Iterator[InvalidInput]:
     """Yield the refusal of each defect that affects the strategy."""
     for defect in defects:
-        if defect.hits(transformer, strategy):
+        if defect.hits(transformer, strategy, machine):
             value = getattr(transformer if defect.of_model else strategy, defect.field)
             yield InvalidInput(defect.field, value, defect.because, valid=defect.valid)
 

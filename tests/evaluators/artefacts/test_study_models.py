@@ -57,7 +57,7 @@ def test_what_is_exported_passes_the_validation_of_the_checkout(model: str, tmp_
     refused = 0
     for strategy in _strategies(model):
         try:
-            if next(refusals(defects, transformer, strategy), None):
+            if next(refusals(defects, transformer, strategy, FRONTIER), None):
                 raise InvalidInput("strategy", strategy.short(), "a defect", valid="another")
             text = arguments_text(transformer, FRONTIER, strategy, variant, flash_attention=flash)
         except InvalidInput:

@@ -138,7 +138,7 @@ def test_a_trial_that_hangs_is_ended_at_its_limit(tmp_path: Path, slurm: Cluster
 
 
 def test_a_synthetic_dataset_is_made_once_beside_the_trials(tmp_path: Path) -> None:
-    program = MegatronProgram(profile(tmp_path))
+    program = MegatronProgram(profile(make_checkout(tmp_path / "checkout")))
     for number in (1, 2):
         program.files(trial(tmp_path), tmp_path / "trials" / f"t{number}" / "attempt-1")
     made = sorted(path.suffix for path in (tmp_path / "trials" / "datasets").iterdir())
@@ -146,7 +146,8 @@ def test_a_synthetic_dataset_is_made_once_beside_the_trials(tmp_path: Path) -> N
 
 
 def test_the_users_own_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
-    program = MegatronProgram(profile(tmp_path, data_path="/data/my text"))
+    checkout = make_checkout(tmp_path / "checkout")
+    program = MegatronProgram(profile(checkout, data_path="/data/my text"))
     folder = tmp_path / "trials" / "t1" / "attempt-1"
     program.files(trial(tmp_path), folder)
     assert not (tmp_path / "trials").exists()

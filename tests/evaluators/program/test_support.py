@@ -39,7 +39,7 @@ def test_a_profile_names_its_program() -> None:
 def refused(
     profile: ClusterProfile, transformer: Transformer, *strategies: Strategy
 ) -> dict[str, InvalidInput]:
-    problems = unsupported(profile, transformer, Lattice.of(strategies, gpus_per_node=4))
+    problems = unsupported(profile, transformer, MACHINE, Lattice.of(strategies, gpus_per_node=4))
     return {problem.field: problem for problem in problems}
 
 

@@ -76,8 +76,7 @@ SPACE: Mapping[str, Any] = {
     # DeepSpeed's own checkpointing wants streams, which a CPU has not.
     "activation_checkpointing": "none",
 }
-TRIALS = 5
-"""As few may do: a search ends once another layout is not worth its trial."""
+AT_REST = frozenset({"done", "paused", "failed", "cancelled"})
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def test_all_trials_of_a_campaign_end_well(
     service: SlurmService, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the checkout has no kernels or words for is refused, or is no part of the space."""
-    monkeypatch.setattr("tests.server.runner.test_slurm.PATIENCE_S", 3600.0)
+    monkeypatch.setattr("tests.patience.PATIENCE_S", 3600.0)
     asked = QUESTION | {
         "model": MODELS[model],
         "space": SPACE,
@@ -122,12 +121,12 @@ def test_all_trials_of_a_campaign_end_well(
         assert "this Megatron-DeepSpeed cannot train it" in reason
         pytest.skip(f"{CHECKOUT}: {reason}")
     campaign = service.create(**asked)
-    service.until_state(campaign, "done")
+    service.until(lambda: service.campaign(campaign).state in AT_REST)
     trials = service.trials(campaign)
     for trial in trials:
         times = [round(t, 3) for p in trial.accumulations for t in p.iteration_times_s]
         layout = strategy_of(trial.strategy).short()
         print(f"{trial.number} {trial.purpose}: {trial.state}, {layout}; {times} s; {trial.error}")
-    assert len(trials) >= TRIALS
     assert {trial.state for trial in trials} == {TrialState.OK}
+    assert service.campaign(campaign).state == "done"
     assert not service.recommendation(campaign).simulated

@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments, arguments_text
+from evaluators.frameworks.megatron_deepspeed.arguments import (
+    FLASH_ATTENTION_2,
+    arguments,
+    arguments_text,
+)
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
@@ -94,6 +98,18 @@ def test_each_line_has_its_own_name_for_flash_attention() -> None:
     chosen = arguments(GPT, FRONTIER, BASE, "main"), arguments(GPT, FRONTIER, BASE, "ornl")
     flash = [{a[0] for a in given if "flash" in a[0]} for given in chosen]
     assert flash == [{"--use-flash-attn-v2"}, {"--use-flash-attn"}]
+
+
+@pytest.mark.parametrize("model", ["gpt-1.4b", "gpt-1t"])
+def test_flash_attention_1_has_no_kernel_for_odd_or_wide_heads(model: str) -> None:
+    """86 and 200 wide."""
+    transformer, plain = load_model(model), replace(BASE, flash_attention=False)
+    with pytest.raises(InvalidInput, match="multiple of 8") as refused:
+        arguments(transformer, FRONTIER, BASE, "ornl")
+    assert refused.value.field == "flash_attention"
+    assert "flash" not in arguments_text(transformer, FRONTIER, plain, "ornl")
+    newer = arguments(transformer, FRONTIER, BASE, "ornl", flash_attention=FLASH_ATTENTION_2)
+    assert (FLASH_ATTENTION_2,) in newer
 
 
 def test_the_fork_is_not_told_of_query_groups() -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from evaluators.frameworks.megatron_deepspeed.checkout import DEFECTS, defects_of, refusals
-from search_spaces.catalog import load_model
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.evaluators.frameworks.strategies import BASE
 
+FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 GROUPED = replace(GPT, num_query_groups=8)
@@ -21,12 +23,14 @@ ROTARY = "        rope = [base.cos(), base.sin()]\n"
 THIRDS = "    each_hidden_size = mixed_x_layer.shape[-1] // 3\n"
 EXPANDED = "            return hidden_states.expand(slen, batch, n_rep, head_dim)\n"
 POSITIONS = "        return self.local_embeddings(position_ids - self.offset)\n"
+NORM = "    from torch.nn import LayerNorm\n"
 SIGNS = {
     "megatron/model/rotary_pos_embedding.py": (ROTARY,),
     "megatron/model/transformer.py": (THIRDS, EXPANDED),
     "megatron/core/tensor_parallel/layers.py": (POSITIONS,),
+    "megatron/model/__init__.py": (NORM,),
 }
-LAST, WORKING = (ROTARY, THIRDS, EXPANDED, POSITIONS), (EXPANDED, POSITIONS)
+LAST, WORKING = (ROTARY, THIRDS, EXPANDED, POSITIONS), (EXPANDED, POSITIONS, NORM)
 
 
 def checkout(root: Path, *signs: str) -> str:
@@ -37,8 +41,10 @@ def checkout(root: Path, *signs: str) -> str:
     return str(root)
 
 
-def refused(root: str, transformer: Transformer, strategy: Strategy) -> list[str]:
-    return [refusal.field for refusal in refusals(defects_of(root), transformer, strategy)]
+def refused(
+    root: str, transformer: Transformer, strategy: Strategy, machine: Machine = FRONTIER
+) -> list[str]:
+    return [each.field for each in refusals(defects_of(root), transformer, strategy, machine)]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +84,34 @@ def test_what_the_last_commit_and_the_working_one_cannot_train(
     assert refused(checkout(tmp_path / "working", *WORKING), transformer, strategy) == working
 
 
+@pytest.mark.parametrize(
+    ("machine", "transformer", "changes", "fields"),
+    [
+        ("local", GPT, {}, ["zero_stage"]),
+        ("aurora", GPT, {"zero_stage": 0}, ["zero_stage"]),
+        ("local", GPT, {"zero_stage": 2, "pipeline_parallel": 1}, []),
+        ("local", GPT, {"virtual_stages": 2}, []),  # on Megatron's own engine
+        ("local", LLAMA, {}, []),
+        ("frontier", GPT, {}, []),
+    ],
+)
+def test_the_norm_of_a_pipeline_without_apex(
+    machine: str,
+    transformer: Transformer,
+    changes: dict[str, object],
+    fields: list[str],
+    tmp_path: Path,
+) -> None:
+    strategy = replace(BASE, **changes)  # type: ignore[arg-type]  # typed by the dataclass itself
+    working = checkout(tmp_path / "working", *WORKING)
+    assert refused(working, transformer, strategy, load_machine(machine)) == fields
+    last = checkout(tmp_path / "last")
+    assert refused(last, transformer, strategy, load_machine(machine)) == []
+
+
 def test_the_commit_that_works_is_named(tmp_path: Path) -> None:
     defects = defects_of(checkout(tmp_path, *LAST))
-    gated, grouped, *_ = refusals(defects, LLAMA, BASE)
+    gated, grouped, *_ = refusals(defects, LLAMA, BASE, FRONTIER)
     assert "6acc370a" in gated.valid
     assert "6acc370a" in grouped.valid
     assert "megatron/model/rotary_pos_embedding.py" in gated.reason

@@ -241,7 +241,11 @@ def test_a_space_and_a_campaign_leave_out_what_the_trainer_cannot_run(
     assert len(space.lattice()) == bound["legal"]
     assert (
         reasons_not_to_run(
-            campaign, chosen_profile(campaign, settings), space.transformer, space.lattice()
+            campaign,
+            chosen_profile(campaign, settings),
+            space.transformer,
+            space.machine,
+            space.lattice(),
         )
         == []
     )
