@@ -38,7 +38,7 @@ from server.api.event_feed import EventFeed
 from server.api.limits import ConcurrencyLimit, RequestLimit, StreamLimit
 from server.api.metrics import ServiceMetrics
 from server.api.planning import Plans
-from server.api.request_record import Auditing, RequestRecord
+from server.api.request_record import RequestRecord
 from server.auth.authentication import Authentication, Authenticator
 from server.auth.origin import OriginGuard, TrustedHosts
 from server.auth.permissions import within_scope
@@ -77,15 +77,12 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Return the middlewares with authentication around all others, so that refusals and
         failures need it, too."""
-        authentication = Authentication(
+        inner = Authentication(
             super().build_middleware_stack(),
             authenticator=self.state.authenticator,
             settings=self.state.settings,
             sign_in_page=lambda request, to: sign_in.sign_in_page(request, to=to),
         )
-        inner: ASGIApp = authentication
-        if self.state.settings.group:
-            inner = Auditing(authentication, store=self.state.store)
         return RequestRecord(inner, metrics=self.state.metrics)
 
     def openapi(self) -> dict[str, Any]:

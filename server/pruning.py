@@ -13,7 +13,6 @@ from sqlalchemy import select
 
 from server.settings import Settings
 from server.store import Store
-from server.store.audit import changes_before, forget_before
 from server.store.campaigns import RESTING, campaign_row, delete_campaign
 from server.store.errors import Conflict, NotFound
 from server.store.tables import CampaignRow, TrialRow
@@ -39,14 +38,12 @@ class EndedCampaign:
 
 @dataclass(frozen=True, kw_only=True)
 class Prunable:
-    """Everything older than `before`: ended campaigns, trial folders without a row, and audit
-    entries."""
+    """Everything older than `before`: ended campaigns, and trial folders without a row."""
 
     before: datetime
     campaigns: Sequence[EndedCampaign]
     folders: Sequence[Path]
     folders_bytes: int
-    changes: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -78,14 +75,12 @@ def prunable(store: Store, settings: Settings, *, before: datetime) -> Prunable:
         for row in session.scalars(ended):
             tokens = session.scalars(select(TrialRow.token).where(TrialRow.campaign_id == row.id))
             campaigns.append(_ended(row, tokens.all(), settings))
-        changes = changes_before(session, before)
     lost = [folder for folder in folders if folder.name not in known]
     return Prunable(
         before=before,
         campaigns=campaigns,
         folders=lost,
         folders_bytes=_size_bytes(lost),
-        changes=changes,
     )
 
 
@@ -98,9 +93,6 @@ def prune(store: Store, settings: Settings, found: Prunable) -> Prunable:
             gone.append(campaign)
             for token in campaign.tokens:
                 shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
-    if found.changes:
-        with store.transaction() as session:
-            forget_before(session, found.before)
     for folder in found.folders:
         shutil.rmtree(folder, ignore_errors=True)
     return replace(found, campaigns=gone)

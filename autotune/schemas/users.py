@@ -1,4 +1,4 @@
-"""Users of a shared service, their scopes and limits, and the audit."""
+"""Users of a shared service, and their scopes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,15 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from autotune.schemas.choices import UserScope
-from autotune.schemas.wire import NodeHours, Wire
+from autotune.schemas.wire import Wire
 
 SCOPES: tuple[UserScope, ...] = get_args(UserScope)
 
 USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$"
 UserName = Annotated[str, Field(pattern=USER_NAME, max_length=64)]
-AtMost = Annotated[int, Field(gt=0, le=1_000_000)]
 
 
-class UserLimits(Wire):
-    """Limits of a user; null: no limit."""
-
-    most_campaigns: AtMost | None = None
-    """Maximum active campaigns."""
-    most_trials: AtMost | None = None
-    """Maximum concurrent trials of all campaigns."""
-    node_hours_a_month: NodeHours | None = None
-    """Maximum node-hours of trials per calendar month (UTC), without simulated trials."""
-
-
-class UserCreate(UserLimits):
+class UserCreate(Wire):
     """A user to be added."""
 
     name: UserName
@@ -37,14 +25,14 @@ class UserCreate(UserLimits):
     """Scope of the user."""
 
 
-class UserChange(UserLimits):
+class UserChange(Wire):
     """Fields to change; omitted fields stay unchanged."""
 
     scope: UserScope = "submit"
     """Scope of the user."""
 
 
-class User(UserLimits):
+class User(Wire):
     """A user."""
 
     name: str
@@ -61,8 +49,6 @@ class User(UserLimits):
     """Time of the last request, to ten minutes; null: never."""
     unfinished_campaigns: int
     """Campaigns that have not ended."""
-    node_hours_this_month: float
-    """Node-hours used this calendar month (UTC), without simulated trials."""
 
 
 class NewToken(Wire):
@@ -90,31 +76,3 @@ class WhoAmI(Wire):
     """Scope of this user."""
     group: bool
     """Whether the service is shared by a group, with a token for each user."""
-
-
-class AuditEntry(Wire):
-    """A requested change."""
-
-    id: int
-    """Grows with each."""
-    at: datetime
-    """Time of the response."""
-    user: str | None
-    """The user; null: the service's own user, or unknown (status 401)."""
-    address: str
-    """Origin of the request: an address, or `command` for a command at the database."""
-    action: str
-    """The method with the path's template, or the command."""
-    campaign_id: int | None
-    """Its campaign; null if it has none."""
-    status: int
-    """HTTP status: 2xx done, 4xx refused."""
-
-
-class AuditPage(Wire):
-    """A page of the audit, newest first."""
-
-    items: list[AuditEntry]
-    """Changes of this page."""
-    next: str | None = None
-    """Cursor of the next page; null on the last."""

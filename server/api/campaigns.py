@@ -44,7 +44,6 @@ from server.store import NotFound, Store
 from server.store.campaign_list import NEWEST_FIRST, refresh_best
 from server.store.campaigns import (
     IdempotencyKey,
-    campaign_row,
     cancel_campaign,
     change_campaign,
     create_campaign,
@@ -55,7 +54,6 @@ from server.store.campaigns import (
     pause_campaign,
     resume_campaign,
 )
-from server.store.users import demand_room
 
 router = APIRouter(prefix="/campaigns", tags=["campaigns"])
 
@@ -173,7 +171,7 @@ def create_once(
 
     Raises:
         InvalidInputs: the request cannot be fulfilled.
-        Conflict: the key belongs to another request, or the caller's limits are exhausted.
+        Conflict: the key belongs to another request.
     """
     replayed = _replay(store, idempotency)
     if replayed is not None:
@@ -184,8 +182,6 @@ def create_once(
     simulated = request.evaluator == "simulated"
     try:
         with store.transaction() as session:
-            if caller.name is not None:
-                demand_room(session, caller.name, simulated=simulated)
             return create_campaign(
                 session,
                 admitted.request,
@@ -291,9 +287,7 @@ def pause(campaign_id: CampaignId, store: StoreOf) -> Campaign:
 @router.post("/{campaign_id:positive}/resume", responses=problems(403, 404, 409, 507))
 def resume(campaign_id: CampaignId, store: StoreOf) -> Campaign:
     """Resume a paused or failed campaign."""
-    with store.transaction() as session:
-        _demand_room_of(session, campaign_id)
-        return resume_campaign(session, campaign_id)
+    return _steer(store, campaign_id, resume_campaign)
 
 
 @router.post("/{campaign_id:positive}/cancel", responses=problems(403, 404, 409, 507))
@@ -310,7 +304,6 @@ def extend(
 ) -> Campaign:
     """Set new totals of the budget; a finished campaign continues."""
     with store.transaction() as session:
-        _demand_room_of(session, campaign_id)
         return extend_campaign(session, campaign_id, extension)
 
 
@@ -326,14 +319,6 @@ def delete(campaign_id: CampaignId, store: StoreOf, settings: SettingsOf) -> Non
         tokens = delete_campaign(session, campaign_id)
     for token in tokens:
         shutil.rmtree(settings.trial_dir(token), ignore_errors=True)
-
-
-def _demand_room_of(session: Session, campaign_id: int) -> None:
-    """Raise Conflict if its owner's limits do not allow a campaign to continue."""
-    row = campaign_row(session, campaign_id)
-    if row.owner is not None:
-        present = CampaignState(row.state)
-        demand_room(session, row.owner, simulated=row.simulated, present=present)
 
 
 def _steer(store: Store, campaign_id: int, command: Callable[[Session, int], Campaign]) -> Campaign:

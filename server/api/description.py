@@ -61,7 +61,7 @@ TAGS = {
     "events": "Changes as they happen.",
     "activity": "What is worked on now.",
     "access": "The caller's identity, and sign-in keys for browsers.",
-    "users": "Users of a shared service, and the audit log: for admins.",
+    "users": "Users of a shared service: for admins.",
     HEALTH: "Whether the service is alive, and whether it can work.",
 }
 """Kinds of resources, in the order of the API reference."""

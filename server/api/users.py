@@ -1,16 +1,14 @@
-"""Users of a shared service, and the audit log: for admins only."""
+"""Users of a shared service: for admins only."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Response
-from pydantic import AwareDatetime
+from fastapi import APIRouter, Body, Path, Response
 
-from autotune.schemas.users import USER_NAME, AuditPage, NewToken, User, UserChange, UserCreate
-from server.api.dependencies import LARGEST_ID, Cursor, StoreOf, problems
-from server.store.audit import audit_page
+from autotune.schemas.users import USER_NAME, NewToken, User, UserChange, UserCreate
+from server.api.dependencies import StoreOf, problems
 from server.store.users import (
     add_user,
     change_user,
@@ -26,12 +24,8 @@ UserNamed = Annotated[
     str,
     Path(pattern=USER_NAME, max_length=64, description="Name of the user.", examples=["bob"]),
 ]
-ADDED: dict[str, Any] = {
-    "who may submit": {
-        "value": {"name": "bob", "scope": "submit", "most_campaigns": 5, "node_hours_a_month": 200}
-    }
-}
-CHANGED: dict[str, Any] = {"more node-hours": {"value": {"node_hours_a_month": 400}}}
+ADDED: dict[str, Any] = {"who may submit": {"value": {"name": "bob", "scope": "submit"}}}
+CHANGED: dict[str, Any] = {"an admin": {"value": {"scope": "admin"}}}
 
 
 @router.get("/users", response_description="All users.", responses=problems(403))
@@ -67,7 +61,7 @@ def change(
     request: Annotated[UserChange, Body(openapi_examples=CHANGED)],
     store: StoreOf,
 ) -> User:
-    """Change a user's scope, limits or address."""
+    """Change a user's scope."""
     with store.transaction() as session:
         return change_user(session, name, request.model_dump(exclude_unset=True))
 
@@ -86,31 +80,3 @@ def revoke(name: UserNamed, store: StoreOf) -> User:
     """Revoke a user's access, including browser sessions; the user's campaigns continue."""
     with store.transaction() as session:
         return revoke_user(session, name)
-
-
-@router.get("/audit", responses=problems(403))
-def audit(
-    store: StoreOf,
-    user: Annotated[
-        str,
-        Query(
-            pattern=r"^[A-Za-z0-9._@+-]*$", max_length=64, description="Only requests of this user."
-        ),
-    ] = "",
-    campaign: Annotated[
-        int | None, Query(ge=1, le=LARGEST_ID, description="Only about this campaign.")
-    ] = None,
-    since: Annotated[AwareDatetime | None, Query(description="Only from this time on.")] = None,
-    cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Maximum changes of a page.")] = 100,
-) -> AuditPage:
-    """List requested changes with their users and response statuses, newest first."""
-    with store.session() as session:
-        return audit_page(
-            session,
-            user=user or None,
-            campaign_id=campaign,
-            since=since,
-            cursor=cursor,
-            limit=limit,
-        )

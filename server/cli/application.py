@@ -139,7 +139,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "login": "users",
         "logout": "users",
         "whoami": "users",
-        "audit": "users",
         "users": "users",
     },
     "Storage": {"prune": "storage"},
@@ -159,11 +158,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": ("autotune serve", "autotune serve --port 9000 --data-dir ./run"),
     "users add": (
         "autotune users add alice --scope admin --out alice.token",
-        "autotune users add bob --most-campaigns 5 --node-hours-a-month 200 --out bob.token",
+        "autotune users add bob --out bob.token",
     ),
-    "users change": ("autotune users change bob --node-hours-a-month none",),
+    "users change": ("autotune users change bob --scope admin",),
     "login": ("autotune login --url https://tuning.example.org < my.token",),
-    "audit": ("autotune audit --user bob --since 7d",),
     "runner": ("AUTOTUNE_DATABASE_URL=postgresql://user@host/name autotune runner",),
     "submit": (
         "autotune submit --model tiny --space tiny-local --max-trials 12 --watch",

@@ -1,6 +1,4 @@
-"""Whether a campaign's trials may start: by its cluster, its owner's limits and the queue for the
-service's own machine.
-"""
+"""Whether a campaign's trials may start: by its cluster, and by the queue for this machine."""
 
 from __future__ import annotations
 
@@ -13,8 +11,6 @@ from evaluators.ray.connection import RayUnavailable
 from evaluators.ray.preflight import NodesLacking
 from evaluators.slurm.commands import SlurmUnavailable
 from search_spaces.errors import InvalidInput
-from server.store import Store
-from server.store.users import room_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,29 +79,6 @@ class ClusterCheck:
         if self._answer is None and due:
             self._answer = self._threads.submit(self._obstacles)
         return self._status
-
-
-KNOWN_FOR_S = 1.0
-
-
-class OwnerLimits:
-    """Caches the answer per owner for a second; inserting a trial checks exactly
-    (`server.store.users.room_of`)."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: dict[tuple[str, bool], tuple[float, str]] = {}
-
-    def reason_to_wait(self, owner: str | None, *, simulated: bool) -> str:
-        """Return why none of an owner's trials may start now; empty if one may."""
-        if owner is None:
-            return ""
-        until, reason = self._known.get((owner, simulated), (0.0, ""))
-        if time.monotonic() >= until:
-            with self._store.session() as session:
-                reason = room_of(session, owner, simulated=simulated).reason
-            self._known[owner, simulated] = time.monotonic() + KNOWN_FOR_S, reason
-        return reason
 
 
 class MachineQueue:

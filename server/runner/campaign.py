@@ -31,7 +31,7 @@ from server.campaign.scheduling import (
     wants_baseline,
     while_confirming,
 )
-from server.runner.admission import ClusterCheck, ClusterStatus, MachineQueue, OwnerLimits
+from server.runner.admission import ClusterCheck, ClusterStatus, MachineQueue
 from server.runner.backends import EvaluatorBackends
 from server.runner.belief import CampaignSnapshot, SearchBelief
 from server.runner.figures import PROPOSAL_SECONDS
@@ -44,7 +44,6 @@ from server.store.history import keep_start, note_worth, starting_observations
 from server.store.leases import Lease, release, renew
 from server.store.store import announce
 from server.store.trials import finish_all, finish_trial, insert_trials, is_noted, note_progress
-from server.store.users import room_of
 
 WORTH_GROWTH = 1.2
 """Growth of the number of timed trials after which the worth of the start is computed again."""
@@ -69,7 +68,6 @@ class ClaimedCampaign:
         settings: Settings,
         backends: EvaluatorBackends,
         machine_queue: MachineQueue,
-        owner_limits: OwnerLimits,
         outcomes: OutcomeNotes,
     ) -> None:
         self.lease = lease
@@ -78,7 +76,6 @@ class ClaimedCampaign:
         self._settings = settings
         self._backends = backends
         self._machine_queue = machine_queue
-        self._owner_limits = owner_limits
         self._outcomes = outcomes
         self._told = 0
         self._read: CampaignSnapshot | None = None
@@ -268,17 +265,10 @@ class ClaimedCampaign:
 
     def _may_add(self, campaign: Campaign) -> bool:
         """Return whether a new trial may start; if not, record why."""
-        reason = self._owner_limits.reason_to_wait(campaign.owner, simulated=campaign.simulated)
-        if reason and not self._started:
-            self._machine_queue.leave(self.lease.campaign_id)
-        if not reason:
-            if self._may_start():
-                return True
-            reason = "" if self._snapshot.trials else WAITS_FOR_MACHINE
-        if reason and campaign.state is CampaignState.CONFIRMING:
-            reason = while_confirming(campaign.reason, reason)
-        if reason and campaign.reason != reason:
-            self._change(campaign, campaign.state, reason=reason)
+        if self._may_start():
+            return True
+        if not self._snapshot.trials and campaign.reason != WAITS_FOR_MACHINE:
+            self._change(campaign, campaign.state, reason=WAITS_FOR_MACHINE)
         return False
 
     def _submit(self, trials: Sequence[Trial]) -> bool:
@@ -375,18 +365,16 @@ class ClaimedCampaign:
         counted = campaign.start_worth.trials if campaign.start_worth else 0
         worth = self._belief.worth_of_start(more_than=counted * WORTH_GROWTH)
         with self._store.transaction() as session:
-            simulated = campaign.simulated
-            room = room_of(session, campaign.owner, simulated=simulated, locked=True)
             row = renew(session, self.lease)
-            if row.state != campaign.state or room.reason:
-                return row.state != campaign.state
+            if row.state != campaign.state:
+                return True
             confirming = row.state == CampaignState.CONFIRMING
             # the previous reason to wait
             row.reason = while_confirming(row.reason, "") if confirming else ""
             note_worth(row, worth)
             if following.screening is not None:
                 row.screening = following.screening.model_dump(mode="json")
-            started = insert_trials(session, row, new[: room.trials])
+            started = insert_trials(session, row, new)
         return self._submit(started)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:

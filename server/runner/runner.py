@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from autotune.files import is_file_system_failure
 from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
-from server.runner.admission import MachineQueue, OwnerLimits
+from server.runner.admission import MachineQueue
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims, LeaseRenewal
@@ -95,7 +95,6 @@ class Runner:
         self.owner = self._claims.owner
         self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
         self._machine_queue = MachineQueue()
-        self._owner_limits = OwnerLimits(store)
         self._outcomes = OutcomeNotes(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
         self._renewal = LeaseRenewal(
@@ -211,7 +210,6 @@ class Runner:
                 settings=self._settings,
                 backends=self._backends,
                 machine_queue=self._machine_queue,
-                owner_limits=self._owner_limits,
                 outcomes=self._outcomes,
             )
 

@@ -293,7 +293,7 @@ class UserRow(Base):
     """One user of a shared service. Names are never reused, and rows never deleted.
 
     `token_hash` (`server.store.users`) is None for a user without a token, who signs in through a
-    proxy. A limit of None is no limit.
+    proxy.
     """
 
     __tablename__ = "users"
@@ -303,45 +303,9 @@ class UserRow(Base):
     name: Mapped[str] = mapped_column(String(64), unique=True)
     scope: Mapped[str] = mapped_column(String(16))
     token_hash: Mapped[str | None] = mapped_column(String(64))
-    most_campaigns: Mapped[int | None]
-    most_trials: Mapped[int | None]
-    node_hours_a_month: Mapped[float | None]
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
-
-
-class NodeHoursOfDeletedRow(Base):
-    """Node-hours of an owner's deleted campaigns in a month, such as `2026-03`."""
-
-    __tablename__ = "node_hours_of_deleted"
-
-    owner: Mapped[str] = mapped_column(String(64), primary_key=True)
-    month: Mapped[str] = mapped_column(String(7), primary_key=True)
-    node_hours: Mapped[float]
-
-
-class AuditRow(Base):
-    """One requested change with its response status, never altered.
-
-    `user` is None for requests without a known user, `action` is a method with the template of the
-    path, or a command. The campaign may have been deleted.
-    """
-
-    __tablename__ = "audit"
-    __table_args__ = (
-        Index(None, "at"),
-        Index(None, "campaign_id"),
-        {"sqlite_autoincrement": True},
-    )
-
-    id: Mapped[int] = mapped_column(Identity, primary_key=True)
-    at: Mapped[datetime]
-    user: Mapped[str | None] = mapped_column(String(64))
-    address: Mapped[str] = mapped_column(String(200))
-    action: Mapped[str] = mapped_column(String(200))
-    campaign_id: Mapped[int | None] = mapped_column(Identity)
-    status: Mapped[int]
 
 
 class RunnerRow(Base):

@@ -1,4 +1,4 @@
-"""Users: their tokens, and what their limits still allow."""
+"""Users and their tokens."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import cast
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas.choices import CampaignState, UserScope
+from autotune.schemas.choices import UserScope
 from autotune.schemas.users import User, UserCreate
-from server.store.campaigns import RESTING, node_hours_of
+from server.store.campaigns import RESTING
 from server.store.errors import Conflict, NotFound
 from server.store.record import record_of
-from server.store.tables import CampaignRow, TrialRow, UserRow
+from server.store.tables import CampaignRow, UserRow
 
 USED_EVERY = timedelta(minutes=10)
 USERS_TOKEN = re.compile(r"(.+)\.[A-Za-z0-9_-]{43}")
@@ -42,19 +42,6 @@ class Account:
     def is_to_be_noted(self) -> bool:
         """Whether the next request is to be noted."""
         return self.noted is None or datetime.now(UTC) - self.noted > USED_EVERY
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnerRoom:
-    """How many trials an owner may start now.
-
-    Attributes:
-        trials: None without a limit.
-        reason: why none may start, in a sentence; empty if some may.
-    """
-
-    trials: int | None = None
-    reason: str = ""
 
 
 def new_token(user: str = "") -> str:
@@ -154,81 +141,8 @@ def revoked_users(session: Session) -> frozenset[str]:
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
 
 
-def demand_room(
-    session: Session, name: str, *, simulated: bool, present: CampaignState | None = None
-) -> None:
-    """Raise Conflict if a user's limits do not allow another campaign.
-
-    Concurrent submissions of one user wait for each other.
-
-    Args:
-        simulated: such a campaign takes no node-hours.
-        present: the state of an existing campaign that is to continue; None for a new one.
-    """
-    row = _found(session, name, locked=True)
-    if row is None:
-        return
-    user = _user(session, row)
-    present_count, most_campaigns = user.unfinished_campaigns, user.most_campaigns
-    one_more = present is None or present in RESTING
-    if one_more and most_campaigns is not None and present_count >= most_campaigns:
-        reason = (
-            f"{name} may have {most_campaigns} campaigns at once that have not ended, and has "
-            f"{present_count}"
-        )
-        valid = "one of them ended before, or a higher limit from an admin"
-        raise Conflict("most_campaigns", most_campaigns, reason, valid=valid)
-    most, taken = user.node_hours_a_month, user.node_hours_this_month
-    if not simulated and most is not None and taken >= most:
-        reason = (
-            f"{name} may take {most:g} node-hours in a calendar month, and has taken "
-            f"{taken:.1f} in this one"
-        )
-        valid = "the next month, or a higher limit from an admin"
-        raise Conflict("node_hours_a_month", most, reason, valid=valid)
-
-
-def room_of(
-    session: Session, owner: str | None, *, simulated: bool, locked: bool = False
-) -> OwnerRoom:
-    """Return how many trials an owner's limits still allow, over all campaigns and runners; no
-    limit applies to campaigns without an owner.
-
-    Args:
-        simulated: such trials take no node-hours.
-        locked: wait for other transactions that ask so, and make others wait until this one ends.
-            It must be the first lock that a transaction takes.
-    """
-    user = None if owner is None else _found(session, owner, locked=locked)
-    if user is None:
-        return OwnerRoom()
-    most_h = user.node_hours_a_month
-    if most_h is not None and not simulated:
-        taken_h = node_hours_of(session, user.name, datetime.now(UTC))
-        if taken_h >= most_h:
-            reason = (
-                f"waits for the next month: {owner} may take {most_h:g} node-hours in one, and has "
-                f"taken {taken_h:.1f} in this"
-            )
-            return OwnerRoom(trials=0, reason=reason)
-    if user.most_trials is None:
-        return OwnerRoom()
-    pending = (
-        select(func.count())
-        .select_from(TrialRow)
-        .join(CampaignRow, CampaignRow.id == TrialRow.campaign_id)
-        .where(CampaignRow.owner == owner, TrialRow.state == "pending")
-    )
-    left = user.most_trials - (session.scalar(pending) or 0)
-    if left > 0:
-        return OwnerRoom(trials=left)
-    reason = f"waits for another trial to end: {owner} may have {user.most_trials} at once"
-    return OwnerRoom(trials=0, reason=reason)
-
-
-def _found(session: Session, name: str, *, locked: bool = False) -> UserRow | None:
-    query = select(UserRow).where(UserRow.name == name)
-    return session.scalars(query.with_for_update() if locked else query).one_or_none()
+def _found(session: Session, name: str) -> UserRow | None:
+    return session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
 
 
 def _row(session: Session, name: str) -> UserRow:
@@ -247,5 +161,4 @@ def _user(session: Session, row: UserRow) -> User:
         row,
         has_token=row.token_hash is not None,
         unfinished_campaigns=session.scalar(unfinished) or 0,
-        node_hours_this_month=node_hours_of(session, row.name, datetime.now(UTC)),
     )

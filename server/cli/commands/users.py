@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +14,9 @@ from autotune.files import write_whole
 from autotune.schemas.choices import UserScope
 from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
-from server.cli.commands.storage import existing, length_of_time
+from server.cli.commands.storage import existing
 from server.cli.failures import Failed
-from server.cli.options import OptionGroup, ServiceOptions, StorageOptions, option
+from server.cli.options import ServiceOptions, StorageOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -48,30 +46,11 @@ Out = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class UserOptions(OptionGroup):
-    """A user's scope and limits."""
-
-    scope: UserScope | None = option("--scope", "Scope of the user.", default="submit")
-    most_campaigns: str | None = option(
-        "--most-campaigns", "Maximum active campaigns.", metavar="N|none"
-    )
-    most_trials: str | None = option(
-        "--most-trials", "Maximum concurrent trials of all campaigns.", metavar="N|none"
-    )
-    node_hours_a_month: str | None = option(
-        "--node-hours-a-month",
-        "Maximum node-hours of trials per calendar month (UTC).",
-        metavar="X|none",
-    )
-
-    def fields(self) -> dict[str, Any]:
-        """Return the request fields that were given; None for `none`."""
-        return {name: None if text == "none" else text for name, text in self.given().items()}
+Scope = Annotated[UserScope, typer.Option("--scope", help="Scope of the user.")]
 
 
 def list_(storage: StorageOptions, json: Json = False) -> None:
-    """List the users, with their limits and usage."""
+    """List the users."""
     from server.cli.tables import service as service_table
     from server.store.users import list_users
 
@@ -86,8 +65,8 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
 
 def add(
     name: NewName,
-    user: UserOptions,
     storage: StorageOptions,
+    scope: Scope = "submit",
     out_file: Out = None,
     json: Json = False,
 ) -> None:
@@ -99,30 +78,19 @@ def add(
     from autotune.validation import validated
     from server.store.users import add_user
 
-    asked = validated(UserCreate, {"name": name, **user.fields()})
-    with _made(storage) as store, _audited(store, f"users add {name}") as session:
+    asked = validated(UserCreate, {"name": name, "scope": scope})
+    with _made(storage) as store, store.transaction() as session:
         token = add_user(session, asked)
     _tell(name, token, out_file, json=json)
 
 
-def change(
-    name: Name,
-    user: UserOptions,
-    storage: StorageOptions,
-    json: Json = False,
-) -> None:
-    """Change a user's scope or limits; `none` removes a limit."""
-    from autotune.schemas.users import UserChange
-    from autotune.validation import validated
+def change(name: Name, scope: Scope, storage: StorageOptions, json: Json = False) -> None:
+    """Change a user's scope."""
     from server.cli.tables import service as service_table
     from server.store.users import change_user
 
-    changes = validated(UserChange, user.fields()).model_dump(exclude_unset=True)
-    if not changes:
-        valid = "a scope or a limit"
-        raise InvalidInput("scope", None, "nothing is changed", valid=valid)
-    with existing(storage.settings()) as store, _audited(store, f"users change {name}") as session:
-        changed = change_user(session, name, changes)
+    with existing(storage.settings()) as store, store.transaction() as session:
+        changed = change_user(session, name, {"scope": scope})
     return document(changed) if json else out().print(service_table.users([changed]))
 
 
@@ -133,7 +101,7 @@ def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json 
     """
     from server.store.users import renew_user
 
-    with existing(storage.settings()) as store, _audited(store, f"users renew {name}") as session:
+    with existing(storage.settings()) as store, store.transaction() as session:
         token = renew_user(session, name)
     _tell(name, token, out_file, json=json)
 
@@ -143,7 +111,7 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
     from server.cli.tables import service as service_table
     from server.store.users import revoke_user
 
-    with existing(storage.settings()) as store, _audited(store, f"users revoke {name}") as session:
+    with existing(storage.settings()) as store, store.transaction() as session:
         user = revoke_user(session, name)
     if json:
         return document(user)
@@ -205,38 +173,6 @@ def whoami(service: ServiceOptions, json: Json = False) -> None:
     return document(me) if json else text(f"{service_table.who(me)} at {url}")
 
 
-def audit(
-    storage: StorageOptions,
-    user: Annotated[str | None, typer.Option("--user", help="Only changes by this user.")] = None,
-    campaign: Annotated[
-        int | None, typer.Option("--campaign", min=1, help="Only changes of this campaign.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only the last days (7d), weeks (2w) or hours (12h)."),
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of entries.")
-    ] = 100,
-    json: Json = False,
-) -> None:
-    """List changes with their user and response status, newest first.
-
-    Reads the database. Admins also get it from the service, at /api/v1/audit.
-    """
-    from server.cli.tables import service as service_table
-    from server.store.audit import audit_page
-
-    after = None if since is None else datetime.now(UTC) - length_of_time(since, field="since")
-    with existing(storage.settings()) as store, store.session() as session:
-        page = audit_page(session, user=user, campaign_id=campaign, since=after, limit=limit)
-    if json:
-        return document(page.items)
-    if not page.items:
-        return note("no entries: the changes at a service with --group are recorded")
-    return out().print(service_table.changes(page.items))
-
-
 def _asked(url: str) -> str:
     from autotune.client.location import is_token
 
@@ -272,13 +208,3 @@ def _made(storage: StorageOptions) -> Iterator[Store]:
     with refusing_databases(), closing(Store(settings.url)) as store:
         store.upgrade()
         yield store
-
-
-@contextmanager
-def _audited(store: Store, action: str) -> Iterator[Any]:
-    """Open a write session, and audit what was done in it."""
-    from server.store.audit import COMMAND, note_change
-
-    with store.transaction() as session:
-        yield session
-        note_change(session, user=None, address=COMMAND, action=action, status=200)

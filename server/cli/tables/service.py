@@ -1,4 +1,4 @@
-"""A service as text: its activity, users, audit, and the result of prune."""
+"""A service as text: its activity, users, and the result of prune."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.schemas.activity import Activity, TrialActivity
-from autotune.schemas.users import AuditEntry, User, WhoAmI
+from autotune.schemas.users import User, WhoAmI
 from server.cli.tables.elements import NO_VALUE, TableColumns, moment, strategy_line, table
 from server.wording import duration, plural
 
@@ -87,18 +87,13 @@ def _trials(trials: list[TrialActivity]) -> Group:
 
 
 def users(found: Sequence[User]) -> Group:
-    """Return one row per user, with usage and limits."""
+    """Return one row per user, with unfinished campaigns."""
     return table(
         found,
         (
             ("user", lambda user: user.name),
             ("scope", lambda user: user.scope),
-            (">campaigns", lambda u: _of(str(u.unfinished_campaigns), u.most_campaigns)),
-            (">trials at most", lambda user: user.most_trials),
-            (
-                ">node-hours this month",
-                lambda user: _of(f"{user.node_hours_this_month:.1f}", user.node_hours_a_month),
-            ),
+            (">campaigns", lambda user: user.unfinished_campaigns),
             ("last here", lambda user: moment(user.last_used_at)),
             (
                 "",
@@ -110,10 +105,6 @@ def users(found: Sequence[User]) -> Group:
     )
 
 
-def _of(used: str, limit: float | None) -> str:
-    return used if limit is None else f"{used} of {limit:g}"
-
-
 def unfinished(user: User) -> str:
     return f"unfinished campaigns of {user.name}: {user.unfinished_campaigns}"
 
@@ -123,21 +114,6 @@ def who(me: WhoAmI) -> str:
     if me.name is None:
         return "the service's own user, who may do all"
     return f"{me.name}, with the scope {me.scope}"
-
-
-def changes(found: Sequence[AuditEntry]) -> Group:
-    """Return one row per entry of the audit."""
-    return table(
-        found,
-        (
-            ("when", lambda entry: moment(entry.at)),
-            ("user", lambda entry: entry.user or NO_VALUE),
-            ("from", lambda entry: entry.address or "socket"),
-            ("what", lambda entry: entry.action),
-            (">campaign", lambda entry: entry.campaign_id),
-            (">status", lambda entry: entry.status),
-        ),
-    )
 
 
 KB = 1000
@@ -169,15 +145,13 @@ def pruned(gone: Prunable) -> Group:
 
 def pruned_sentence(gone: Prunable, *, dry_run: bool) -> str:
     """Return how much was deleted, or would be."""
-    count = len(gone.campaigns) + len(gone.folders) + gone.changes
+    count = len(gone.campaigns) + len(gone.folders)
     verb = "would be deleted" if dry_run else ("is deleted" if count == 1 else "are deleted")
     if not count:
         return f"no campaign ended before {moment(gone.before)}: nothing {verb}"
     parts = [plural(len(gone.campaigns), "campaign")] if gone.campaigns else []
     if gone.folders:
         parts.append(f"{plural(len(gone.folders), 'folder')} of trials that no campaign knows")
-    if gone.changes:
-        parts.append(f"{plural(gone.changes, 'change')} of the audit")
     return f"{' and '.join(parts)} {verb}: {size(gone.size_bytes)} of files"
 
 
@@ -197,6 +171,5 @@ def pruned_document(gone: Prunable) -> dict[str, Any]:
             for campaign in gone.campaigns
         ],
         "folders": [folder.name for folder in gone.folders],
-        "audit": gone.changes,
         "size_bytes": gone.size_bytes,
     }

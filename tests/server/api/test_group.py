@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from structlog.testing import capture_logs
 
 from autotune.schemas.users import UserCreate
 from server.api.campaigns import EXAMPLES as CAMPAIGNS
@@ -55,9 +56,6 @@ class Group:
         number: int = answer.json()["id"]
         return number
 
-    def change(self, name: str, **changes: Any) -> None:
-        assert self.ask("ann", "PATCH", f"/users/{name}", json=changes).status_code == 200
-
 
 @pytest.fixture
 def sqlite_settings(sqlite_settings: Settings, migrated: Path) -> Settings:
@@ -99,7 +97,6 @@ ALLOWED = [
     ("sam", "GET", "/users", 403),
     ("sam", "POST", "/users", 403),
     ("sam", "POST", "/users/sam/renew", 403),
-    ("sam", "GET", "/audit", 403),
     ("sue", "POST", "/campaigns/1/pause", 200),
     ("ann", "POST", "/campaigns/1/cancel", 200),
     ("ann", "GET", "/users", 200),
@@ -120,7 +117,6 @@ def test_each_may_do_what_the_scope_and_the_owner_allow(group: Group) -> None:
 
 
 def test_a_campaign_is_repeated_by_whoever_sees_it(group: Group) -> None:
-    group.change("sam", most_campaigns=1)
     seen = group.made("sue", seed=4, search="grid")
     hidden = group.made("sue", private=True)
 
@@ -135,7 +131,6 @@ def test_a_campaign_is_repeated_by_whoever_sees_it(group: Group) -> None:
     assert (campaign["owner"], campaign["name"]) == ("sam", "22B on Frontier (random)")
     assert (campaign["request"]["seed"], campaign["request"]["fresh"]) == (4, False)
     assert repeat("sam", seen).json()["id"] == campaign["id"]
-    assert repeat("sam", seen, key="another").status_code == 409
     assert repeat("rob", seen).status_code == 403
     assert repeat("ann", campaign["id"], "calibrated").json()["request"]["fresh"] is True
     study = group.ask("sue", "POST", "/campaigns", json=CAMPAIGNS["scaling study"]["value"])
@@ -199,16 +194,6 @@ def test_a_key_of_one_user_is_not_another_ones(group: Group) -> None:
     again = group.ask("sue", "POST", "/campaigns", json=body(private=True), headers=headers)
     assert (first.json()["id"], other.json()["id"], again.json()["id"]) == (1, 2, 1)
     assert other.json()["owner"] == "sam"
-
-
-def test_limits_are_told_where_they_refuse(group: Group) -> None:
-    group.change("sue", most_campaigns=1)
-    number = group.made("sue")
-    refused = group.ask("sue", "POST", "/campaigns", json=body())
-    assert refused.status_code == 409
-    assert refused.json()["detail"].startswith("sue may have 1 campaigns at once")
-    assert group.ask("sue", "POST", f"/campaigns/{number}/cancel").status_code == 200
-    group.made("sue")
 
 
 def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
@@ -324,28 +309,19 @@ def test_pages_offer_what_one_may_do(group: Group) -> None:
     assert [campaign["owner"] for campaign in listed] == ["sam"]
 
 
-def test_each_change_is_written_down_and_each_refusal(group: Group) -> None:
+def test_the_log_names_the_user_of_each_change_and_refusal(group: Group) -> None:
     number = group.made("sue")
-    group.ask("sam", "POST", f"/campaigns/{number}/cancel")
-    group.client.post(f"/api/v1/campaigns/{number}/cancel")
-    group.ask("sue", "POST", "/predictions", json={})
-    group.ask("sue", "DELETE", f"/campaigns/{number}")
-    page = group.ask("ann", "GET", "/audit").json()["items"]
-    found = [(e["user"], e["action"], e["campaign_id"], e["status"]) for e in page]
-    path = "/api/v1/campaigns/{campaign_id}"
-    assert found == [
-        ("sue", f"DELETE {path}", 1, 409),
-        (None, f"POST /api/v1/campaigns/{number}/cancel", None, 401),
-        ("sam", f"POST {path}/cancel", 1, 403),
-        ("sue", "POST /api/v1/campaigns", 1, 201),
+    path = f"/api/v1/campaigns/{number}"
+    with capture_logs() as lines:
+        group.ask("sam", "POST", f"/campaigns/{number}/cancel")
+        group.client.post(f"{path}/cancel")
+        group.ask("sue", "DELETE", f"/campaigns/{number}")
+    answered = [line for line in lines if line["event"] == "answered"]
+    assert [(e["user"], e["method"], e["path"], e["status"]) for e in answered] == [
+        ("sam", "POST", f"{path}/cancel", 403),
+        (None, "POST", f"{path}/cancel", 401),
+        ("sue", "DELETE", path, 409),
     ]
-    assert {entry["address"] for entry in page} == {"testclient"}
-    of_sam = group.ask("ann", "GET", "/audit?user=sam&campaign=1").json()["items"]
-    assert [entry["status"] for entry in of_sam] == [403]
-    for _ in range(70):
-        group.client.post("/api/v1/campaigns")
-    page = group.ask("ann", "GET", "/audit?limit=1000").json()["items"]
-    assert 40 < len(page) <= 64, "nobody known cannot fill it"
 
 
 def test_settings_name_ray_clusters_and_let_all_users_send_adapter_files(

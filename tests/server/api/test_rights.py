@@ -91,14 +91,13 @@ def operations(app: FastAPI) -> list[Operation]:
 
 
 def everything(store: Store) -> dict[str, Any]:
-    """Return all rows but those of the audit, and when each user was here last."""
+    """Return all rows, without when each user was here last."""
     with store.session() as session:
         return {
             table.name: session.execute(
                 select(*(column for column in table.columns if column.name != "last_used_at"))
             ).all()
             for table in Base.metadata.sorted_tables
-            if table.name != "audit"
         }
 
 
@@ -164,7 +163,7 @@ def test_no_spelling_opens_a_private_campaign(closed: Group) -> None:
             assert answer.status_code in allowed, (user, operation.method, address)
             assert SECRET not in answer.text
             asked += 1
-    assert asked > 700
+    assert asked > 600
     assert everything(closed.store) == before
 
 
@@ -203,14 +202,6 @@ def test_its_owner_and_admins_come_in_by_its_own_address(closed: Group, user: st
             answer = closed.ask(user, operation.method, f"/~{operation.at()}", json={})
             is_there = answer.status_code != 404
             assert is_there or (operation.method, operation.path) in EMPTY, operation
-    noted = closed.ask("ann", "GET", f"/audit?campaign={PRIVATE}&user={user}").json()["items"]
-    changes = {
-        f"{each.method} {each.path}"
-        for each in operations(closed.app)
-        if each.integers and each.method not in {*SAFE_METHODS, "DELETE"}
-    }
-    assert len(changes) == 5
-    assert {entry["action"] for entry in noted} >= changes
 
 
 def test_whatever_is_not_known_to_change_nothing_needs_the_right_to_submit(closed: Group) -> None:

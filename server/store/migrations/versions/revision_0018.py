@@ -19,20 +19,6 @@ ordered = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 def upgrade() -> None:
     op.create_table(
-        "audit",
-        sa.Column("id", identity, nullable=False),
-        sa.Column("at", UtcDateTime(), nullable=False),
-        sa.Column("user", sa.String(length=64), nullable=True),
-        sa.Column("address", sa.String(length=200), nullable=False),
-        sa.Column("action", sa.String(length=200), nullable=False),
-        sa.Column("campaign_id", identity, nullable=True),
-        sa.Column("status", sa.Integer(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
-        sqlite_autoincrement=True,
-    )
-    op.create_index(op.f("ix_audit_at"), "audit", ["at"])
-    op.create_index(op.f("ix_audit_campaign_id"), "audit", ["campaign_id"])
-    op.create_table(
         "calibrations",
         sa.Column("id", identity, nullable=False),
         sa.Column("name", sa.String(length=100), nullable=False),
@@ -91,13 +77,6 @@ def upgrade() -> None:
     op.create_index(op.f("ix_campaigns_owner"), "campaigns", ["owner"])
     op.create_index(op.f("ix_campaigns_state"), "campaigns", ["state"])
     op.create_table(
-        "node_hours_of_deleted",
-        sa.Column("owner", sa.String(length=64), nullable=False),
-        sa.Column("month", sa.String(length=7), nullable=False),
-        sa.Column("node_hours", sa.Float(precision=53), nullable=False),
-        sa.PrimaryKeyConstraint("owner", "month", name=op.f("pk_node_hours_of_deleted")),
-    )
-    op.create_table(
         "runners",
         sa.Column("owner", sa.String(length=200), nullable=False),
         sa.Column("version", sa.String(length=32), nullable=False),
@@ -115,9 +94,6 @@ def upgrade() -> None:
         sa.Column("name", sa.String(length=64), nullable=False),
         sa.Column("scope", sa.String(length=16), nullable=False),
         sa.Column("token_hash", sa.String(length=64), nullable=True),
-        sa.Column("most_campaigns", sa.Integer(), nullable=True),
-        sa.Column("most_trials", sa.Integer(), nullable=True),
-        sa.Column("node_hours_a_month", sa.Float(precision=53), nullable=True),
         sa.Column("created_at", UtcDateTime(), nullable=False),
         sa.Column("revoked_at", UtcDateTime(), nullable=True),
         sa.Column("last_used_at", UtcDateTime(), nullable=True),
@@ -249,9 +225,7 @@ def downgrade() -> None:
         "earlier_trials",
         "users",
         "runners",
-        "node_hours_of_deleted",
         "campaigns",
         "calibrations",
-        "audit",
     ):
         op.drop_table(table)
