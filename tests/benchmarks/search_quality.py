@@ -15,36 +15,33 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.benchmarks.worlds.searches import SEARCHES, SearchRun, run
+from tests.benchmarks.replay.trials import Replay, summary
+from tests.benchmarks.worlds.searches import SEARCHES, run
 from tests.benchmarks.worlds.world import QUESTIONS, World
 
 
-def summary(runs: list[SearchRun], *, most: int) -> list[dict[str, Any]]:
+def rows_of(runs: Mapping[str, Sequence[Replay]], *, most: int) -> list[dict[str, Any]]:
     """One row for each search. An unsolved run counts as `most` trials."""
     rows: list[dict[str, Any]] = []
-    for search in dict.fromkeys(one.search for one in runs):
-        mine = [one for one in runs if one.search == search]
-        counts = np.array([one.trials or most for one in mine], dtype=float)
+    for name, mine in runs.items():
+        counted = [replace(one, trials=min(one.trials, most)) for one in mine]
+        mean = float(np.mean([one.trials for one in counted]))
         rows.append(
             {
-                "search": search,
-                "median": float(np.median(counts)),
-                "p90": float(np.percentile(counts, 90)),
-                "mean": float(counts.mean()),
-                "solved": sum(one.trials is not None for one in mine) / len(mine),
-                "failures": sum(one.failures for one in mine) / len(mine),
+                "search": name,
+                **summary(counted),
+                "mean": mean,
+                "mean_over_ours": mean / (rows[0]["mean"] if rows else mean),
                 "seconds_per_proposal": float(np.mean([o.seconds_per_proposal for o in mine])),
             }
         )
-    for row in rows:
-        row["mean_over_ours"] = row["mean"] / rows[0]["mean"]
     return rows
 
 
@@ -53,12 +50,11 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| search | trials, median | 90th pct. | mean | over ours | solved | failures | s each |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for r in rows:
-        lines.append(
-            f"| {r['search']} | {r['median']:.1f} | {r['p90']:.1f} | {r['mean']:.1f} "
-            f"| {r['mean_over_ours']:.1f} x | {r['solved']:.0%} | {r['failures']:.1f} "
-            f"| {r['seconds_per_proposal']:.3f} |"
-        )
+    lines += [
+        "| {search} | {median:.1f} | {p90:.1f} | {mean:.1f} | {mean_over_ours:.1f} x "
+        "| {solved:.0%} | {failures:.1f} | {seconds_per_proposal:.3f} |".format_map(row)
+        for row in rows
+    ]
     return "\n".join(lines)
 
 
@@ -70,23 +66,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--searches", nargs="+", default=list(SEARCHES), choices=list(SEARCHES))
     parser.add_argument("--json", type=Path, help="write every run and the summary here")
     options = parser.parse_args(arguments)
-    runs: list[SearchRun] = []
-    for name, question in QUESTIONS.items():
+    runs: dict[str, list[Replay]] = {name: [] for name in options.searches}
+    for question, asked in QUESTIONS.items():
         worlds = [
-            World.of(question, seed=seed, surprise=options.surprise)
-            for seed in range(options.worlds)
+            World.of(asked, seed=seed, surprise=options.surprise) for seed in range(options.worlds)
         ]
         fit = np.mean([np.mean(one.rates > 0) for one in worlds])
-        print(f"{name}: {len(worlds[0].layouts)} layouts, {fit:.0%} fit", flush=True)
-        mine = [
-            run(s, one, name=name, most=options.trials) for s in options.searches for one in worlds
-        ]
-        print("   ", {s: [r.trials for r in mine if r.search == s] for s in options.searches})
-        runs += mine
-    rows = summary(runs, most=options.trials)
+        print(f"{question}: {len(worlds[0].layouts)} layouts, {fit:.0%} fit", flush=True)
+        for name, every in runs.items():
+            mine = [run(name, one, most=options.trials) for one in worlds]
+            print(f"    {name}: {[one.trials if one.solved else None for one in mine]}")
+            every += mine
+    rows = rows_of(runs, most=options.trials)
     print(f"\nSimulated; {len(QUESTIONS) * options.worlds} worlds.\n{table(rows)}")
     if options.json:
-        document = {"simulated": True, "summary": rows, "runs": [asdict(one) for one in runs]}
+        document = {
+            "simulated": True,
+            "summary": rows,
+            "runs": {name: list(map(asdict, every)) for name, every in runs.items()},
+        }
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -16,15 +16,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from tests.benchmarks.accuracy import memory_2026, models_2026
 from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, console
-from tests.benchmarks.accuracy.judgement import Judgement, document, judge
+from tests.benchmarks.accuracy.judgement import judge
 from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.rows import Tables, write
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError
@@ -53,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TableError as error:
         print(f"accuracy: {error}", file=sys.stderr)
         return 2
-    judgement = _judged(tables, draws=chosen.draws)
-    show(judgement, console(sys.stdout))
+    with threadpool_limits(limits=1), bars() as progress:
+        figures = judge(tables, draws=chosen.draws, speed=speed(), progress=progress)
+    show(figures, console(sys.stdout))
     if chosen.rows:
         write(chosen.rows, tables)
     if chosen.json:
-        text = json.dumps(document(judgement), indent=1, allow_nan=False)
+        text = json.dumps(figures, indent=1, allow_nan=False)
         chosen.json.write_text(text + "\n", encoding="utf-8")
     return 0
 
@@ -83,21 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--rows", type=Path, metavar="OUT.csv", help="write each row there")
     return parser
-
-
-def _judged(tables: Tables, *, draws: int) -> Judgement:
-    with threadpool_limits(limits=1), bars() as progress:
-        judgement = judge(
-            tables.timed, tables.remembered, draws=draws, speed=speed(), progress=progress
-        )
-        if not tables.has_2026:
-            return judgement
-        timed = tables.timed_2026
-        return replace(
-            judgement,
-            memory_of_2026=memory_2026.judge(tables.golden, tables.reference, timed),
-            of_2026=models_2026.judge(timed, draws=draws) if timed else None,
-        )
 
 
 if __name__ == "__main__":

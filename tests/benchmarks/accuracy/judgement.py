@@ -1,21 +1,19 @@
-"""All figures together, and as the document that other programs read."""
+"""All figures together, as the document that is printed and that other programs read."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.progress import Progress
 
-from tests.benchmarks.accuracy import memory, throughput
+from tests.benchmarks.accuracy import memory, memory_2026, models_2026, throughput
 from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.memory import LabelAccuracy, PeakAccuracy
-from tests.benchmarks.accuracy.memory_2026 import MemoryOf2026
-from tests.benchmarks.accuracy.models_2026 import TimesOf2026
-from tests.benchmarks.accuracy.tables import PublishedRow
+from tests.benchmarks.accuracy.memory import LabelAccuracy
+from tests.benchmarks.accuracy.rows import Tables
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
 from tests.benchmarks.cost_model_speed import Speed
 
@@ -30,59 +28,48 @@ JUDGED = (
 )
 """Figures of a stack that have a mean over stacks, beside those for each number of trials."""
 
-HALF = 0.5
-
 AIMED_AT_AFTER_5 = 0.06
 """Error after 5 trials that is aimed at; no model gets below what repeats differ by."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What the tables say of the cost model; stacks by their names. `of_2026` and `memory_of_2026`
-    are None without a table of models of 2025 and 2026."""
-
-    stacks: Mapping[str, StackAccuracy]
-    times_left_out: Counter[str]
-    peaks: Mapping[str, PeakAccuracy]
-    labels: LabelAccuracy | None
-    memory_left_out: Counter[str]
-    speed: Speed
-    memory_of_2026: MemoryOf2026 | None = None
-    of_2026: TimesOf2026 | None = None
-
-
-def judge(
-    timed: Sequence[PublishedRow],
-    remembered: Sequence[PublishedRow],
-    *,
-    draws: int,
-    speed: Speed,
-    progress: Progress,
-) -> Judgement:
-    """Everything but the speed, which is measured before.
-
-    Args:
-        timed, remembered: rows of the two tables; either may be empty.
-    """
-    facts = Facts.of([*timed, *remembered])
-    stacks, times_left_out = throughput.stacks(timed, facts)
-    sized, memory_left_out = memory.stacks(remembered, facts)
-    accuracies = {
+def judge(tables: Tables, *, draws: int, speed: Speed, progress: Progress) -> dict[str, Any]:
+    """For JSON: fractions, and null for what no row tells."""
+    facts = Facts.of([*tables.timed, *tables.remembered])
+    stacks, times_left_out = throughput.stacks(tables.timed, facts)
+    sized, memory_left_out = memory.stacks(tables.remembered, facts)
+    times = {
         name: throughput.accuracy(stack, draws=draws)
         for name, stack in progress.track(list(stacks.items()), description="times")
     }
     peaks = {
-        name: memory.peaks(stack, draws=draws)
+        name: found
         for name, stack in progress.track(list(sized.items()), description="peaks")
+        if (found := memory.peaks(stack, draws=draws)) is not None
     }
-    return Judgement(
-        stacks=accuracies,
-        times_left_out=Counter(times_left_out.values()),
-        peaks={name: peak for name, peak in peaks.items() if peak is not None},
-        labels=memory.labels(progress.track(list(sized.values()), description="labels")),
-        memory_left_out=Counter(memory_left_out.values()),
-        speed=speed,
-    )
+    labels = memory.labels(progress.track(list(sized.values()), description="labels"))
+    whole: dict[str, Any] = {
+        "overall": overall(list(times.values())),
+        "consistent": overall([stack for stack in times.values() if consistent(stack)]),
+        "clusters": {name: asdict(stack) for name, stack in times.items()},
+        "memory": {
+            **_labels(labels),
+            "peak_mape_zero_shot": mean([peak.zero_shot for peak in peaks.values()]),
+            "peak_mape_after_5": mean([peak.after_5 for peak in peaks.values()]),
+            "clusters": {name: asdict(peak) for name, peak in peaks.items()},
+        },
+        "speed": asdict(speed),
+        "left_out": {
+            "throughput": Counter(times_left_out.values()),
+            "memory": Counter(memory_left_out.values()),
+        },
+    }
+    if tables.has_2026:
+        timed = tables.timed_2026
+        whole["models_2026"] = {
+            **(asdict(models_2026.judge(timed, draws=draws)) if timed else {}),
+            **asdict(memory_2026.judge(tables.golden, tables.reference, timed)),
+        }
+    return {name: _finite(part) for name, part in whole.items()}
 
 
 def overall(stacks: Sequence[StackAccuracy]) -> dict[str, Any]:
@@ -104,37 +91,6 @@ def consistent(stack: StackAccuracy) -> bool:
     return (stack.noise_floor or 0.0) <= AIMED_AT_AFTER_5
 
 
-def document(judgement: Judgement) -> dict[str, Any]:
-    """For JSON: fractions, and null for what no row tells."""
-    stacks = judgement.stacks
-    whole = {
-        "overall": overall(list(stacks.values())),
-        "consistent": overall([stack for stack in stacks.values() if consistent(stack)]),
-        "clusters": {name: asdict(stack) for name, stack in stacks.items()},
-        "memory": _memory(judgement.labels, judgement.peaks),
-        "speed": asdict(judgement.speed),
-        "left_out": {
-            "throughput": judgement.times_left_out,
-            "memory": judgement.memory_left_out,
-        },
-    }
-    if judgement.of_2026 is not None:
-        whole["models_2026"] = asdict(judgement.of_2026)
-    if judgement.memory_of_2026 is not None:
-        whole["models_2026"] = whole.get("models_2026", {}) | asdict(judgement.memory_of_2026)
-    return {name: _finite(part) for name, part in whole.items()}
-
-
-def _memory(labels: LabelAccuracy | None, peaks: Mapping[str, PeakAccuracy]) -> dict[str, Any]:
-    zero_shot, after_5 = memory.overall(list(peaks.values()))
-    return {
-        **_labels(labels),
-        "peak_mape_zero_shot": zero_shot,
-        "peak_mape_after_5": after_5,
-        "clusters": {name: asdict(peak) for name, peak in peaks.items()},
-    }
-
-
 def _labels(labels: LabelAccuracy | None) -> dict[str, Any]:
     names = ("rows", "failures", "auc", "auc_zero_shot", "threshold", "contradictions")
     shares = ("condemned", "missed", "condemned_at_half", "missed_at_half")
@@ -144,8 +100,8 @@ def _labels(labels: LabelAccuracy | None) -> dict[str, Any]:
         **{name: getattr(labels, name) for name in names},
         "condemned": labels.condemned(labels.threshold),
         "missed": labels.missed(labels.threshold),
-        "condemned_at_half": labels.condemned(HALF),
-        "missed_at_half": labels.missed(HALF),
+        "condemned_at_half": labels.condemned(0.5),
+        "missed_at_half": labels.missed(0.5),
     }
 
 

@@ -30,7 +30,7 @@ from tests.benchmarks.accuracy.stacks import (
     stacks_of,
 )
 from tests.benchmarks.accuracy.tables import PublishedRow
-from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, mape, mean
+from tests.benchmarks.accuracy.throughput import LEAST_HELD_OUT, SEED, mape
 
 FAILED = "oom"
 FITTED = ("ok", "fits")
@@ -241,8 +241,3 @@ def best_threshold(fitted: Labels, probability: Array) -> float:
     condemned = np.mean(probability[fitted] < thresholds[:, np.newaxis], axis=1)
     missed = np.mean(probability[~fitted] >= thresholds[:, np.newaxis], axis=1)
     return float(thresholds[np.argmin(np.maximum(condemned, missed))])
-
-
-def overall(each: Sequence[PeakAccuracy]) -> tuple[float | None, float | None]:
-    """Errors of peaks before calibration and after it, stacks counted alike."""
-    return mean([peak.zero_shot for peak in each]), mean([peak.after_5 for peak in each])

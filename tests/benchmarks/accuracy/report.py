@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks.accuracy.command import table
-from tests.benchmarks.accuracy.judgement import Judgement, document
 from tests.benchmarks.accuracy.stacks import LEAST_ROWS
 from tests.benchmarks.accuracy.throughput import LEAST_STRATEGIES, SIZES
 
@@ -29,19 +28,19 @@ PEERS = (
 """What others say of themselves or reach on such tables."""
 
 
-def show(judgement: Judgement, console: Console) -> None:
+def show(figures: dict[str, Any], console: Console) -> None:
     """Print everything."""
-    figures = document(judgement)
+    newer = figures.get("models_2026", {})
     console.print(_stacks(figures))
-    _left_out(console, "iteration times", judgement.times_left_out)
+    _left_out(console, "iteration times", figures["left_out"]["throughput"])
     console.print(_peaks(figures))
-    _left_out(console, "memory", judgement.memory_left_out)
-    if judgement.memory_of_2026 is not None:
-        console.print(_memory_of_2026(figures["models_2026"]))
+    _left_out(console, "memory", figures["left_out"]["memory"])
+    if newer:
+        console.print(_memory_of_2026(newer))
     console.print(_bars(figures))
-    if judgement.of_2026 is not None:
-        console.print(_models_2026(figures["models_2026"]))
-        _left_out(console, "models of 2026", judgement.of_2026.left_out)
+    if "describable" in newer:
+        console.print(_models_2026(newer))
+        _left_out(console, "models of 2026", newer["left_out"])
     console.print(table("What others publish", ("who", "figures"), PEERS, left=2))
 
 
@@ -162,6 +161,7 @@ def _models_2026(figures: dict[str, Any]) -> Table:
         ("error for a left-out model", percent(figures["leave_one_model_out_mape"]), "12 %"),
         ("error within a program", percent(figures["in_stack_mape"]), "5 %"),
         ("error with context parallelism", percent(figures["context_parallel_mape"]), "6 %"),
+        ("coverage of 80 % intervals", percent(figures["coverage_80"]), "80 %"),
     )
     title = "Models of 2025 and 2026: means over rows"
     return table(title, ("figure", "reached", "aimed at"), rows)

@@ -120,7 +120,6 @@ def _of_trial(
 def _of_folder(
     settings: Settings, campaign: Campaign, trial: Trial, *, disk_was_full: bool
 ) -> Iterator[str]:
-    """Yield where what lies in a trial's folder and what is counted differ."""
     name = f"trial {trial.token} ({campaign.request.evaluator})"
     folder = settings.trial_dir(trial.token)
     own = campaign.request.evaluator == "local"

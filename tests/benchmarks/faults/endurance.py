@@ -108,7 +108,7 @@ class Endurance:
         time.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
         self._report.faults[kind.name] += 1
         began_s = self._elapsed_s()
-        self._wrong(kind.inflict(self._stage, self._chance))
+        self._wrong(kind.inflict(self._stage, self._chance) or ())
         self._inflicted.append(
             InflictedFault(name=kind.name, began_s=began_s, ended_s=self._elapsed_s())
         )

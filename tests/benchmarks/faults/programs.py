@@ -58,7 +58,6 @@ class SteppedClock:
             subprocess.run(command, check=True)
 
     def step(self, offset_s: int) -> None:
-        """Set it so far ahead of the true time."""
         # In place: every process has mapped this very file.
         with self._offset.open("r+b" if self._offset.exists() else "wb") as file:
             file.write(struct.pack("=q", offset_s))
@@ -92,14 +91,12 @@ class Nursery:
             os.environ.update(before)
 
     def start(self, words: Sequence[str], log: Path) -> ForkServerProcess:
-        """Start `python -m` with these words; `log` has what it prints."""
         process = self._context.Process(target=_run, args=(list(words), str(log)))
         process.start()
         return process
 
 
 def _run(words: Sequence[str], log: str) -> None:
-    """Become the program, which ends with the process that it was forked from."""
     os.setsid()
     die_with(os.getppid())
     # With this descriptor it would keep the nursery alive when the process of tests has ended.
@@ -159,7 +156,6 @@ class Program:
         return self.process.exitcode
 
     def hang(self, seconds: float) -> None:
-        """Stop it meanwhile, as a machine without memory does."""
         os.kill(self.pid, signal.SIGSTOP)
         time.sleep(seconds)
         os.kill(self.pid, signal.SIGCONT)

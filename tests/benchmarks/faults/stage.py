@@ -261,7 +261,6 @@ class Stage:
             return last_event_id(session)
 
     def _read(self, read: Callable[[], Found]) -> Found:
-        """Read until the database answers."""
         ends = time.monotonic() + PATIENCE_S
         while True:
             try:

@@ -102,8 +102,6 @@ def _judged(
 def _errors(
     found: Forecasts, rows: Sequence[MeasuredTrial], figure: str, pattern: str
 ) -> dict[str, float | None]:
-    """Mean, median and 90th percentile of |predicted / measured - 1|, the median without the bars,
-    and the share of measurements within the 80 % interval."""
     measured = np.array([getattr(row, figure) or np.nan for row in rows], dtype=np.float64)
     predicted, low, high = (found[pattern.format(end)] for end in ("", "_low", "_high"))
     known = np.isfinite(measured) & np.isfinite(predicted)
@@ -122,7 +120,6 @@ def _errors(
 
 
 def _fit(probability: Array, ran: Mask) -> dict[str, float | None]:
-    """How out-of-memory was predicted: a strategy is given up where it fits with less than 50 %."""
     given_up = probability < 0.5
     return {
         "ran_out": int((~ran).sum()),

@@ -154,7 +154,6 @@ def _measured(
 
 @contextmanager
 def _sampled(directory: Path) -> Iterator[None]:
-    """Let the sampler of jobs write the power of all GPUs into the trial's log once a second."""
     directory.mkdir(parents=True, exist_ok=True)
     with (
         (directory / LOG).open("ab") as log,

@@ -127,7 +127,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def append(file: Path, text: str) -> None:
-    """In one write, and on the disk when this returns."""
     with file.open("ab", buffering=0) as opened:
         opened.write(text.encode())
         os.fsync(opened.fileno())

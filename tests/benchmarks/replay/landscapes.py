@@ -101,7 +101,6 @@ class Landscape:
 
     @property
     def log_rate(self) -> Array:
-        """Shape (n,), logarithm of tokens/s on one GPU; NaN where memory did not suffice."""
         return self.log_tokens - self.measured.log_time
 
     def __len__(self) -> int:
@@ -129,7 +128,6 @@ def usable(rows: Iterable[PublishedRow], facts: Facts) -> tuple[list[PublishedRo
 
 
 def _put_together(row: PublishedRow) -> bool:
-    """vTrain's steps on one node are exactly linear in the accumulation."""
     gpus = row.number("num_gpus")
     return "vtrain" in row["cluster"].casefold() and gpus is not None and gpus <= ONE_NODE
 
@@ -205,7 +203,6 @@ def _log_tokens(stack: Stack) -> Array:
 
 
 def _median(log_times: Array) -> float:
-    """Of those that ran: a strategy that ever did fits."""
     ran = log_times[np.isfinite(log_times)]
     return float(np.median(ran)) if len(ran) else float("nan")
 

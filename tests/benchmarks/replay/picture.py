@@ -92,7 +92,6 @@ def _chart(replays: Replays) -> Spec:
 
 
 def _mean_regret(replays: Replays, method: str) -> Array:
-    """Shape (MOST_TRIALS,), or () where the method has no replay."""
     each = [
         np.mean([_extended(one) for one in mine], axis=0)
         for by_method in replays.values()
@@ -102,6 +101,5 @@ def _mean_regret(replays: Replays, method: str) -> Array:
 
 
 def _extended(one: Replay) -> Sequence[float]:
-    """A search that has ended keeps what it found."""
     regrets = one.regrets[:MOST_TRIALS]
     return [*regrets, *[regrets[-1]] * (MOST_TRIALS - len(regrets))]

@@ -15,7 +15,7 @@ from tests.benchmarks.accuracy.command import table
 from tests.benchmarks.replay.grids import GridChoices
 from tests.benchmarks.replay.methods import METHODS, Replays
 from tests.benchmarks.replay.projection import Pair, figures
-from tests.benchmarks.replay.trials import OwnStop, Replay
+from tests.benchmarks.replay.trials import OwnStop, Replay, summary
 
 BARS = {
     "ours": "2; 5; 8; 0.3",
@@ -38,10 +38,10 @@ def document(
     what our searches come to that end by themselves."""
     whole = {
         "overall": {
-            name: _summary(every) for name in METHODS if (every := _of_method(replays, name))
+            name: summary(every) for name in METHODS if (every := _of_method(replays, name))
         },
         "landscapes": {
-            landscape: {method: _summary(mine) for method, mine in by_method.items()}
+            landscape: {method: summary(mine) for method, mine in by_method.items()}
             for landscape, by_method in replays.items()
         },
         "projection": figures(pairs),
@@ -63,18 +63,6 @@ def _own_stop(ended: Sequence[OwnStop]) -> dict[str, float] | None:
 
 def _of_method(replays: Replays, method: str) -> list[Replay]:
     return [one for by_method in replays.values() for one in by_method.get(method, ())]
-
-
-def _summary(replays: Sequence[Replay]) -> dict[str, float]:
-    """Failures are means, solved a share; unsolved counts one trial more than there are rows."""
-    trials = [one.trials for one in replays]
-    return {
-        "median": float(np.median(trials)),
-        "p90": float(np.percentile(trials, 90)),
-        "worst": float(max(trials)),
-        "failures": float(np.mean([one.failures for one in replays])),
-        "solved": float(np.mean([one.solved for one in replays])),
-    }
 
 
 def show(whole: dict[str, Any], left_out: Counter[str], console: Console) -> None:

@@ -4,12 +4,15 @@ landscapes as libraries see them: dimensions with levels."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.cost_model.columns import Array
 from tests.benchmarks.replay.landscapes import STRATEGY_COLUMNS, Landscape
 
 WITHIN = 0.01
@@ -25,8 +28,9 @@ class Revealed:
     log_rate: float | None
 
 
+Trial = TypeVar("Trial")
 Chooser = Callable[[Revealed | None], int | None]
-"""Told the latest trial, None before the first, gives the next row; None when it has no more."""
+"""Takes the latest trial, None before the first; gives the next row, None when it has no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +38,7 @@ class Replay:
     """One search.
 
     Attributes:
-        trials: until one was within 1 % of the best; one more than there are rows where none was.
+        trials: until one was within 1 % of the best; one more than it may have where none was.
         solved: whether one was.
         failures: trials until then that ran out of memory.
         regrets: after each trial, the share of the best rate that the best trial so far lacks; 1
@@ -45,6 +49,7 @@ class Replay:
     solved: bool
     failures: int
     regrets: tuple[float, ...]
+    seconds_per_proposal: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,33 +72,64 @@ def revealed(landscape: Landscape, row: int) -> Revealed:
 
 
 def replay(landscape: Landscape, choose: Chooser) -> Replay:
-    """Raises:
-    RuntimeError: where the search tries a row twice.
+    def reveal(row: int) -> Revealed:
+        return revealed(landscape, row)
+
+    return search(choose, reveal, landscape.log_rate, most=len(landscape))
+
+
+def search(
+    choose: Callable[[Trial | None], int | None],
+    reveal: Callable[[int], Trial],
+    log_rate: Array,
+    *,
+    most: int,
+) -> Replay:
+    """Search until a trial is within 1 % of the best rate, or `most` were spent.
+
+    Args:
+        reveal: what a trial of a row reports.
+        log_rate: shape (n,), logarithm of the true rates; NaN where memory does not suffice.
+
+    Raises:
+        RuntimeError: the search tries a row twice.
     """
-    log_rate = landscape.log_rate
-    best = float(np.nanmax(log_rate))
-    latest: Revealed | None = None
-    reached, failures = -math.inf, 0
-    tried: set[int] = set()
+    best, reached, thinking_s = float(np.nanmax(log_rate)), -math.inf, 0.0
+    latest: Trial | None = None
+    rows: list[int] = []
     regrets: list[float] = []
-    for _ in range(len(landscape)):
+    while len(rows) < most and (not regrets or regrets[-1] > WITHIN):
+        began = time.perf_counter()
         row = choose(latest)
+        thinking_s += time.perf_counter() - began
         if row is None:
             break
-        if row in tried:
-            raise RuntimeError(f"{landscape.name}: row {row} was tried twice")
-        tried.add(row)
-        latest = revealed(landscape, row)
-        failures += latest.log_rate is None
-        reached = max(reached, latest.log_rate) if latest.log_rate is not None else reached
+        if row in rows:
+            raise RuntimeError(f"row {row} was tried twice")
+        rows.append(row)
+        latest = reveal(row)
+        reached = float(np.fmax(reached, log_rate[row]))
         regrets.append(-math.expm1(reached - best))
-        if regrets[-1] <= WITHIN:
-            return _ended(regrets, failures, solved=True, trials=len(regrets))
-    return _ended(regrets, failures, solved=False, trials=len(landscape) + 1)
+    solved = bool(regrets) and regrets[-1] <= WITHIN
+    return Replay(
+        trials=len(rows) if solved else most + 1,
+        solved=solved,
+        failures=int(np.isnan(log_rate[rows]).sum()),
+        regrets=tuple(regrets),
+        seconds_per_proposal=thinking_s / max(len(rows), 1),
+    )
 
 
-def _ended(regrets: list[float], failures: int, *, solved: bool, trials: int) -> Replay:
-    return Replay(trials=trials, solved=solved, failures=failures, regrets=tuple(regrets))
+def summary(replays: Sequence[Replay]) -> dict[str, float]:
+    """Failures are means, solved a share."""
+    trials = [one.trials for one in replays]
+    return {
+        "median": float(np.median(trials)),
+        "p90": float(np.percentile(trials, 90)),
+        "worst": float(max(trials)),
+        "failures": float(np.mean([one.failures for one in replays])),
+        "solved": float(np.mean([one.solved for one in replays])),
+    }
 
 
 Levels = NDArray[np.int64]
@@ -137,7 +173,6 @@ class Grid:
 
 
 def _levels(landscape: Landscape, name: str) -> Levels:
-    """Not known comes first."""
     cells = [row.figures.get(name, row.words.get(name, -1.0)) for row in landscape.rows]
     _, level = np.unique(np.array(cells), return_inverse=True)
     return np.asarray(level, dtype=np.int64)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,25 +15,13 @@ from autotune.search import CampaignBelief, Proposer, SearchTrial
 from autotune.search.layouts import Layouts
 from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
 from search_spaces.transformer import Transformer
+from tests.benchmarks.replay.trials import Replay, search
 from tests.benchmarks.worlds.world import World
 
 EARLIER_TRIALS = 12
 """Of the campaign before, which a warm search knows."""
 
 Chooser = Callable[[SearchTrial | None], int | None]
-"""Told the latest trial, gives the next row; None when it has no more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRun:
-    """One search in one world; `trials` is None where it did not get there."""
-
-    search: str
-    question: str
-    seed: int
-    trials: int | None
-    failures: int
-    seconds_per_proposal: float
 
 
 def ours(here: World) -> Chooser:
@@ -75,7 +61,6 @@ def _proposer(here: World, earlier: Sequence[Observation]) -> Chooser:
 
 
 def cost_model_alone(here: World) -> Chooser:
-    """The layouts that it predicts to fit, in its order: what a search without learning does."""
     fits = here.layouts.memory_gib <= here.layouts.memory_limit_gib
     rows = iter([*np.flatnonzero(fits).tolist(), *np.flatnonzero(~fits).tolist()])
     return lambda _latest: next(rows, None)
@@ -93,7 +78,6 @@ class ProductSearch:
         self._results: dict[int, float | str] = {}
 
     def tell(self, row: int, rate: float | None) -> None:
-        """Rate None: the layout ran out of memory."""
         self._open[row] = False
         self._results[row] = math.log(rate) if rate else OUT_OF_MEMORY
 
@@ -133,27 +117,8 @@ SEARCHES: dict[str, Callable[[World], Chooser]] = {
 }
 
 
-def run(search: str, here: World, *, name: str, most: int) -> SearchRun:
+def run(name: str, here: World, *, most: int) -> Replay:
     """Trials until one is within 1 % of the best (by its true rate), at most `most`."""
-    choose = SEARCHES[search](here)
-    latest: SearchTrial | None = None
-    failures, thinking, tried = 0, 0.0, 0
-    solved = False
-    while tried < most and not solved:
-        started = time.perf_counter()
-        row = choose(latest)
-        thinking += time.perf_counter() - started
-        if row is None:
-            break
-        tried += 1
-        latest = here.trial(row)
-        failures += latest.state == "failed"
-        solved = bool(here.rates[row] >= here.target)
-    return SearchRun(
-        search=search,
-        question=name,
-        seed=here.seed,
-        trials=tried if solved else None,
-        failures=failures,
-        seconds_per_proposal=thinking / max(tried, 1),
-    )
+    with np.errstate(divide="ignore"):
+        log_rate = np.where(here.rates > 0.0, np.log(here.rates), np.nan)
+    return search(SEARCHES[name](here), here.trial, log_rate, most=most)

@@ -25,9 +25,6 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
-WITHIN = 0.99
-"""Of the best rate: a search is there."""
-
 REPEATS = 0.01
 """Standard deviation of the logarithm of a trial that is repeated."""
 
@@ -127,7 +124,6 @@ class Question:
     choices: Mapping[str, DimensionChoice] = field(default_factory=lambda: CHECKPOINTING)
 
     def before(self) -> Question:
-        """The earlier campaign's."""
         model, nodes = self.earlier
         choices, batch = CHECKPOINTING, EARLIER_BATCH
         return replace(self, model=model, nodes=nodes, choices=choices, batch=batch)
@@ -205,12 +201,7 @@ class World:
             peaks_gib=peaks,
         )
 
-    @property
-    def target(self) -> float:
-        return WITHIN * float(self.rates.max())
-
     def before(self) -> World:
-        """The same machine, asked about another model."""
         return World.of(self.question.before(), seed=self.seed, surprise=self.surprise)
 
     def trial(self, row: int) -> SearchTrial:
