@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,48 +76,15 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What one campaign, and the study's way to as good a strategy, take.
-
-    Attributes:
-        screen_nodes: as asked; `narrow` counts the trials on few nodes.
-        trials: all of the campaign's, the baseline and the confirmations among them.
-        searched, failed: trials that its search chose, and how many of them failed; all of the
-            study's trials are chosen by its search.
-        rate: tokens/s of the strategy without noise.
-        study_found: whether the study's way got there.
-    """
-
-    question: str
-    seed: int
-    screen_nodes: str
-    narrow: int
-    rate: float
-    strategy: str
-    trials: int
-    searched: int
-    failed: int
-    node_hours: float
-    study_trials: int
-    study_failed: int
-    study_node_hours: float
-    study_found: bool
+Cost = dict[str, Any]
+"""What one campaign, and the study's way to as good a strategy, take; `rate` is the strategy's
+without noise, in tokens/s. The baseline and the confirmations are no trials of the search."""
 
 
 def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: str) -> Cost:
-    """Args:
-    question: its name.
-    asked: of the campaign, but for its machine, evaluator and seed.
-    """
+    simulated = {"machine": "frontier", "evaluator": "simulated"}
     request = CampaignCreate.model_validate(
-        {
-            **asked,
-            "machine": "frontier",
-            "evaluator": "simulated",
-            "seed": seed,
-            "screen_nodes": screen_nodes,
-        }
+        {**asked, **simulated, "seed": seed, "screen_nodes": screen_nodes}
     )
     campaign, trials = _campaign(request)
     found = recommend(campaign, trials)
@@ -126,31 +92,20 @@ def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: st
         raise RuntimeError(f"{question}: no strategy was found: {campaign.reason}")
     best = strategy_of(found.best.strategy)
     rate, _ = _rate(request, best)
-    searched, failed_of_search = of_the_search(trials)
-    tried, failed, hours, there = _study(request, target=WITHIN * rate)
-    return Cost(
-        question=question,
-        seed=seed,
-        screen_nodes=screen_nodes,
-        narrow=sum(trial.stands_for_nodes is not None for trial in trials),
-        rate=rate,
-        strategy=best.short(),
-        trials=len(trials),
-        searched=searched,
-        failed=failed_of_search,
-        node_hours=sum(trial.node_hours or 0.0 for trial in trials),
-        study_trials=tried,
-        study_failed=failed,
-        study_node_hours=hours,
-        study_found=there,
-    )
-
-
-def of_the_search(trials: Sequence[Trial]) -> tuple[int, int]:
-    """Return how many trials the search chose, and how many of these failed: it chose neither the
-    baseline nor the confirmations."""
-    chosen = [trial for trial in trials if trial.purpose == "search"]
-    return len(chosen), sum(trial.state in FAILURES for trial in chosen)
+    searched = [trial for trial in trials if trial.purpose == "search"]
+    return {
+        "question": question,
+        "seed": seed,
+        "screen_nodes": screen_nodes,
+        "narrow": sum(trial.stands_for_nodes is not None for trial in trials),
+        "rate": rate,
+        "strategy": best.short(),
+        "trials": len(trials),
+        "searched": len(searched),
+        "failed": sum(trial.state in FAILURES for trial in searched),
+        "node_hours": sum(trial.node_hours or 0.0 for trial in trials),
+        **_study(request, target=WITHIN * rate),
+    }
 
 
 def _campaign(request: CampaignCreate) -> tuple[Campaign, list[Trial]]:
@@ -213,40 +168,45 @@ def _rate(request: CampaignCreate, strategy: Strategy) -> tuple[float, float]:
     return figures.tokens_per_s, outcome.duration_s
 
 
-def _study(request: CampaignCreate, *, target: float) -> tuple[int, int, float, bool]:
-    """Trials, failures and node-hours until one is as good, and whether one was."""
+def _study(request: CampaignCreate, *, target: float) -> Cost:
     transformer, machine = transformer_of(request.model), machine_of(request.machine)
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     layouts = Layouts.of(space, objective="tokens_per_s")
     search = ProductSearch("deephyper", layouts, transformer, seed=request.seed)
-    failed, hours, tried = 0, 0.0, 0
-    while tried < MOST_OF_THE_STUDYS and (row := search.ask()) is not None:
-        tried += 1
+    hours, rates = 0.0, list[float]()
+    while len(rates) < MOST_OF_THE_STUDYS and (row := search.ask()) is not None:
         strategy = layouts.lattice.strategy(row)
         rate, seconds = _rate(request, strategy)
         hours += strategy.num_nodes * (TRIAL_HOURS if rate else seconds / SECONDS_PER_HOUR)
-        failed += rate == 0.0
+        rates.append(rate)
         if rate >= target:
-            return tried, failed, hours, True
+            break
         search.tell(row, rate or None)
-    return tried, failed, hours, False
+    return {
+        "study_trials": len(rates),
+        "study_failed": rates.count(0.0),
+        "study_node_hours": hours,
+        "study_found": max(rates, default=0.0) >= target,
+    }
 
 
-def table(costs: list[Cost]) -> str:
+def table(costs: Sequence[Cost]) -> str:
     lines = [
         "| question | few nodes | trials | on few | failed | node-hours | tokens/s "
         "| study's | failed | node-hours | ratio |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in costs:
-        ratio = one.study_node_hours / one.node_hours
-        more = "" if one.study_found else "> "
+        shares = {
+            "of_search": one["failed"] / max(one["searched"], 1),
+            "of_study": one["study_failed"] / one["study_trials"],
+            "ratio": one["study_node_hours"] / one["node_hours"],
+            "more": "" if one["study_found"] else "> ",
+        }
         lines.append(
-            f"| {one.question}, seed {one.seed} | {one.screen_nodes} | {one.trials} "
-            f"| {one.narrow} | {one.failed / max(one.searched, 1):.0%} | {one.node_hours:.1f} "
-            f"| {one.rate:,.0f} | {more}{one.study_trials} "
-            f"| {one.study_failed / one.study_trials:.0%} | {more}{one.study_node_hours:,.0f} "
-            f"| {more}{ratio:.0f} |"
+            "| {question}, seed {seed} | {screen_nodes} | {trials} | {narrow} | {of_search:.0%} "
+            "| {node_hours:.1f} | {rate:,.0f} | {more}{study_trials} | {of_study:.0%} "
+            "| {more}{study_node_hours:,.0f} | {more}{ratio:.0f} |".format_map(one | shares)
         )
     return "\n".join(lines)
 
@@ -267,10 +227,10 @@ def main() -> None:
         for seed in range(options.seeds):
             for screen_nodes in options.screen_nodes:
                 costs.append(cost(question, asked, seed=seed, screen_nodes=screen_nodes))
-                print(f"{question}, seed {seed}: {costs[-1].strategy}", flush=True)
+                print(f"{question}, seed {seed}: {costs[-1]['strategy']}", flush=True)
     print(f"\nSimulated.\n{table(costs)}")
     if options.json:
-        document = {"simulated": True, "costs": [asdict(one) for one in costs]}
+        document = {"simulated": True, "costs": costs}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 

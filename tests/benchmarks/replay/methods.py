@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -51,29 +51,8 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
-    """One replay: of the landscape at a place in their list."""
-
-    landscape: int
-    method: str
-    number: int
-
-
 Replays = Mapping[str, Mapping[str, Sequence[Replay]]]
 """By the landscape's name, then by the method's."""
-
-_landscapes: Sequence[Landscape] = ()
-"""Of this process; each has its own copy."""
-
-
-def jobs(landscapes: Sequence[Landscape], *, methods: Sequence[str], seeds: int) -> Iterator[Job]:
-    for place, landscape in enumerate(landscapes):
-        for name in methods:
-            method = METHODS[name]
-            if len(landscape.earlier) or not method.needs_earlier:
-                replays = seeds if method.replays is None else method.replays
-                yield from (Job(place, name, number) for number in range(replays))
 
 
 def replays_of(
@@ -85,25 +64,25 @@ def replays_of(
     progress: Progress,
 ) -> Replays:
     """Every method on every landscape. The same for any number of processes."""
+    todo = [
+        (landscape, name, number)
+        for landscape in landscapes
+        for name in methods
+        if len(landscape.earlier) or not METHODS[name].needs_earlier
+        for number in range(METHODS[name].replays or seeds)
+    ]
     results: dict[str, dict[str, list[Replay]]] = defaultdict(lambda: defaultdict(list))
-    todo = list(jobs(landscapes, methods=methods, seeds=seeds))
-    # Forks of a process with threads, as the one that shows progress has, may hang.
+    # Forks of a process with threads, as the one that shows progress has, may hang. Matrices are
+    # small: threads of a library win nothing.
     with ProcessPoolExecutor(
-        processes, get_context("spawn"), initializer=_begin, initargs=(landscapes,)
+        processes, get_context("spawn"), initializer=threadpool_limits, initargs=(1,)
     ) as pool:
         done = progress.track(pool.map(_replayed, todo), total=len(todo), description="replays")
-        for job, one in zip(todo, done, strict=True):
-            results[landscapes[job.landscape].name][job.method].append(one)
+        for (landscape, name, _), one in zip(todo, done, strict=True):
+            results[landscape.name][name].append(one)
     return results
 
 
-def _begin(landscapes: Sequence[Landscape]) -> None:
-    global _landscapes
-    _landscapes = landscapes
-    # Small matrices: threads win nothing.
-    threadpool_limits(limits=1)
-
-
-def _replayed(job: Job) -> Replay:
-    landscape = _landscapes[job.landscape]
-    return replay(landscape, METHODS[job.method].start(landscape, job.number))
+def _replayed(job: tuple[Landscape, str, int]) -> Replay:
+    landscape, name, number = job
+    return replay(landscape, METHODS[name].start(landscape, number))

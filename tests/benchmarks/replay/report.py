@@ -95,24 +95,18 @@ def _percent(value: float | None) -> str:
 
 def _overall(whole: dict[str, Any]) -> Table:
     heads = ("search", "median", "90th pct.", "worst", "failures", "solved", "aimed at")
+    cells = "{median:.1f} {p90:.1f} {worst:.0f} {failures:.2f} {solved:.0%}"
     return table(
         f"Trials to within 1 % of the best: {len(whole['landscapes'])} landscapes",
         heads,
-        [(n, *_cells(of_method), BARS.get(n, "")) for n, of_method in whole["overall"].items()],
+        [
+            (name, *cells.format_map(found).split(), BARS.get(name, ""))
+            for name, found in whole["overall"].items()
+        ],
         caption="Every replay of every landscape counts alike. Failures: the mean until then. "
         "ours_warm only where the stack has other rows; ours_wrong: one figure of the data sheet "
         "times or divided by 5.",
     )
-
-
-def _cells(of_method: dict[str, float]) -> list[str]:
-    return [
-        f"{of_method['median']:.1f}",
-        f"{of_method['p90']:.1f}",
-        f"{of_method['worst']:.0f}",
-        f"{of_method['failures']:.2f}",
-        f"{of_method['solved']:.0%}",
-    ]
 
 
 def _by_landscape(whole: dict[str, Any]) -> Table:
@@ -127,16 +121,12 @@ def _by_landscape(whole: dict[str, Any]) -> Table:
 
 def _projection(whole: dict[str, Any]) -> Table:
     heads = ("times the replicas", "pairs", "median error", "90th pct.", "80 % coverage")
+    rows = [
+        (band, f"{found['pairs']}", *(_percent(found[n]) for n in ("median", "p90", "coverage")))
+        for band, found in whole["projection"].items()
+    ]
     return table(
-        "Wide runs told from narrow ones that differ in replicas alone",
+        "Wide runs predicted from narrow ones that differ only in replicas",
         (*heads, "aimed at"),
-        [
-            (
-                band,
-                f"{of_band['pairs']}",
-                *(_percent(of_band[name]) for name in ("median", "p90", "coverage")),
-                PROJECTION_BARS.get(band, ""),
-            )
-            for band, of_band in whole["projection"].items()
-        ],
+        [(*row, PROJECTION_BARS.get(row[0], "")) for row in rows],
     )
