@@ -17,14 +17,12 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -42,6 +40,7 @@ from server.store.events import last_event_id
 from server.store.outcomes import BEST
 from server.store.trials import all_trials, finish_trial
 from tests.server.dashboard.campaigns import Campaigns
+from tests.serving import serving
 
 PEER = "healthz"
 VIEWS = {
@@ -91,23 +90,6 @@ class Scene:
         snapshot = CampaignSnapshot.read(made.store, campaign.id, newest=self.last_event)
         belief = SearchBelief(made.store, lambda: snapshot)
         OutcomeNotes(made.store).keep(snapshot, belief, at_once=True)
-
-
-@contextmanager
-def serving(data_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "server.cli", "serve", "--no-runner", "--port", "0"]
-    environment = os.environ | {
-        "AUTOTUNE_DATA_DIR": str(data_dir),
-        "AUTOTUNE_CONFIG": str(data_dir / "no-config.toml"),
-    }
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            line = next(line for line in process.stderr if "http://" in line)
-            url = next(word for word in line.split() if word.startswith("http://"))
-            yield url, psutil.Process(process.pid)
-        finally:
-            process.terminate()
 
 
 class Connection:
@@ -160,32 +142,29 @@ class Load:
 
     async def one_client(self) -> None:
         print(f"{'CPU, ms':16} {'cached':>8} {'of peer':>8} {'progress':>9} {'an end':>8}")
-        async with Connection.open(self.url) as connection:
-            for name, path in self._paths(0):
-                cached = await self._cpu_ms(connection, path, REPEATS)
-                moved = await self._cpu_ms(connection, path, CHANGES, self.scene.move)
-                ended = await self._cpu_ms(connection, path, CHANGES, self.scene.end)
-                figures = {"cpu_ms": cached, "moved_cpu_ms": moved, "ended_cpu_ms": ended}
-                self.found |= {f"{name}_{what}": value for what, value in figures.items()}
-                ratio = cached / self.found[f"{PEER}_cpu_ms"]
-                print(f"{name:16} {cached:8.2f} {ratio:8.1f} {moved:9.1f} {ended:8.1f}")
+        for name, path in self._paths(0):
+            async with Connection.open(self.url) as connection:
+                await connection.ask(path)
+                before = self.cpu_s()
+                for _ in range(REPEATS):
+                    await connection.ask(path)
+                cached = 1e3 * (self.cpu_s() - before) / REPEATS
+            moved = await self._changed_ms(path, self.scene.move)
+            ended = await self._changed_ms(path, self.scene.end)
+            figures = {"cpu_ms": cached, "moved_cpu_ms": moved, "ended_cpu_ms": ended}
+            self.found |= {f"{name}_{what}": value for what, value in figures.items()}
+            ratio = cached / self.found[f"{PEER}_cpu_ms"]
+            print(f"{name:16} {cached:8.2f} {ratio:8.1f} {moved:9.1f} {ended:8.1f}", flush=True)
 
-    async def _cpu_ms(
-        self,
-        connection: Connection,
-        path: str,
-        repeats: int,
-        change: Callable[[], None] | None = None,
-    ) -> float:
-        await connection.ask(path)
+    async def _changed_ms(self, path: str, change: Callable[[], None]) -> float:
         spent = 0.0
-        for _ in range(repeats):
-            if change:
-                await asyncio.to_thread(change)
-            before = self.cpu_s()
-            await connection.ask(path)
-            spent += self.cpu_s() - before
-        return 1e3 * spent / repeats
+        for _ in range(CHANGES):
+            await asyncio.to_thread(change)
+            async with Connection.open(self.url) as connection:  # an idle one may be closed
+                before = self.cpu_s()
+                await connection.ask(path)
+                spent += self.cpu_s() - before
+        return 1e3 * spent / CHANGES
 
     def _paths(self, number: int) -> list[tuple[str, str]]:
         campaign = self.scene.ids[number % len(self.scene.ids)]
@@ -268,8 +247,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # which ends the service, too
     with tempfile.TemporaryDirectory() as folder:
         scene = Scene(Settings(data_dir=Path(folder)), trials=given.trials)
-        with serving(Path(folder)) as (url, service):
-            load = Load(url=url, service=service, scene=scene)
+        with serving(Path(folder), "--no-runner") as served:
+            service = psutil.Process(served.process.pid)
+            load = Load(url=served.url, service=service, scene=scene)
             asyncio.run(load.one_client())
             title = f"{given.clients} clients at once"
             asyncio.run(load.many_clients(title, clients=given.clients, seconds=given.seconds))

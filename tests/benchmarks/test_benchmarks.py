@@ -60,7 +60,10 @@ GRID = [
     for size in (1, 2, 4)
 ]
 """Twelve strategies: the least that a search is replayed on."""
-NEWER = [{**PLAIN, "micro_batch_size": size, "config_id": str(size)} for size in (1, 2, 4)]
+NEWER = [
+    {**PLAIN, "micro_batch_size": size, "config_id": str(size), "offload": offload}
+    for size, offload in ((1, 0), (2, 0), (4, 1))
+]
 PEAKS = [
     {
         **dict.fromkeys(GOLDEN[9:], 1),
@@ -170,6 +173,14 @@ def test_a_benchmark_prints_its_table_and_writes_its_document(
     text = capsys.readouterr().out
     assert [part for part in printed if part not in text] == []
     assert [part for part in written if not document[part]] == []
+
+
+def test_rows_of_2026_that_no_strategy_describes_are_counted(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert accuracy.main([*tables(tmp_path), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())["models_2026"]
+    assert (found["rows"], found["describable"], found["peaks"]) == (3, 2, 3)
+    assert found["left_out"] == {"states or activations offloaded to the host": 1}
 
 
 def test_every_row_is_written_with_its_prediction_or_a_reason(tmp_path: Path) -> None:

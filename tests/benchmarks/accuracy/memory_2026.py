@@ -306,8 +306,8 @@ def judge(
         peak_mape_calibrated=peak_error(judged, known) if known else None,
         ran=len(fits),
         false_oom=float(np.mean(~fits)) if len(fits) else None,
-        peaks_left_out=Counter(judged.left_out.values()),
-        ran_left_out=Counter(left_out.values()),
+        peaks_left_out=dict(Counter(judged.left_out.values())),
+        ran_left_out=dict(Counter(left_out.values())),
     )
 
 

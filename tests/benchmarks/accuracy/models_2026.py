@@ -114,7 +114,7 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
         in_stack_mape=_mean(map(_left_out, programs)),
         context_parallel_mape=_mean(in_context),
         coverage_80=mean([float(within) for _, within in after_5]),
-        left_out=Counter((left_out | not_described).values()),
+        left_out=dict(Counter((left_out | not_described).values())),
     )
 
 
