@@ -116,7 +116,12 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
         "space.settings.kernl",
         "no such dimension; did you mean kernel?",
     ),
-    ({"space": {"settings": {"zero_stage": 1}}}, "space.zero_stage", "own does not vary it"),
+    (
+        {"space": {"settings": {"zero_stage": 1}}},
+        "space.settings.zero_stage",
+        "a dimension that every trainer has",
+    ),
+    ({"space": {"zero_stage": 1}}, "space.zero_stage", "own does not vary it"),
     ({"baseline": "tp=1,kernel=new"}, "baseline", "kernel new: not a value"),
     ({"adapter": "", "space": {"settings": {"kernel": "a"}}}, None, "no such dimension"),
 ]
