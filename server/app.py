@@ -26,7 +26,6 @@ from server.api import (
     metrics,
     predictions,
     recommendations,
-    repeats,
     trials,
     users,
 )
@@ -54,7 +53,6 @@ RESOURCES = (
     campaigns,
     trials,
     recommendations,
-    repeats,
     comparisons,
     figures,
     catalog,

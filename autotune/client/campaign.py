@@ -6,7 +6,6 @@ import io
 import json
 import math
 import time
-import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -29,14 +28,12 @@ from autotune.schemas.choices import (
     FigureScheme,
     ParetoCost,
     ScalingKind,
-    SearchMethod,
-    Surrogate,
     TrainerName,
 )
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
 from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
-from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignRepeat
+from autotune.schemas.requests import BudgetExtension, CampaignChange
 from autotune.schemas.scaling import ScalingStudy
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics, TrialPage
@@ -262,13 +259,6 @@ class CampaignHandle:
         extension = validated(BudgetExtension, budget)
         self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)
         return self
-
-    def repeat(self, search: SearchMethod, *, surrogate: Surrogate = "forest") -> CampaignHandle:
-        """Submit the same question with another search ("calibrated", "deephyper", "random",
-        "grid"), to compare the searches."""
-        asked = CampaignRepeat(like=self.id, search=search, surrogate=surrogate)
-        created = self._transport.post("/repeats", Campaign, asked, key=str(uuid.uuid4()))
-        return CampaignHandle(self._transport, created)
 
     def change(self, *, name: str | None = None, private: bool | None = None) -> Self:
         """Rename the campaign, or make it private or visible to the group; None leaves a field

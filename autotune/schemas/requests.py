@@ -204,18 +204,6 @@ class CampaignCreate(Wire):
     """Simulated evaluator: real seconds per simulated second."""
 
 
-class CampaignRepeat(Wire):
-    """A copy of another campaign with another search."""
-
-    like: Positive
-    """Id of that campaign. All settings but its search, name and deadline are copied."""
-    search: SearchMethod
-    """Search method. `calibrated` starts without earlier trials, which would include the campaign
-    that it is compared with."""
-    surrogate: Surrogate = "forest"
-    """Surrogate of the search `deephyper`; only with it."""
-
-
 class BudgetExtension(Wire):
     """A raised budget; omitted fields stay unchanged."""
 

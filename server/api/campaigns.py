@@ -140,11 +140,6 @@ def create(
         return dry_run(admitted.request, admitted.space)
     idempotency = idempotency_of(key, request, caller)
     campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
-    return located(campaign, response)
-
-
-def located(campaign: Campaign, response: Response) -> Campaign:
-    """Set the Location header of a created campaign, and return the campaign."""
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"
     return campaign
 

@@ -36,9 +36,8 @@ rows are added meanwhile.
 (`Authorization: Bearer`): a user's, or the service's own from `service.json` in that folder. \
 Other requests are answered with 401, except `/healthz` and `/readyz`.
 
-**Retries.** With an `Idempotency-Key`, a repeated `POST` to `/api/v1/campaigns` or \
-`/api/v1/repeats` creates nothing new, \
-and answers with the campaign that the first one created.
+**Retries.** With an `Idempotency-Key`, a repeated `POST` to `/api/v1/campaigns` \
+creates nothing new, and answers with the campaign that the first one created.
 """
 HEALTH = "health"
 """The tag of operations without authentication."""

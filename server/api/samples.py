@@ -71,11 +71,6 @@ SAMPLES: Mapping[str, CallSample] = {
     "recommendations.archive": CallSample(
         python='client.campaign(1).download("run.zip")', shell="autotune best 1 --out run.zip"
     ),
-    "repeats.create": CallSample(
-        python='again = client.campaign(1).repeat("deephyper")\n'
-        "comparison = client.compare(1, again.id)",
-        shell="autotune repeat 1 --search deephyper",
-    ),
     "comparisons.read": CallSample(
         python="comparison = client.compare(1, 2)", shell="autotune compare 1 2"
     ),

@@ -114,7 +114,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "show": "campaigns",
         "open": "campaigns",
         "best": "watching",
-        "repeat": "submit",
         "compare": "campaigns",
         "plot": "campaigns",
         "pause": "campaigns",
@@ -171,6 +170,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune submit --model gpt-175b --machine frontier --nodes 16 --global-batch 512 "
         "--baseline tp=8,pp=4,mbs=1,zero=1",
         "autotune submit --model 22B --profile frontier --nodes 4 --global-batch 512 --watch",
+        "autotune submit --like 3 --search deephyper --watch",
     ),
     "watch": ("autotune watch 3",),
     "models": ("autotune models", "autotune models 22B --tokens 300B"),
@@ -197,7 +197,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune best 3 --out run/",
         "autotune best 3 --script > launch.sbatch",
     ),
-    "repeat": ("autotune repeat 3 --search deephyper --watch",),
     "compare": (
         "autotune compare 2 4",
         "autotune compare 2 4 --json",

@@ -13,14 +13,13 @@ from autotune.prediction.scaling import scaled_strategies
 from autotune.recommendation.baseline import baseline_result
 from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, ScalingKind, SearchMethod, TrialState
+from autotune.schemas.choices import CampaignState, ScalingKind, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.spaces import StudySpec
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
-from server.dashboard.form import SEARCHES
 from server.dashboard.trial_table import (
     NEWEST_FIRST,
     NEWEST_ROWS,
@@ -86,7 +85,6 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
     return {
         "campaign": campaign,
         "actions": labels,
-        "other_searches": other_searches(campaign),
         "progress_text": progress_text(campaign),
         "budget_trials": maximum,
         "searched": maximum if done else searched(campaign),
@@ -97,15 +95,6 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
         "more_pending": len(source.pending[MOST_PENDING:]),
         "logged": logged,
     }
-
-
-def other_searches(campaign: Campaign) -> dict[SearchMethod, str]:
-    """Return the other searches that a finished campaign can be repeated with, with their
-    labels."""
-    if campaign.state is not CampaignState.DONE or campaign.request.study is not None:
-        return {}
-    order = sorted(SEARCHES, key=lambda search: search == "calibrated")
-    return {name: SEARCHES[name] for name in order if name != campaign.request.search}
 
 
 def logged_trial(source: FigureSource, settings: Settings) -> int | None:

@@ -14,10 +14,8 @@ from server.cli.commands.watching import follow
 from server.cli.options import (
     LOCAL,
     BudgetOptions,
-    CampaignId,
     MachineOptions,
     ModelOptions,
-    Nodes,
     OptionGroup,
     ProgramOptions,
     ServiceOptions,
@@ -31,9 +29,11 @@ from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
     from autotune.client.client import Client
-    from autotune.client.question import CampaignInput
+    from autotune.schemas.campaigns import Campaign
+    from autotune.schemas.requests import CampaignCreate
 
 SlurmMode = Literal["sbatch", "pilot"]
+TABLES = frozenset({"space", "budget", "protocol"})  # of a request, copied field by field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,19 @@ def submit(
     budget: CampaignBudgetOptions,
     campaign: CampaignOptions,
     service: ServiceOptions,
-    nodes: Nodes = 1,
+    like: Annotated[
+        int | None,
+        typer.Option(
+            "--like",
+            metavar="ID",
+            help="Ask what this campaign asked; other options replace its own. Its name and its "
+            "deadline are not copied.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", help="Maximum nodes of a strategy.  \\[default: 1]"),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Print the size of the space and the cost; submit nothing."),
@@ -207,25 +219,25 @@ def submit(
     """
     from server.cli.tables import predictions as predictions_table
 
-    machine_name = machine.machine or _machine_of(trials.profile, service)
-    places = chosen(
-        slurm=trials.slurm(),
-        ray=trials.ray(),
+    if like is None:
+        question = _subject(model, machine, trials, service)
+    else:
+        with service.client() as client:
+            known = client.campaign(like).campaign
+        question = _copied(known, search=campaign.search)
+        question |= _subject_like(known.request, model, machine, trials, service)
+    question |= campaign.fields() | chosen(
+        nodes=nodes,
         adapter=trials.trainer(),
         pool_nodes=trials.pool_nodes,
         time_scale=trials.time_scale,
     )
-    question: CampaignInput = {
-        "model": model.choice(),
-        "machine": machine.choice(default=machine_name),
-        "nodes": nodes,
-        "evaluator": trials.evaluator_for(machine_name),
-        "space": space.spec(),
+    tables = {
+        "space": space.spec().model_dump(exclude_defaults=True),
         "budget": budget.budget(),
         "protocol": trials.protocol(),
-        **places,  # type: ignore[typeddict-item]
-        **campaign.fields(),
     }
+    question |= {name: question.get(name, {}) | given for name, given in tables.items()}
     with service.client() as client:
         if dry_run:
             answer = client.dry_run(**question)
@@ -233,43 +245,67 @@ def submit(
         return submitted(client, question, watch=watch, json=json)
 
 
-def repeat(
-    campaign: CampaignId,
+def _subject(
+    model: ModelOptions, machine: MachineOptions, trials: TrialOptions, service: ServiceOptions
+) -> dict[str, Any]:
+    """Return the model, the machine, and where its trials run."""
+    name = machine.machine or _machine_of(trials.profile, service)
+    clusters = chosen(slurm=trials.slurm(), ray=trials.ray())
+    return {
+        "model": model.choice(),
+        "machine": machine.choice(default=name),
+        "evaluator": trials.evaluator_for(name),
+        **clusters,
+    }
+
+
+def _subject_like(
+    request: CampaignCreate,
+    model: ModelOptions,
+    machine: MachineOptions,
+    trials: TrialOptions,
     service: ServiceOptions,
-    search: Annotated[
-        SearchMethod,
-        typer.Option(
-            "--search",
-            help="Search method, as for `autotune submit`. calibrated starts without earlier "
-            "trials, which would include the campaign that it is compared with.",
-        ),
-    ],
-    surrogate: Annotated[
-        Surrogate,
-        typer.Option("--surrogate", help="Surrogate of --search deephyper."),
-    ] = "forest",
-    watch: Watch = False,
-    json: Json = False,
-) -> None:
-    """Submit a campaign again with another search, to compare both.
-
-    Model, machine, space, budget, seed, evaluator and baseline are copied; a deadline is not.
-    """
-    from server.cli.tables import campaigns as campaigns_table
-
-    with service.client() as client:
-        handle = client.campaign(campaign).repeat(search, surrogate=surrogate)
-        note(f"campaign {handle.id} repeats campaign {campaign} with the search {search}")
-        if watch:
-            follow(handle, json=json)
-        elif json:
-            return document(handle.campaign)
-        else:
-            out().print(campaigns_table.campaign(handle.campaign))
-    return note(f"next: `autotune compare {campaign} {handle.id}` shows both")
+) -> dict[str, Any]:
+    """Return the same, with what the options leave out from a request."""
+    name = request.machine if isinstance(request.machine, str) else request.machine.name
+    if trials.profile is not None:
+        name = _machine_of(trials.profile, service)
+    name = machine.machine or name
+    moved = bool(machine.given()) or trials.profile is not None
+    subject = {
+        "model": model.choice() if model.given() else request.model,
+        "machine": machine.choice(default=name) if moved else request.machine,
+        "evaluator": request.evaluator,
+    } | chosen(slurm=request.slurm, ray=request.ray)
+    if trials.given(("evaluator", "profile", "ray_address", "mode")):
+        subject |= {
+            "evaluator": trials.evaluator_for(name),
+            "slurm": trials.slurm(),
+            "ray": trials.ray(),
+        }
+    return subject
 
 
-def submitted(client: Client, question: CampaignInput, *, watch: bool, json: bool) -> None:
+def _copied(campaign: Campaign, *, search: SearchMethod | None) -> dict[str, Any]:
+    """Return the fields of a campaign's request that another may copy: its name and its deadline
+    are its own, and a surrogate is of the search that it was chosen for."""
+    request = campaign.request
+    if request.study is not None:
+        reason = "it is a scaling study, which searches nothing"
+        raise InvalidInput("like", campaign.id, reason, valid="a campaign that searches")
+    fields = type(request).model_fields
+    own = {"name"} if search in {None, request.search} else {"name", "surrogate"}
+    kept = {
+        name: value
+        for name in fields
+        if name not in own and (value := getattr(request, name)) != fields[name].default
+    }
+    for table in TABLES & kept.keys():
+        kept[table] = kept[table].model_dump(exclude_defaults=True, exclude={"deadline"})
+    return kept | {"private": campaign.private}
+
+
+def submitted(client: Client, question: Mapping[str, Any], *, watch: bool, json: bool) -> None:
     """Create a campaign, and follow it or print how to."""
     from server.cli.tables import campaigns as campaigns_table
 

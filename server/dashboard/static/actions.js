@@ -2,7 +2,7 @@
 
 import { clearErrors, showErrors } from "./fields.js";
 import { values } from "./values.js";
-import { create, send } from "./requests.js";
+import { send } from "./requests.js";
 
 const summary = document.getElementById("summary");
 const alertBox = document.getElementById("action-error");
@@ -48,7 +48,6 @@ async function act(button, url, { onChange, onLeave }) {
   alertBox.hidden = true;
   try {
     if (action === "delete") await leave(url, onLeave);
-    else if (action === "repeat") await repeat();
     else if (CHANGES[action]) await send("PATCH", url, CHANGES[action]);
     else await send("POST", `${url}/${action}`);
     onChange();
@@ -57,14 +56,6 @@ async function act(button, url, { onChange, onLeave }) {
     alertBox.hidden = false;
   }
   button.disabled = false;
-}
-
-// Starts the same campaign with the search that is chosen, and goes to the comparison of both.
-async function repeat() {
-  const like = Number(document.body.dataset.campaign);
-  const search = document.getElementById("repeat-search").value;
-  const created = await create("/api/v1/repeats", { like, search });
-  location.assign(`/compare?ids=${like},${created.id}`);
 }
 
 async function leave(url, onLeave) {

@@ -14,7 +14,6 @@ from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
 
 from autotune.schemas.users import UserCreate
-from server.api.campaigns import EXAMPLES as CAMPAIGNS
 from server.app import create_app
 from server.auth import authentication
 from server.auth.authentication import MOST_FAILURES, Authenticator, NotAuthenticated
@@ -114,36 +113,6 @@ def test_each_may_do_what_the_scope_and_the_owner_allow(group: Group) -> None:
         if status == 403:
             reason = (f"{user} has the scope", "campaign 1 is sue's")
             assert answer.json()["detail"].startswith(reason)
-
-
-def test_a_campaign_is_repeated_by_whoever_sees_it(group: Group) -> None:
-    seen = group.made("sue", seed=4, search="grid")
-    hidden = group.made("sue", private=True)
-
-    def repeat(user: str, like: int, search: str = "random", key: str = "k") -> Any:
-        asked, headers = {"like": like, "search": search}, {"Idempotency-Key": key}
-        return group.ask(user, "POST", "/repeats", json=asked, headers=headers)
-
-    made = repeat("sam", seen)
-    assert made.status_code == 201, made.text
-    campaign = made.json()
-    assert made.headers["Location"] == f"/api/v1/campaigns/{campaign['id']}"
-    assert (campaign["owner"], campaign["name"]) == ("sam", "22B on Frontier (random)")
-    assert (campaign["request"]["seed"], campaign["request"]["fresh"]) == (4, False)
-    assert repeat("sam", seen).json()["id"] == campaign["id"]
-    assert repeat("rob", seen).status_code == 403
-    assert repeat("ann", campaign["id"], "calibrated").json()["request"]["fresh"] is True
-    study = group.ask("sue", "POST", "/campaigns", json=CAMPAIGNS["scaling study"]["value"])
-    for user, like, search, field in (
-        ("sam", hidden, "random", "like"),
-        ("sam", 999, "random", "like"),
-        ("sue", seen, "grid", "search"),
-        ("sue", study.json()["id"], "random", "like"),
-    ):
-        refused = repeat(user, like, search)
-        assert refused.status_code == 422, refused.text
-        assert refused.json()["errors"][0]["field"] == field
-    assert repeat("sue", hidden).json()["private"] is True
 
 
 def test_nothing_of_a_private_campaign_is_told_of_elsewhere(group: Group) -> None:

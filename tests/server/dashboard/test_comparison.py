@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from playwright.sync_api import expect
 
-from server.runner.runner import Runner
-from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Open, Service
 
 
@@ -42,46 +40,3 @@ def test_what_cannot_be_compared_is_said(service: Service, visit: Open) -> None:
         answer = page.request.get(f"{service.url}/compare?ids={ids}")
         assert answer.status == 422
         assert words in answer.text().replace("&#39;", "'")
-
-
-def test_a_finished_campaign_is_repeated_with_another_search(
-    own_service: Service, visit: Open
-) -> None:
-    budget = {"max_trials": 3, "max_node_hours": 500.0, "deadline": "2030-01-01T00:00:00Z"}
-    campaign = own_service.campaigns.done(
-        ok=3, too_big=0, name="asked once", seed=5, budget=budget, protocol={"confirmations": 0}
-    )
-    page = visit(f"{own_service.url}/campaigns/{campaign.id}")
-    choice = page.get_by_label("Repeat with another search")
-    assert choice.locator("option").all_inner_texts() == [
-        "DeepHyper alone",
-        "at random",
-        "a pruned grid",
-    ]
-    choice.select_option("at random")
-    page.get_by_role("button", name="Repeat and compare").click()
-    page.wait_for_url(f"**/compare?ids={campaign.id},{campaign.id + 1}")
-    page.wait_for_selector("body[data-ready]")
-    rows = page.locator("#winners tr")
-    expect(rows.nth(0)).to_contain_text("DeepHyper with the calibrated cost model")
-    expect(rows.nth(1)).to_contain_text("asked once (random)")
-    expect(rows.nth(1)).to_contain_text("no result yet")
-
-    runner = Runner(own_service.settings, own_service.campaigns.store)
-    repeated = campaign
-    while repeated.id == campaign.id or repeated.state != "done":
-        runner.round()
-        with own_service.campaigns.store.session() as session:
-            repeated = get_campaign(session, campaign.id + 1)
-    runner.close()
-    expect(page.locator(".verdict")).to_contain_text("found the best")
-    expect(rows.nth(1)).to_contain_text("at random")
-    expect(page.locator("#improvements")).to_contain_text("asked once (random)")
-    asked, again = campaign.request, repeated.request
-    assert again == asked.model_copy(
-        update={
-            "name": "asked once (random)",
-            "search": "random",
-            "budget": asked.budget.model_copy(update={"deadline": None}),
-        }
-    )

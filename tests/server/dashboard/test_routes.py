@@ -145,7 +145,7 @@ def test_a_trainer_that_counts_another_model_is_told_in_row_details_and_answer(
         (CampaignState.QUEUED, {"pause", "extend", "cancel"}),
         (CampaignState.RUNNING, {"pause", "extend", "cancel"}),
         (CampaignState.PAUSED, {"resume", "extend", "cancel", "delete"}),
-        (CampaignState.DONE, {"extend", "repeat", "delete"}),
+        (CampaignState.DONE, {"extend", "delete"}),
         (CampaignState.CANCELLED, {"delete"}),
         (CampaignState.FAILED, {"resume", "cancel", "delete"}),
     ],

@@ -5,20 +5,48 @@ from __future__ import annotations
 from tests.server.cli.conftest import Autotune
 
 
-def test_a_campaign_is_repeated_with_another_search_and_both_are_compared(
+def test_a_campaign_is_submitted_again_with_another_search(
     autotune: Autotune, finished: str
 ) -> None:
-    refused = autotune("repeat", finished, "--search", "calibrated")
-    assert refused.code == 2
-    assert f"--search: campaign {finished} searched in this way" in refused.err
-    ran = autotune.done("repeat", finished, "--search", "random", "--watch", "--json")
+    asked = autotune.done("show", finished, "--json").json()["campaign"]["request"]
+    ran = autotune.done(
+        *("submit", "--like", finished, "--search", "random", "--name", "at random"),
+        *("--max-node-hours", "900", "--tp", "1,2,4", "--watch", "--json"),
+    )
     repeated = ran.json()["campaign"]
+    assert repeated["request"] == asked | {
+        "name": "at random",
+        "search": "random",
+        "space": asked["space"] | {"tensor_parallel": [1, 2, 4]},
+        "budget": asked["budget"] | {"max_node_hours": 900.0},
+    }
     other = str(repeated["id"])
-    assert repeated["name"] == "shared (random)"
-    assert f"`autotune compare {finished} {other}`" in ran.err
     ran = autotune.done("compare", finished, other)
-    [first, second, *improved] = [line for line in ran.out.splitlines() if " shared" in line]
-    assert "calibrated" in first
-    assert "random" in second
-    assert improved[-1].startswith(f"{other} shared (random) (simulated)")
-    assert improved[-1].endswith("tokens/s")
+    for name in (f"{finished} shared (simulated)", f"{other} at random (simulated)"):
+        assert name in ran.out
+
+
+def test_options_replace_the_subject_of_the_copied_campaign(
+    autotune: Autotune, finished: str
+) -> None:
+    machine = ("--machine", "dgx-h100", "--evaluator", "simulated")
+    budget = ("--nodes", "1", "--max-trials", "1")
+    made = autotune.done(
+        "submit", "--like", finished, "--model", "gpt-1.4b", *machine, *budget, "--json"
+    ).json()
+    asked = made["request"]
+    assert (asked["model"], asked["machine"], asked["nodes"]) == ("gpt-1.4b", "dgx-h100", 1)
+    assert asked["tokens"] == 300e9
+
+
+def test_only_a_campaign_that_searches_is_copied(autotune: Autotune) -> None:
+    refused = autotune("submit", "--like", "10000", "--search", "random")
+    assert refused.code == 2
+    assert "there is no campaign 10000" in refused.err
+    study = autotune.done(
+        *("scaling", "--model", "gpt-22b", "--machine", "frontier", "--tp", "8", "--pp", "2"),
+        *("--gas", "16", "--num-nodes", "2", "--nodes", "2,4", "--run", "--json"),
+    )
+    refused = autotune("submit", "--like", str(study.json()["id"]))
+    assert refused.code == 2
+    assert "--like: it is a scaling study" in refused.err
