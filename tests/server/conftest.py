@@ -67,9 +67,19 @@ def migrated_columns(postgres_url: str) -> str:
     return postgres.columns(postgres_url)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test on SQLite, and one that is marked `each_database` on PostgreSQL, too."""
+    if "database_url" in metafunc.fixturenames and not any(
+        mark.args[0] == "database_url" for mark in metafunc.definition.iter_markers("parametrize")
+    ):
+        each = metafunc.definition.get_closest_marker("each_database")
+        kinds = ["sqlite", "postgresql"] if each else ["sqlite"]
+        metafunc.parametrize("database_url", kinds, indirect=True)
+
+
+@pytest.fixture
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind in turn: what holds for one must hold for the other.
+    """An empty database of the kind that the test asks for.
 
     Where the test asks for a store, which has every table, those of the last test may stay.
     """

@@ -32,6 +32,7 @@ SHORT = {"budget": {"max_trials": 3}, "protocol": {"confirmations": 0}}
 """For what shows after a few trials."""
 
 
+@pytest.mark.each_database
 def test_a_campaign_searches_confirms_and_recommends(running_on_each: Running) -> None:
     running = running_on_each
     done = running.done(pool_nodes=4)

@@ -84,6 +84,7 @@ FOUND: list[tuple[dict[str, object], list[str]]] = [
 ]
 
 
+@pytest.mark.each_database
 @pytest.mark.usefixtures("four")
 def test_it_is_sorted_and_searched_over_all_pages(store: Store) -> None:
     for asked, found in FOUND:
@@ -114,6 +115,7 @@ def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> N
     assert len(changed) == 3
 
 
+@pytest.mark.each_database
 def test_each_order_is_that_of_the_figures_and_of_code_points(store: Store) -> None:
     """Collations of databases differ."""
     for name in ("b", "A", "a b", "a-b", "Zoë", "éa", "ab", "Ab"):

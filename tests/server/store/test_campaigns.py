@@ -30,6 +30,7 @@ from tests.server.asking import asked, created, moved, read, with_trials, write
 Command = Callable[[Session, int], Campaign]
 
 
+@pytest.mark.each_database
 def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
     before = datetime.now(UTC)
     campaign = created(store)
@@ -44,6 +45,7 @@ def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
     assert created(store, name="").name == "gpt-22b on frontier"
 
 
+@pytest.mark.each_database
 def test_a_time_without_a_zone_is_not_stored(store: Store) -> None:
     campaign = created(store)
     with pytest.raises(StatementError, match="time zone"), store.transaction() as session:
@@ -147,6 +149,7 @@ def test_deleting_takes_trials_and_events_along_and_tells_the_tokens(store: Stor
     assert created(store).id > last.id, "ids are not given again"
 
 
+@pytest.mark.each_database
 def test_one_key_creates_one_campaign(store: Store) -> None:
     key = IdempotencyKey(key="k", digest="d" * 64)
     template = created(store)
@@ -174,6 +177,7 @@ def test_one_key_creates_one_campaign(store: Store) -> None:
             find_replay(session, IdempotencyKey(key="k", digest="e" * 64))
 
 
+@pytest.mark.each_database
 def test_a_failed_transaction_leaves_nothing(store: Store) -> None:
     campaign = created(store)
 

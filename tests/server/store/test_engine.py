@@ -55,6 +55,7 @@ def test_an_empty_file_is_no_new_database(tmp_path: Path) -> None:
     assert not file.stat().st_size
 
 
+@pytest.mark.each_database
 def test_foreign_keys_are_enforced(store: Store) -> None:
     statement = "INSERT INTO events (campaign_id, kind) VALUES (99, 'campaign')"
     with pytest.raises(IntegrityError), store.engine.begin() as connection:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialProgress
 from server.store import Store
@@ -79,6 +81,7 @@ def test_nothing_is_announced_when_nothing_is_kept(store: Store) -> None:
     assert read(store, last_event_id) == before
 
 
+@pytest.mark.each_database
 def test_a_reader_that_resumes_at_the_last_id_misses_nothing(store: Store) -> None:
     """Ids are given before transactions commit: they must become visible in their order."""
     campaigns = [created(store) for _ in range(WRITERS)]

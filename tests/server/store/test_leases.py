@@ -26,6 +26,8 @@ from server.store.leases import (
 from server.store.trials import finish_trial, get_trial
 from tests.server.asking import created, ended, moved, read, with_trials, write
 
+pytestmark = pytest.mark.each_database
+
 ELSEWHERE = "another-host/1/1/1.00"
 
 

@@ -13,6 +13,8 @@ from server.store.engine import WRITING
 from server.store.store import MIGRATIONS, alembic_config, known_revisions
 from tests.server.asking import created, with_trials
 
+pytestmark = pytest.mark.each_database
+
 
 def test_migrations_lead_to_the_tables_as_declared(store: Store) -> None:
     with store.engine.connect().execution_options(**{WRITING: True}) as connection:

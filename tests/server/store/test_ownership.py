@@ -11,6 +11,8 @@ from server.store import InUse, Store
 from server.store.ownership import ownership
 from tests.patience import until
 
+pytestmark = pytest.mark.each_database
+
 HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")
 HOLDER = """
 import sys

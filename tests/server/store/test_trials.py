@@ -85,6 +85,7 @@ def test_trials_are_numbered_from_one_and_have_tokens_of_their_own(store: Store)
     assert first[0].strategy == STRATEGY
 
 
+@pytest.mark.each_database
 def test_a_number_is_given_once_within_a_campaign(store: Store) -> None:
     trial = with_trials(store, created(store), 1)[0]
     with store.session() as session:
@@ -94,6 +95,7 @@ def test_a_number_is_given_once_within_a_campaign(store: Store) -> None:
         session.add(TrialRow(**values | {"id": None, "token": "another"}))
 
 
+@pytest.mark.each_database
 def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> None:
     trial = read(store, get_trial, campaign.id, 1)
     assert trial.metrics is not None
@@ -104,6 +106,7 @@ def test_a_trial_is_read_as_it_was_written(store: Store, campaign: Campaign) -> 
     assert trial.started_at.tzinfo is not None
 
 
+@pytest.mark.each_database
 def test_a_final_state_is_written_once(store: Store, campaign: Campaign) -> None:
     before = read(store, get_trial, campaign.id, 1)
     assert not finish(store, before, ended(TrialState.CRASHED, error="late"))
@@ -123,6 +126,7 @@ def test_how_a_trial_stands_is_noted_only_where_it_is_new(store: Store) -> None:
     assert not is_noted(noted, None)
 
 
+@pytest.mark.each_database
 def test_texts_are_kept_without_what_no_database_holds(store: Store) -> None:
     (trial,) = with_trials(store, created(store), 1)
     texts = {"error": "a\0b\ud800c", "host": "n\0" * 300, "energy_note": "\0"}
