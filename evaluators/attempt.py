@@ -12,7 +12,7 @@ Each kind of backend documents its files in an attempt's folder; all have:
     abandoned.json                  abandoned, and why (`write_abandoned`)
 
 A trial that is a job, a trial of pilot mode, the allocation of pilot mode and a trial on Ray all go
-through the states of `AttemptState`, and change them only by `transition`; docs/slurm.md draws
+through the states of `AttemptState`, and change them only by `transition`; docs/cluster.md draws
 them. A trial itself is `pending` (`TrialState`) until its last attempt has ENDED. After RUNNING it
 may then be `ok`, `oom`, `timeout`, `crashed` or `cancelled`. If the cluster or a node is to blame,
 the attempt is ABANDONED and another one follows; when these are used up, the trial is `node_fail`,

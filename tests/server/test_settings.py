@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,9 @@ def test_profiles_lie_beside_the_settings_file_unless_told(
     assert Settings().profiles_dir == tmp_path / "here/profiles"
     monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path / "shared"))
     assert Settings().profiles_dir == tmp_path / "shared"
+
+
+def test_the_page_lists_every_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `AUTOTUNE_(\w+)`", page, flags=re.MULTILINE)
+    assert sorted(name.lower() for name in listed) == sorted(Settings.model_fields)

@@ -102,7 +102,7 @@ def test_the_documentation_runs(
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_URL", service.url)
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        exec(compile(block, "docs/client.md", "exec"), {})
+        exec(compile(block, "docs/rest.md", "exec"), {})
     assert (tmp_path / "run" / "launch.sbatch").exists()

@@ -12,7 +12,7 @@ from evaluators.adapter.names import AT_START, OF_ONE_START
 from evaluators.adapter.reading import KEYS, read_adapter
 from tests.evaluators.adapter.samples import my_script
 
-PAGE = (Path(__file__).parents[3] / "docs" / "adapters.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "adapter-file.md").read_text("utf-8")
 
 
 def test_the_example_is_a_whole_adapter(tmp_path: Path) -> None:

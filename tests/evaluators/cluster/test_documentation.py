@@ -12,7 +12,7 @@ from evaluators.cluster import ClusterProfile, profile_names, read_profile
 from evaluators.cluster.catalog import SECTIONS
 from evaluators.cluster.shell import COMMON_VARIABLES, SETUP_FAILED
 
-PAGE = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "profile-file.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -23,7 +23,7 @@ def rows(heading: str) -> dict[str, str]:
     """Key -> default, as the table under a heading shows them."""
     section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     (text,) = (part for part in section if part.startswith(heading))
-    return dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", text, flags=re.MULTILINE))
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
 
 
 def test_the_tables_list_every_key() -> None:
@@ -66,7 +66,7 @@ def test_the_calls_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (place / "mine.toml").write_text('[slurm]\naccount = "abc123"\n')
     (example,) = blocks("python")
     names: dict[str, object] = {}
-    exec(compile(example, "docs/profiles.md", "exec"), names)
+    exec(compile(example, "docs/profile-file.md", "exec"), names)
     assert isinstance(names["profile"], ClusterProfile)
     assert names["profile"].slurm.account == "abc123"
 

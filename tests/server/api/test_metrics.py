@@ -76,7 +76,7 @@ def test_campaigns_and_trials_are_counted_as_they_stand_and_again_when_they_chan
 
 def asked_by_rules() -> set[str]:
     """Return what the recommended rules of alarms name."""
-    guide = Path("docs/operations.md").read_text()
+    guide = Path("docs/group.md").read_text()
     [rules] = [
         block for block in re.findall(r"```yaml\n(.*?)```", guide, re.S) if "alert:" in block
     ]

@@ -1,7 +1,7 @@
 """Campaigns of Megatron-DeepSpeed itself, on CPUs, through a real Slurm.
 
 AUTOTUNE_MEGATRON_DEEPSPEED names a checkout whose `megatron/data/helpers` was compiled, and
-AUTOTUNE_MEGATRON_DEEPSPEED_PYTHON an interpreter that trains with it (docs/launch.md says with
+AUTOTUNE_MEGATRON_DEEPSPEED_PYTHON an interpreter that trains with it (docs/trainer.md says with
 which packages). A campaign takes some ten minutes: a trial's imports alone take half a minute.
 """
 

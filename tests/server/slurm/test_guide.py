@@ -1,6 +1,6 @@
 """The user's guide, followed word for word on a real Slurm.
 
-Comments in docs/slurm.md mark its blocks: `<!-- runs -->` is run, `<!-- file NAME -->` is written
+Comments in docs/cluster.md mark its blocks: `<!-- runs -->` is run, `<!-- file NAME -->` is written
 to that file, and what stands under `<!-- prints -->` is what the block before it prints, whatever
 its figures are; `…` stands for anything, and so does what follows the end of a line.
 """
@@ -29,7 +29,7 @@ __all__ = ["slurm"]
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("slurm-service")]
 
 ROOT = Path(__file__).parents[3]
-GUIDE = ROOT / "docs" / "slurm.md"
+GUIDE = ROOT / "docs" / "cluster.md"
 BLOCK = re.compile(r"<!-- (runs|prints|file) ?(.*?) ?-->\n```\w*\n(.*?)\n```", re.DOTALL)
 FIGURE = re.compile(r"\d[\d.,:]*")
 LINK = re.compile(r"\]\(([^)#:]+)[#)]")
