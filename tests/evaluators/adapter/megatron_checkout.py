@@ -93,6 +93,8 @@ def with_transformer_engine() -> None:
     moe: Any = importlib.import_module("megatron.core.transformer.moe.moe_utils")
     for name in PERMUTATION:
         setattr(moe, f"fused_{name}", MagicMock())
+    rotary: Any = importlib.import_module("megatron.core.models.common.embeddings.rope_utils")
+    rotary.fused_apply_rotary_pos_emb = MagicMock()
 
 
 def _arguments_of(checkout: str) -> Any:
