@@ -29,7 +29,7 @@ from server.runner.supervisor import RunnerSupervisor
 from server.settings import Settings
 from server.store import Store
 from server.store.ownership import ownership
-from server.store.runners import note_waiting
+from server.store.waiting import WaitingNotes
 
 GRACE_S = 5
 WAITING_EVERY_S = 2.0
@@ -131,8 +131,7 @@ def run(
             runner = RunnerSupervisor(settings)
             runner.start()
             resources.callback(runner.stop)
-        note = partial(note_waiting, store, silent_s=settings.lease_s)
-        waiting = PeriodicTask("waiting-notes", note, every_s=WAITING_EVERY_S)
+        waiting = PeriodicTask("waiting-notes", WaitingNotes(store).look, every_s=WAITING_EVERY_S)
         waiting.start()
         resources.callback(waiting.stop)
         if urls := settings.referenced("notice_urls"):

@@ -5,27 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import Field
-
 from autotune.schemas.choices import CampaignState, EvaluatorName
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
 
 
 class RunnerActivity(Wire):
-    """A running runner, as of its last heartbeat."""
+    """A runner that holds campaigns."""
 
     host: str
     """Host of its process."""
     pid: int
     """Id of its process."""
-    version: str
-    """Version of autotune."""
-    started_at: datetime
-    """When it started."""
-    silent_s: float
-    """Seconds since its last heartbeat, by the database's clock."""
-    campaigns: list[int] = Field(default_factory=list)
+    campaigns: list[int]
     """Ids of the campaigns that it holds."""
 
 
@@ -82,7 +74,7 @@ class Activity(Wire):
     """Runners, unfinished trials and active campaigns."""
 
     runners: list[RunnerActivity]
-    """Runners, oldest first."""
+    """Runners that hold any of these campaigns, by the oldest of theirs."""
     trials: list[TrialActivity]
     """At most 1000 unfinished trials, running ones first, then by campaign."""
     campaigns: list[CampaignActivity]

@@ -16,9 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from prometheus_client import Counter as Count
-from prometheus_client import Histogram
-
 from evaluators.cluster.profile import ClusterProfile
 
 SQUEUE_FORMAT = "%i|%T|%V|%S|%e|%N|%r|%j"
@@ -262,20 +259,6 @@ def why_pending(job: SlurmJob) -> str:
 
 
 COMMAND_LIMIT_S = 30.0
-CALL_SECONDS = Histogram(
-    "autotune_slurm_call_duration_seconds",
-    "Duration of Slurm's commands.",
-    ["command"],
-    buckets=(0.03, 0.1, 0.3, 1, 3, 10, 30),
-    registry=None,
-)
-CALL_FAILURES = Count(
-    "autotune_slurm_call_failures_total",
-    "Slurm commands that failed: no answer, or a refusal.",
-    ["command", "reason"],
-    registry=None,
-)
-"""Both count all calls of this process."""
 
 # How the last line ends if Slurm did not answer. A site's own refusal may use such words elsewhere.
 _UNAVAILABLE = re.compile(
@@ -488,17 +471,6 @@ class Slurm:
     def _run(self, program: str, *words: str) -> str:
         """Run a Slurm program and return its standard output."""
         self.calls[program] += 1
-        try:
-            with CALL_SECONDS.labels(program).time():
-                return self._answer(program, *words)
-        except SlurmUnavailable:
-            CALL_FAILURES.labels(program, "unavailable").inc()
-            raise
-        except SlurmRefused:
-            CALL_FAILURES.labels(program, "refused").inc()
-            raise
-
-    def _answer(self, program: str, *words: str) -> str:
         path = shutil.which(program)
         if path is None:
             raise SlurmUnavailable(f"there is no {program} on the PATH of this machine")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,7 +33,6 @@ from server.campaign.scheduling import (
 from server.runner.admission import ClusterCheck, ClusterStatus, MachineQueue
 from server.runner.backends import EvaluatorBackends
 from server.runner.belief import CampaignSnapshot, SearchBelief
-from server.runner.figures import PROPOSAL_SECONDS
 from server.runner.trial_ends import OutcomeNotes, store_ends
 from server.runner.trial_polling import PolledTrials, TrialPolling
 from server.settings import Settings
@@ -168,16 +166,6 @@ class ClaimedCampaign:
             release(session, self.lease)
 
     @property
-    def may_move(self) -> bool:
-        """Return whether another runner can continue its trials, which then do not need this
-        one."""
-        if self._read is None:
-            return True
-        request = self._snapshot.campaign.request
-        in_pilot = request.slurm is not None and request.slurm.mode == "pilot"
-        return not self._shares_machine and not in_pilot
-
-    @property
     def _snapshot(self) -> CampaignSnapshot:
         assert self._read is not None
         return self._read
@@ -288,11 +276,9 @@ class ClaimedCampaign:
         )
         if known == self._idle_at or free_nodes(campaign, self._snapshot.pending) <= 0:
             return False
-        began = time.perf_counter()
         following = self._next_trials(campaign)
         if following is None:
             return False
-        PROPOSAL_SECONDS.observe(time.perf_counter() - began)
         if following.proposals or following.strategies:
             return self._start(campaign, following)
         if not self._started:

@@ -1,4 +1,4 @@
-"""Claims a runner's share of the campaigns that no other holds, and renews their leases."""
+"""Claims campaigns that no other runner holds, and renews their leases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 
+from sqlalchemy import and_, false
 from sqlalchemy.exc import DBAPIError
 
-from server.runner.figures import LEASE_RENEWALS, counted
 from server.settings import Settings
 from server.store import DatabaseReplaced, Store
 from server.store.events import newest_events
@@ -21,19 +19,11 @@ from server.store.leases import (
     claim,
     free_the_gone,
     gone_owners,
-    held_ids,
     renew_all,
     this_owner,
 )
-from server.store.runners import (
-    RunnerOffer,
-    forget_runner,
-    forget_waiting,
-    living_runners,
-    note_runner,
-    open_campaigns,
-    portions,
-)
+from server.store.tables import CampaignRow
+from server.store.waiting import forget_waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,87 +35,38 @@ class Claimed:
 
 
 class Claims:
-    """Records a runner's heartbeat, and claims campaigns for it.
-
-    Campaigns are shared evenly among the runners that may work on them.
-    """
+    """Claims free campaigns of a runner's evaluators and, if it has one, its user."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self.owner = this_owner()
         self._settings = settings
         self._store = store
-        self._started_at = datetime.now(UTC)
-        user = settings.runner_user or None
-        self._offer = RunnerOffer(evaluators=settings.evaluators, user=user)
-        self._noted_full: bool | None = None
-
-    def note(self, *, held: int) -> None:
-        """Record that this runner is alive, and its number of campaigns."""
-        self._noted_full = self._is_full(held)
-        with self._store.transaction() as session:
-            note_runner(
-                session,
-                self.owner,
-                version=version("autotune"),
-                started_at=self._started_at,
-                offer=self._offer,
-                full=self._noted_full,
-                figures=counted(),
-            )
-
-    def forget(self) -> None:
-        """Record that this runner has stopped."""
-        with self._store.transaction() as session:
-            forget_runner(session, self.owner)
+        user = settings.runner_user
+        theirs = CampaignRow.owner == user if user else CampaignRow.own_runner == false()
+        self._among = and_(CampaignRow.evaluator.in_(settings.evaluators), theirs)
 
     def take(self, *, held: int) -> Claimed:
-        """Claim free campaigns up to this runner's share, of which it already has this many."""
-        if self._is_full(held) != self._noted_full:
-            self.note(held=held)
-        leases: list[Lease] = []
+        """Claim as many free campaigns as there is room for next to those that the runner holds."""
+        room = self._settings.most_campaigns - held
+        if room <= 0:
+            return Claimed(leases=[], newest={})
         with self._store.session() as session:
-            among = self._offer.condition()
-            if not (gone_owners(session) or any_claimable(session, among=among)):
-                return Claimed(leases=leases, newest={})
+            if not (gone_owners(session) or any_claimable(session, among=self._among)):
+                return Claimed(leases=[], newest={})
         with self._store.transaction() as session:
             free_the_gone(session)
-            runners = living_runners(session, silent_s=self._settings.lease_s)
-            parts = portions(open_campaigns(session), runners, me=self.owner)
-            wanted = [(part.more, part.condition()) for part in parts if part.more > 0]
-            # A resting campaign whose trials still have to end belongs to no share, and is little
-            # work.
-            wanted.append((self._settings.most_campaigns, self._offer.resting()))
-            for most, among in wanted:
-                room = self._settings.most_campaigns - held - len(leases)
-                leases += claim(
-                    session,
-                    self.owner,
-                    seconds=self._settings.lease_s,
-                    limit=min(most, room),
-                    among=among,
-                )
+            leases = claim(
+                session,
+                self.owner,
+                seconds=self._settings.lease_s,
+                limit=room,
+                among=self._among,
+            )
             ids = [lease.campaign_id for lease in leases]
             newest = newest_events(session, ids) if ids else {}
             if ids:
                 forget_waiting(session, ids)
         return Claimed(leases=leases, newest=newest)
-
-    def beyond(self) -> list[tuple[int, list[int]]]:
-        """Return numbers of campaigns above this runner's shares, each with the campaigns to choose
-        from."""
-        with self._store.session() as session:
-            runners = living_runners(session, silent_s=self._settings.lease_s)
-            if len(runners) < 2:
-                return []
-            parts = portions(open_campaigns(session), runners, me=self.owner)
-            return [
-                (-part.more, held_ids(session, self.owner, among=part.condition()))
-                for part in parts
-                if part.more < 0
-            ]
-
-    def _is_full(self, held: int) -> bool:
-        return held >= self._settings.most_campaigns
 
 
 RENEWALS_PER_LEASE = 3
@@ -136,8 +77,8 @@ STUCK_AFTER_S = 900.0
 
 
 class LeaseRenewal:
-    """Renews leases and the runner's heartbeat: in its rounds, and from `start` to `stop` also in a
-    thread, as a step may take longer than a lease. Without the thread, busy machines would lose
+    """Renews leases: in the runner's rounds, and from `start` to `stop` also in a thread, as a step
+    may take longer than a lease. Without the thread, busy machines would lose
     campaigns while computing the next trial.
 
     Args:
@@ -148,14 +89,12 @@ class LeaseRenewal:
     def __init__(
         self,
         store: Store,
-        claims: Claims,
         *,
         held: Callable[[], Sequence[Lease]],
         lease_s: float,
         stuck_after_s: float = STUCK_AFTER_S,
     ) -> None:
         self._store = store
-        self._claims = claims
         self._held = held
         self._interval_s = lease_s / RENEWALS_PER_LEASE
         self._stuck_after_s = stuck_after_s
@@ -208,7 +147,5 @@ class LeaseRenewal:
             leases = self._held()
             with self._store.transaction() as session:
                 renewed = renew_all(session, leases)
-            LEASE_RENEWALS.inc(len(renewed))
             self._lost += [lease for lease in leases if lease.campaign_id not in renewed]
-            self._claims.note(held=len(leases))
             self._due = time.monotonic() + self._interval_s

@@ -18,22 +18,18 @@ from server.runner.admission import MachineQueue
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
 from server.runner.claims import Claims, LeaseRenewal
-from server.runner.figures import DATABASE_FAILURES, LEASES_LOST
 from server.runner.trial_ends import OutcomeNotes
 from server.settings import Settings
 from server.store import DatabaseReplaced, LeaseLost, NotFound, Store
 from server.store.errors import cause, is_full_disk
 from server.store.events import newest_since
-from server.store.leases import Lease
+from server.store.leases import Lease, any_in_allocation
 from server.store.ownership import ownership
-from server.store.runners import any_in_allocation
 from server.store.tables import UserRow
 
 REST = 4.0
 """Pause after a round without changes, as a multiple of its duration: however many campaigns wait,
 polling them takes at most a fifth of a core."""
-SHARINGS_PER_LEASE = 3
-"""How often per lease the runner checks whether to hand over campaigns."""
 DATABASE_PATIENCE_S = 1.0
 CLOSING_PATIENCE_S = 3.0
 CLOSING_PAUSE_S = 0.2
@@ -97,15 +93,12 @@ class Runner:
         self._machine_queue = MachineQueue()
         self._outcomes = OutcomeNotes(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
-        self._renewal = LeaseRenewal(
-            store, self._claims, held=self._leases, lease_s=settings.lease_s
-        )
+        self._renewal = LeaseRenewal(store, held=self._leases, lease_s=settings.lease_s)
         self._newest: dict[int, int] = {}
         self._last_event = 0
         self._moving: set[int] = set()
         self._next_look = 0.0
         self._next_claim = 0.0
-        self._next_sharing = 0.0
 
     def run(self, stop: threading.Event) -> None:
         """Run rounds until `stop` is set, with a pause after each round without changes.
@@ -120,7 +113,6 @@ class Runner:
                 changed = self.round()
             except DBAPIError as error:
                 log.warning("database_unavailable", error=cause(error))
-                DATABASE_FAILURES.inc()
                 stop.wait(DATABASE_PATIENCE_S)
                 continue
             if not changed:
@@ -160,17 +152,16 @@ class Runner:
             time.sleep(CLOSING_PAUSE_S)
 
     def _let_go(self, *, last: bool) -> bool:
-        """Release the campaigns and record that this runner has stopped; return whether it
-        succeeded, as the database may be restarting, too. `last`: it will not be retried."""
+        """Release the campaigns; return whether that succeeded, as the database may be restarting,
+        too. `last`: it will not be retried."""
         try:
             for campaign_id, campaign in list(self._campaigns.items()):
                 campaign.release()
                 del self._campaigns[campaign_id]
-            self._claims.forget()
         except (DBAPIError, DatabaseReplaced) as error:
             if isinstance(error, DBAPIError) and not last:
                 return False
-            log.warning("runner_not_forgotten", held=len(self._campaigns), error=cause(error))
+            log.warning("campaigns_not_released", held=len(self._campaigns), error=cause(error))
             self._campaigns.clear()
         return True
 
@@ -217,24 +208,14 @@ class Runner:
         return [campaign.lease for campaign in list(self._campaigns.values())]
 
     def _keep_leases(self) -> None:
-        """Drop campaigns whose lease another runner holds; hand surplus campaigns over."""
+        """Drop campaigns whose lease another runner holds."""
         for lease in self._renewal.in_round():
             campaign = self._campaigns.get(lease.campaign_id)
             if campaign and campaign.lease == lease:
                 self._lose(campaign, "another runner has its lease")
-        if time.monotonic() < self._next_sharing:
-            return
-        self._next_sharing = time.monotonic() + self._settings.lease_s / SHARINGS_PER_LEASE
-        for count, campaign_ids in self._claims.beyond():
-            mine = [self._campaigns[each] for each in campaign_ids if each in self._campaigns]
-            for campaign in [each for each in mine if each.may_move][:count]:
-                log.info("campaign_handed_over", campaign=campaign.lease.campaign_id)
-                campaign.release()
-                del self._campaigns[campaign.lease.campaign_id]
 
     def _lose(self, campaign: ClaimedCampaign, reason: str) -> None:
         log.warning("campaign_lost", reason=reason, campaign=campaign.lease.campaign_id)
-        LEASES_LOST.inc()
         self._campaigns.pop(campaign.lease.campaign_id, None)
         campaign.abandon()
 

@@ -22,7 +22,6 @@ from server.campaign.best import BestSoFar, has_stand_ins
 from server.campaign.results import FinishedTrial, finished_trial
 from server.campaign.scheduling import same_failure
 from server.runner.belief import CampaignSnapshot, SearchBelief
-from server.runner.figures import count_end
 from server.store import Store
 from server.store.campaigns import change_state
 from server.store.leases import Lease, renew
@@ -75,7 +74,6 @@ def store_ends(
                 change_state(session, row, CampaignState.PAUSED, reason=reason)
     for trial, result in results:
         log.info("trial_ended", trial=trial.number, state=result.state.value)
-        count_end(trial, result, evaluator=row.evaluator)
 
 
 def _store_best(session: Session, campaign: Campaign, trials: Sequence[Trial]) -> None:

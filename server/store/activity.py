@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -15,14 +15,16 @@ from autotune.schemas.activity import Activity, CampaignActivity, RunnerActivity
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.shapes import StrategyShape
 from server.store.campaigns import RESTING, WORKED_ON
+from server.store.leases import is_free, process_of
 from server.store.record import record_of
-from server.store.runners import KnownRunner, known_runners
 from server.store.tables import CampaignRow, TrialRow
 
 MOST_TRIALS = 1000
-NO_RUNNER = "no runner works on it; start one with `autotune serve` or `autotune runner`"
-NOT_CLAIMED = "no runner has taken it yet"
+NOT_CLAIMED = "no runner works on it (`autotune serve` or `autotune runner` starts one)"
 NOT_BEGUN = "its runner is choosing the next trial"
+
+
+Found = Row[int, str, str, str, str, str | None, bool, str | None]
 
 
 class Sees(Protocol):
@@ -41,7 +43,6 @@ def activity(session: Session, sees: Sees = all_seen) -> Activity:
     Args:
         sees: only campaigns that it allows are included.
     """
-    runners = known_runners(session)
     query = select(
         CampaignRow.id,
         CampaignRow.name,
@@ -50,6 +51,7 @@ def activity(session: Session, sees: Sees = all_seen) -> Activity:
         CampaignRow.evaluator,
         CampaignRow.owner,
         CampaignRow.private,
+        case((is_free(), None), else_=CampaignRow.lease_owner).label("holder"),
     ).where(CampaignRow.id.in_(_open()))
     found = session.execute(query.order_by(CampaignRow.id)).all()
     rows = [row for row in found if sees(owner=row.owner, private=row.private)]
@@ -57,25 +59,25 @@ def activity(session: Session, sees: Sees = all_seen) -> Activity:
     counts = _counts(session)
     reasons = _reasons(session)
     return Activity(
-        runners=[_runner(runner, seen) for runner in runners],
+        runners=_runners(rows),
         trials=_trials(session, {row.id for row in found} - seen),
         campaigns=[
-            _campaign(row, runners, counts, reasons.get(row.id, ""))
+            _campaign(row, counts, reasons.get(row.id, ""))
             for row in rows
             if row.state not in RESTING
         ],
     )
 
 
-def _runner(runner: KnownRunner, seen: Collection[int]) -> RunnerActivity:
-    return RunnerActivity(
-        host=runner.host,
-        pid=runner.pid,
-        version=runner.version,
-        started_at=runner.started_at,
-        silent_s=round(runner.silent_s, 1),
-        campaigns=[campaign_id for campaign_id in runner.campaigns if campaign_id in seen],
-    )
+def _runners(rows: Iterable[Found]) -> list[RunnerActivity]:
+    held: dict[str, list[int]] = {}
+    for row in rows:
+        if row.holder:
+            held.setdefault(row.holder, []).append(row.id)
+    return [
+        RunnerActivity(host=host, pid=pid, campaigns=campaigns)
+        for (host, pid), campaigns in ((process_of(each), ids) for each, ids in held.items())
+    ]
 
 
 def _counts(session: Session) -> Mapping[tuple[int, bool], int]:
@@ -141,26 +143,23 @@ def _open() -> Select[int]:
 
 
 def _campaign(
-    row: Row[int, str, str, str, str, str | None, bool],
-    runners: Sequence[KnownRunner],
+    row: Found,
     counts: Mapping[tuple[int, bool], int],
     reason: str,
 ) -> CampaignActivity:
-    holder = next((each for each in runners if row.id in each.campaigns), None)
     running, waiting = counts.get((row.id, True), 0), counts.get((row.id, False), 0)
     waits_for = ""
     if not running:
-        unclaimed = NOT_CLAIMED if any(each.works for each in runners) else NO_RUNNER
         own = row.reason if row.state in (CampaignState.QUEUED, CampaignState.PAUSED) else ""
-        worked_on = row.state in WORKED_ON and holder is None
-        waits_for = own or reason or (unclaimed if worked_on else NOT_BEGUN)
+        worked_on = row.state in WORKED_ON and row.holder is None
+        waits_for = own or reason or (NOT_CLAIMED if worked_on else NOT_BEGUN)
     return CampaignActivity.model_validate(
         {
             "id": row.id,
             "name": row.name,
             "state": row.state,
             "evaluator": row.evaluator,
-            "runner": f"{holder.host}:{holder.pid}" if holder else None,
+            "runner": row.holder and "{}:{}".format(*process_of(row.holder)),
             "running": running,
             "waiting": waiting,
             "waits_for": waits_for,
@@ -170,12 +169,11 @@ def _campaign(
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceCounts:
-    """Numbers of all campaigns and trials by evaluator and state, and node-hours of ended trials by
-    evaluator. Pending trials are counted by phase, or as `created` without one."""
+    """Numbers of all campaigns and trials by evaluator and state. Pending trials are counted by
+    phase, or as `created` without one."""
 
     campaigns: Mapping[tuple[str, str], int]
     trials: Mapping[tuple[str, str], int]
-    node_hours: Mapping[str, float]
 
 
 def service_counts(session: Session) -> ServiceCounts:
@@ -184,24 +182,17 @@ def service_counts(session: Session) -> ServiceCounts:
     of_campaigns = campaigns.group_by(CampaignRow.evaluator, CampaignRow.state)
     kind = (TrialRow.campaign_id, TrialRow.state, TrialRow.phase)
     # Summed by campaign first: the index has that order, and fewer rows are joined.
-    sums = (
-        select(*kind, func.count().label("number"), func.sum(TrialRow.node_hours).label("hours"))
-        .group_by(*kind)
-        .subquery()
-    )
+    sums = select(*kind, func.count().label("number")).group_by(*kind).subquery()
     joined = select(CampaignRow.evaluator, sums.c.state, sums.c.phase).add_columns(
-        func.sum(sums.c.number), func.coalesce(func.sum(sums.c.hours), 0.0)
+        func.sum(sums.c.number)
     )
     of_trials = joined.join(sums, sums.c.campaign_id == CampaignRow.id).group_by(
         CampaignRow.evaluator, sums.c.state, sums.c.phase
     )
     trials: Counter[tuple[str, str]] = Counter()
-    node_hours = dict.fromkeys(session.scalars(select(CampaignRow.evaluator).distinct()), 0.0)
-    for evaluator, state, phase, number, hours in session.execute(of_trials):
+    for evaluator, state, phase, number in session.execute(of_trials):
         trials[evaluator, (phase or "created") if state == "pending" else state] += int(number)
-        node_hours[evaluator] += hours
     return ServiceCounts(
         campaigns={(row[0], row[1]): row[2] for row in session.execute(of_campaigns)},
         trials=trials,
-        node_hours=node_hours,
     )

@@ -41,6 +41,12 @@ def this_place() -> str:
     return f"{platform.node()}/{inode}"
 
 
+def process_of(owner: str) -> tuple[str, int]:
+    """Return the host and process id of a lease's owner."""
+    host, _, pid, _ = owner.rsplit("/", 3)
+    return host, int(pid)
+
+
 def is_gone(owner: str) -> bool:
     """Return whether the process `owner` has certainly ended; False for other hosts."""
     place, pid, started = owner.rsplit("/", 2)
@@ -114,10 +120,13 @@ def claim(
     return sorted(leases, key=lambda lease: lease.campaign_id)  # RETURNING has no order
 
 
-def held_ids(session: Session, owner: str, *, among: ColumnElement[bool]) -> list[int]:
-    """Return the ids of the campaigns that this runner holds, newest first."""
-    held = select(CampaignRow.id).where(CampaignRow.lease_owner == owner, among)
-    return list(session.scalars(held.order_by(CampaignRow.id.desc())))
+def any_in_allocation(session: Session) -> bool:
+    """Return whether any campaign with work to do runs its trials as steps of an allocation."""
+    mode = CampaignRow.request[("slurm", "mode")].as_string()
+    query = select(CampaignRow.id).where(
+        has_work(), CampaignRow.evaluator == "slurm", mode == "pilot"
+    )
+    return session.scalar(query.limit(1)) is not None
 
 
 def renew(session: Session, lease: Lease) -> CampaignRow:

@@ -306,20 +306,3 @@ class UserRow(Base):
     created_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
-
-
-class RunnerRow(Base):
-    """A running or recently running runner. `owner` is its name in leases, `seen_at` its last
-    heartbeat by the database's clock, with its metrics then as `figures`. It takes campaigns of
-    these `evaluators`, only those of the user `only_for` if set, and none while it is `full`."""
-
-    __tablename__ = "runners"
-
-    owner: Mapped[str] = mapped_column(String(200), primary_key=True)
-    version: Mapped[str] = mapped_column(String(32))
-    started_at: Mapped[datetime]
-    seen_at: Mapped[float]
-    figures: Mapped[list[Json]]
-    evaluators: Mapped[list[str]] = mapped_column(server_default="[]")
-    only_for: Mapped[str | None] = mapped_column(String(64))
-    full: Mapped[bool] = mapped_column(server_default=false())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from getpass import getuser
 from pathlib import Path
-from platform import node
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -15,7 +14,7 @@ import typer
 
 from server.cli.failures import Failed
 from server.cli.options import StorageOptions
-from server.cli.output import Json, note, text
+from server.cli.output import Json, note
 from server.cli.port import listening_socket, next_free_socket
 
 if TYPE_CHECKING:
@@ -174,20 +173,11 @@ def runner(
         str | None,
         typer.Option("--as", help="That user of the service.  \\[default: your login's name]"),
     ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Only check whether a runner works here; exit code 1 if none does."
-        ),
-    ] = False,
 ) -> None:
     """Run campaigns for a service with the same database, without serving.
 
-    On PostgreSQL, any number of runners share the campaigns; on SQLite, `autotune serve` starts the
-    only one.
-
-    With --check, look for a runner on this host with a recent heartbeat in the database, for health
-    checks of containers.
+    On PostgreSQL, any number of runners may work, and each claims campaigns that are free; on
+    SQLite, `autotune serve` starts the only one.
     """
     from server.logs import configure
     from server.store.engine import parse_url
@@ -198,36 +188,13 @@ def runner(
     )
     parse_url(settings.url)
     with refusing_databases():
-        if check:
-            text(_runner_here(settings))
-            return
-        from server.runner.runner import run_until_stopped  # heavy, unlike a check
+        from server.runner.runner import run_until_stopped  # heavy
 
         configure(settings, "runner", terminal=True)
         with _ended_by_signal():
             whose = f" of {settings.runner_user}" if settings.runner_user else ""
             note(f"works on campaigns{whose} of {settings.data_dir}; Ctrl-C ends it")
             run_until_stopped(settings)
-
-
-def _runner_here(settings: Settings) -> str:
-    """Return the activity of this host's runner; raises Failed if there is none."""
-    from server.store import Store
-    from server.store.runners import known_runners
-    from server.wording import plural
-
-    host = node()
-    with closing(Store(settings.url)) as store:
-        if fault := store.schema_fault():
-            raise Failed(f"the database does not fit this program: {fault}")
-        with store.session() as session:
-            here = [runner for runner in known_runners(session) if runner.host == host]
-    found = min(here, key=lambda runner: runner.silent_s, default=None)
-    if found is None or found.silent_s > settings.lease_s:
-        silent = f" for {found.silent_s:.0f} s" if found else ""
-        raise Failed(f"no runner on {host} has sent a heartbeat{silent}")
-    held = plural(len(found.campaigns), "campaign")
-    return f"the runner on {host} (process {found.pid}) works on {held}"
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -16,8 +15,6 @@ from server.wording import duration, plural
 
 if TYPE_CHECKING:
     from server.pruning import Prunable
-
-SILENT_AFTER_S = 60.0
 
 
 def activity(found: Activity, *, most_trials: int | None = None) -> Group:
@@ -37,22 +34,14 @@ def activity(found: Activity, *, most_trials: int | None = None) -> Group:
 
 def _runners(found: Activity) -> RenderableType:
     if not found.runners:
-        return Text("no runner works: start one with `autotune serve` or `autotune runner`")
-    now = datetime.now(UTC)
+        return Text("no runner works on a campaign", style="dim")
     return table(
         found.runners,
         (
             ("runner", lambda runner: f"{runner.host}:{runner.pid}"),
-            (">at work", lambda runner: duration((now - runner.started_at).total_seconds())),
-            (">last heard of", lambda runner: _silence(runner.silent_s)),
-            (">campaigns", lambda runner: len(runner.campaigns)),
-            ("=version", lambda runner: runner.version),
+            ("campaigns", lambda runner: ", ".join(map(str, runner.campaigns))),
         ),
     )
-
-
-def _silence(silent_s: float) -> str:
-    return f"{duration(silent_s)} ago{' (!)' if silent_s > SILENT_AFTER_S else ''}"
 
 
 def _campaigns(found: Activity) -> RenderableType:

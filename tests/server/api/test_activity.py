@@ -8,14 +8,11 @@ from sqlalchemy import update
 from autotune.schemas.choices import CampaignState
 from evaluators.trial import TrialProgress
 from server.auth.permissions import Caller
-from server.runner.runner import Runner
-from server.settings import Settings
 from server.store import Store
-from server.store.activity import NO_RUNNER, NOT_CLAIMED, activity
+from server.store.activity import NOT_BEGUN, NOT_CLAIMED, activity
 from server.store.campaigns import campaign_row, change_state
 from server.store.leases import claim
-from server.store.runners import SILENT_AFTER_S
-from server.store.tables import RunnerRow
+from server.store.tables import CampaignRow
 from server.store.trials import note_progress
 from tests.server.asking import created, with_trials
 
@@ -51,29 +48,24 @@ def test_what_runs_is_told_before_what_waits_and_for_what(client: TestClient, st
     assert found(client)["campaigns"][0]["waits_for"] == "Resources: nodes are busy"
 
 
-def test_a_campaign_says_why_nothing_of_it_runs(
-    client: TestClient, store: Store, sqlite_settings: Settings
-) -> None:
+def test_a_campaign_says_why_nothing_of_it_runs(client: TestClient, store: Store) -> None:
     first, second = created(store), created(store)
     waits = [each["waits_for"] for each in found(client)["campaigns"]]
-    assert waits == [NO_RUNNER, NO_RUNNER]
+    assert waits == [NOT_CLAIMED, NOT_CLAIMED]
     client.post(f"/api/v1/campaigns/{second.id}/pause")
-    runner = Runner(sqlite_settings, store)
     with store.transaction() as session:
         claim(session, "elsewhere/1/2/3.00", seconds=60, limit=1)
-    runner.round()
-    told = found(client)
-    assert [each["campaigns"] for each in told["runners"]] == [[]]
-    waits = [each["waits_for"] for each in told["campaigns"]]
-    assert waits == [NOT_CLAIMED, "paused by the user"]
+    held = found(client)
+    assert held["runners"] == [{"host": "elsewhere", "pid": 2, "campaigns": [first.id]}]
+    assert [(each["runner"], each["waits_for"]) for each in held["campaigns"]] == [
+        ("elsewhere:2", NOT_BEGUN),
+        (None, "paused by the user"),
+    ]
     with store.transaction() as session:
-        session.execute(update(RunnerRow).values(seen_at=RunnerRow.seen_at - SILENT_AFTER_S))
-    silent = found(client)
-    assert [each["silent_s"] >= SILENT_AFTER_S for each in silent["runners"]] == [True]
-    assert silent["campaigns"][0]["waits_for"] == NO_RUNNER
-    runner.close()
-    assert found(client)["runners"] == []
-    assert first.id == told["campaigns"][0]["id"]
+        session.execute(update(CampaignRow).values(lease_until=0.0))
+    expired = found(client)
+    assert expired["runners"] == []
+    assert expired["campaigns"][0]["waits_for"] == NOT_CLAIMED
 
 
 def test_a_private_campaign_is_not_told_of_to_others(store: Store) -> None:

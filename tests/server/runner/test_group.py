@@ -19,8 +19,8 @@ from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
 from server.store import Store
-from server.store.runners import note_waiting
 from server.store.users import add_user
+from server.store.waiting import WaitingNotes
 from tests.patience import until
 from tests.server import postgres
 from tests.server.asking import body
@@ -101,12 +101,14 @@ def test_two_people_share_a_service_with_runners_for_all_and_for_one_of_them(
     own = shared.create("ada", own_runner=True)
     shared.run("slurm", "ray")
     shared.rest()
-    note_waiting(shared.store, silent_s=60.0)
+    notes = WaitingNotes(shared.store)
+    notes.look()
+    notes.look()
     assert "takes simulated trials" in shared.campaign("ada", adas).reason
     shared.run("simulated")
     assert shared.until_done("ada", adas).owner == "ada"
     assert shared.until_done("ben", private).owner == "ben"
-    note_waiting(shared.store, silent_s=60.0)
+    notes.look()
     assert "waits for a runner of ada" in shared.campaign("ben", own).reason
     shared.run("simulated", user="ada")
     shared.until_done("ada", own)

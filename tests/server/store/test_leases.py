@@ -14,6 +14,7 @@ from server.store import LeaseLost, Store
 from server.store.campaigns import campaign_row, cancel_campaign, delete_campaign
 from server.store.leases import (
     Lease,
+    any_in_allocation,
     claim,
     free_the_gone,
     is_gone,
@@ -138,3 +139,19 @@ def test_only_processes_of_this_host_can_be_known_to_be_gone() -> None:
     assert not is_gone(ELSEWHERE)
     assert is_gone(f"{place}/{pid}/{float(started) - 5:.2f}"), "its id was given to another process"
     assert int(pid) == os.getpid()
+
+
+def test_an_allocation_is_of_use_while_a_campaign_of_its_kind_has_work(store: Store) -> None:
+    slurm = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
+    pilot = slurm | {"slurm": {"profile": "frontier", "mode": "pilot"}}
+    found = []
+    for request in ({}, slurm, pilot):
+        campaign = created(store, **request)
+        with store.session() as session:
+            found.append(any_in_allocation(session))
+    assert found == [False, False, True]
+    trials = with_trials(store, campaign, 1)
+    moved(store, campaign.id, CampaignState.CANCELLED)
+    assert read(store, any_in_allocation), "its trial is still to be ended"
+    write(store, finish_trial, trials[0], ended(TrialState.CANCELLED))
+    assert not read(store, any_in_allocation)

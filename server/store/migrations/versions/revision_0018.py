@@ -77,18 +77,6 @@ def upgrade() -> None:
     op.create_index(op.f("ix_campaigns_owner"), "campaigns", ["owner"])
     op.create_index(op.f("ix_campaigns_state"), "campaigns", ["state"])
     op.create_table(
-        "runners",
-        sa.Column("owner", sa.String(length=200), nullable=False),
-        sa.Column("version", sa.String(length=32), nullable=False),
-        sa.Column("started_at", UtcDateTime(), nullable=False),
-        sa.Column("seen_at", sa.Float(precision=53), nullable=False),
-        sa.Column("figures", sa.JSON(), nullable=False),
-        sa.Column("evaluators", sa.JSON(), server_default="[]", nullable=False),
-        sa.Column("only_for", sa.String(length=64), nullable=True),
-        sa.Column("full", sa.Boolean(), server_default=sa.false(), nullable=False),
-        sa.PrimaryKeyConstraint("owner", name=op.f("pk_runners")),
-    )
-    op.create_table(
         "users",
         sa.Column("id", identity, nullable=False),
         sa.Column("name", sa.String(length=64), nullable=False),
@@ -224,7 +212,6 @@ def downgrade() -> None:
         "events",
         "earlier_trials",
         "users",
-        "runners",
         "campaigns",
         "calibrations",
     ):
