@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 
 from server.api import (
     access,
-    activity,
     calibrations,
     campaigns,
     catalog,
@@ -59,7 +58,6 @@ RESOURCES = (
     predictions,
     calibrations,
     events,
-    activity,
     access,
     users,
 )

@@ -24,7 +24,6 @@ from autotune.client.question import (
     subject,
 )
 from autotune.client.transport import Transport, listed
-from autotune.schemas.activity import Activity
 from autotune.schemas.calibrations import (
     CalibrationCreate,
     CalibrationDetail,
@@ -310,10 +309,6 @@ class Client:
     def adapters(self) -> list[AdapterSummary]:
         """Return the trainers described by adapter files: the user's own and the built-in ones."""
         return self._transport.get("/adapters", list[AdapterSummary])
-
-    def activity(self) -> Activity:
-        """Return the running trials by place, and the queue."""
-        return self._transport.get("/activity", Activity)
 
     def _query(self, kind: type[Q], about: SubjectInput, **asked: Any) -> Q:
         return validated(kind, subject(self._placed(about)) | asked)

@@ -101,6 +101,8 @@ class Campaign(Wire):
     """Trials that have not ended."""
     waiting: int = 0
     """Pending trials that wait for nodes."""
+    waits_for: str = ""
+    """What it waits for: its own reason, or that of most of its trials; empty while one runs."""
     failures: int
     """Trials that failed."""
     confirmations: int

@@ -58,7 +58,6 @@ TAGS = {
     "profiles": "Clusters that campaigns may run on.",
     "adapters": "Trainers that campaigns may run, each described by a file.",
     "events": "Changes as they happen.",
-    "activity": "What is worked on now.",
     "access": "The caller's identity, and sign-in keys for browsers.",
     "users": "Users of a shared service: for admins.",
     HEALTH: "Whether the service is alive, and whether it can work.",

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from server.auth.authentication import METRICS
 from server.store import DatabaseReplaced, Store
-from server.store.activity import service_counts
+from server.store.counts import service_counts
 from server.store.errors import cause
 
 router = APIRouter(include_in_schema=False)

@@ -163,7 +163,6 @@ SAMPLES: Mapping[str, CallSample] = {
         python="client.campaign(1).extend(max_trials=60)", shell="autotune extend 1 --max-trials 60"
     ),
     "campaigns.change": CallSample(python='client.campaign(1).change(name="175B, first attempt")'),
-    "activity.read": CallSample(python="found = client.activity()", shell="autotune top --once"),
     "campaigns.pause": CallSample(python="client.campaign(1).pause()", shell="autotune pause 1"),
     "campaigns.resume": CallSample(python="client.campaign(1).resume()", shell="autotune resume 1"),
     "campaigns.cancel": CallSample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),

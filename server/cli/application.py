@@ -109,7 +109,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Campaigns": {
         "submit": "submit",
         "watch": "watching",
-        "top": "watching",
         "ls": "campaigns",
         "show": "campaigns",
         "open": "campaigns",
@@ -184,7 +183,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "adapter new": ("autotune adapter new my-script --like template-hydra --folder .",),
     "doctor": ("autotune doctor", "autotune doctor --profile frontier --nodes 4 --live"),
-    "top": ("autotune top", "autotune top --once --json"),
     "ls": ("autotune ls --state running", "autotune ls --search 175b --sort=-best_mfu"),
     "show": (
         "autotune show 3 --state oom",

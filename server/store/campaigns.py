@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,6 +43,7 @@ class Tally:
     failures: int = 0
     confirmations: int = 0
     node_hours: float = 0.0
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +330,27 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
         figures = dict(row)
         campaign_id = figures.pop("campaign_id")
         sums[campaign_id] = Tally(**figures)
+    waiting = [campaign_id for campaign_id, tally in sums.items() if tally.waiting]
+    for campaign_id, reason in _reasons_to_wait(session, waiting).items():
+        sums[campaign_id] = replace(sums[campaign_id], waits_for=reason)
     return sums
+
+
+def _reasons_to_wait(session: Session, campaign_ids: Collection[int]) -> dict[int, str]:
+    """Return what most trials of each campaign wait for; empty while one runs."""
+    if not campaign_ids:
+        return {}
+    query = (
+        select(TrialRow.campaign_id, TrialRow.phase, TrialRow.phase_reason)
+        .where(TrialRow.campaign_id.in_(campaign_ids), TrialRow.state == "pending")
+        .group_by(TrialRow.campaign_id, TrialRow.phase, TrialRow.phase_reason)
+        .order_by(case((TrialRow.phase == "running", 1), else_=0), func.count())
+    )
+    return {
+        campaign_id: reason if phase == "waiting" else ""
+        for campaign_id, phase, reason in session.execute(query)
+        if phase is not None
+    }
 
 
 def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -359,5 +380,12 @@ def campaign_of(
         model=ModelShape.model_validate(row.model),
         machine=MachineShape.model_validate(row.machine),
         started_from=starts,
-        **vars(tally),
+        **vars(tally) | {"waits_for": _waits_for(row, tally)},
     )
+
+
+def _waits_for(row: CampaignRow, tally: Tally) -> str:
+    # The reason of a campaign that confirms or has ended is why its search ended.
+    if row.state in RESTING:
+        return ""
+    return (row.state != CampaignState.CONFIRMING and row.reason) or tally.waits_for

@@ -85,7 +85,8 @@ def campaigns(items: Sequence[Campaign]) -> Group:
             ("=", _listed_unit),
             (">MFU", lambda item: percent(item.best_mfu)),
             ("=figures", best_origin),
-            ("…why", lambda item: item.reason),
+            ("…waits for", lambda item: item.waits_for),
+            ("…why", lambda item: "" if item.waits_for == item.reason else item.reason),
         ),
     )
 

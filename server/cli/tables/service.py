@@ -1,78 +1,18 @@
-"""A service as text: its activity, users, and the result of prune."""
+"""A service as text: its users, and the result of prune."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import Group
 
-from autotune.schemas.activity import Activity, TrialActivity
 from autotune.schemas.users import User, WhoAmI
-from server.cli.tables.elements import NO_VALUE, TableColumns, moment, strategy_line, table
-from server.wording import duration, plural
+from server.cli.tables.elements import moment, table
+from server.wording import plural
 
 if TYPE_CHECKING:
     from server.pruning import Prunable
-
-
-def activity(found: Activity, *, most_trials: int | None = None) -> Group:
-    """Return a table each of runners, trials and campaigns.
-
-    Args:
-        most_trials: maximum number of trials listed; the rest are counted.
-    """
-    shown = found.trials[:most_trials]
-    parts: list[RenderableType] = [_runners(found), Text(), _campaigns(found)]
-    if shown:
-        parts += [Text(), _trials(shown)]
-    if left := len(found.trials) - len(shown):
-        parts.append(Text(f"and {plural(left, 'trial')} more", style="dim"))
-    return Group(*parts)
-
-
-def _runners(found: Activity) -> RenderableType:
-    if not found.runners:
-        return Text("no runner works on a campaign", style="dim")
-    return table(
-        found.runners,
-        (
-            ("runner", lambda runner: f"{runner.host}:{runner.pid}"),
-            ("campaigns", lambda runner: ", ".join(map(str, runner.campaigns))),
-        ),
-    )
-
-
-def _campaigns(found: Activity) -> RenderableType:
-    if not found.campaigns:
-        return Text("no campaign runs or waits", style="dim")
-    return table(
-        found.campaigns,
-        (
-            (">id", lambda item: item.id),
-            ("…name", lambda item: item.name),
-            ("state", lambda item: item.state),
-            ("=with", lambda item: item.evaluator),
-            (">runs", lambda item: item.running),
-            (">waits", lambda item: item.waiting),
-            ("=runner", lambda item: item.runner or NO_VALUE),
-            ("waits for", lambda item: item.waits_for),
-        ),
-    )
-
-
-def _trials(trials: list[TrialActivity]) -> Group:
-    columns: TableColumns[TrialActivity] = (
-        ("trial", lambda trial: f"{trial.campaign_id}/{trial.number}"),
-        ("phase", lambda trial: trial.phase),
-        (">age", lambda trial: duration(trial.age_s)),
-        ("=>nodes", lambda trial: trial.strategy.num_nodes),
-        ("…job, where", lambda t: " ".join(filter(None, [t.job_id, t.host])) or NO_VALUE),
-        ("…strategy", lambda trial: strategy_line(trial.strategy)),
-        ("…remark", lambda trial: trial.reason),
-    )
-    return table(trials, columns)
 
 
 def users(found: Sequence[User]) -> Group:

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import Budget, BudgetExtension
+from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store import Conflict, NotFound, Store
 from server.store.campaigns import (
@@ -25,6 +26,7 @@ from server.store.campaigns import (
     resume_campaign,
 )
 from server.store.tables import CampaignRow
+from server.store.trials import note_progress
 from tests.server.asking import asked, created, moved, read, with_trials, write
 
 Command = Callable[[Session, int], Campaign]
@@ -43,6 +45,23 @@ def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
     assert campaign.model.num_layers == 48
     assert campaign.machine.name == "frontier"
     assert created(store, name="").name == "gpt-22b on frontier"
+
+
+def test_a_campaign_says_what_most_of_its_trials_wait_for(store: Store) -> None:
+    campaign = created(store)
+    trials = with_trials(store, campaign, 5)
+    now = [
+        TrialProgress(phase="waiting", reason=reason) for reason in ("Licenses", *["Priority"] * 2)
+    ]
+    for trial, progress in zip(trials, now, strict=False):
+        assert write(store, note_progress, trial, progress)
+    assert read(store, get_campaign, campaign.id).waits_for == "Priority"
+    write(store, note_progress, trials[3], TrialProgress(phase="running"))
+    assert read(store, get_campaign, campaign.id).waits_for == "", "one runs"
+    write(store, pause_campaign, campaign.id)
+    assert read(store, get_campaign, campaign.id).waits_for == "paused by the user"
+    write(store, cancel_campaign, campaign.id)
+    assert read(store, get_campaign, campaign.id).waits_for == "", "it has ended"
 
 
 @pytest.mark.each_database

@@ -307,9 +307,3 @@ def _until_at_rest(autotune: Autotune, number: str) -> None:
     """Its trials have been ended, too."""
     shown = partial(autotune, "show", number, "--json")
     until(lambda: not shown().json()["campaign"]["pending"], "its trials end")
-
-
-def test_top_tells_a_script_what_runs(autotune: Autotune) -> None:
-    told = autotune("top", "--once", "--json").json()
-    assert set(told) == {"runners", "trials", "campaigns"}
-    assert "runner" in autotune("top").out, "printed once where it is no terminal"
