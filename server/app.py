@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 
 from server.api import (
     access,
-    calibrations,
     campaigns,
     catalog,
     comparisons,
@@ -56,7 +55,6 @@ RESOURCES = (
     figures,
     catalog,
     predictions,
-    calibrations,
     events,
     access,
     users,

@@ -9,9 +9,7 @@ from autotune.calibration.calibration import (
     COVERAGE,
     Calibration,
     Forecast,
-    calibration_for,
     general_knowledge,
-    machine_differences,
     machine_figures,
 )
 from autotune.calibration.observations import Observation, observations_of
@@ -21,9 +19,7 @@ __all__ = [
     "Calibration",
     "Forecast",
     "Observation",
-    "calibration_for",
     "general_knowledge",
-    "machine_differences",
     "machine_figures",
     "observations_of",
 ]

@@ -24,10 +24,9 @@ from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
 from autotune.schemas.calibrations import ConstantShape
 from search_spaces.dimensions import Scalar
-from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import USUAL_STATES, ProgramCapabilities, StateWidths, Tuning
+from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8
@@ -290,50 +289,9 @@ def machine_figures(machine: Machine) -> dict[str, Any]:
     return common | {name: figure for name, figure in rare.items() if figure}
 
 
-def machine_differences(machine: Machine, other: Machine) -> list[str]:
-    """Return the figures in which `machine` differs from `other`; empty if a calibration of one is
-    valid for both."""
-    figures, others = machine_figures(machine), machine_figures(other)
-    names = dict.fromkeys([*figures, *others])
-    return [f"{n} {figures.get(n)!r}" for n in names if figures.get(n) != others.get(n)]
-
-
 @lru_cache(maxsize=32)
 def general_knowledge(
     machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
 ) -> Calibration:
     """Return the priors for this machine as a calibration without trials."""
     return Calibration.of(machine, tuning=tuning, states=states)
-
-
-def calibration_for(
-    machine: Machine,
-    calibration: Calibration | None,
-    *,
-    name: str | None,
-    program: ProgramCapabilities,
-) -> Calibration:
-    """Return the calibration to predict with: the given one, or the machine's priors.
-
-    Args:
-        name: the calibration's name, for the error message.
-        program: the trainer to predict for.
-
-    Raises:
-        InvalidInput: field `calibration`: it was made on another machine.
-    """
-    if calibration is None:
-        return general_knowledge(machine, program.tuning, program.states)
-    differences = machine_differences(calibration.machine, machine)
-    if not differences:
-        return calibration
-    calibrated = calibration.machine.name
-    if calibrated == machine.name:
-        reason = (
-            f"it is of {calibrated} with {', '.join(differences)}, unlike the {machine.name} "
-            "asked about"
-        )
-    else:
-        reason = f"it is of {calibrated}, and this is about {machine.name}"
-    valid = f"a calibration of {machine.name}, or none"
-    raise InvalidInput("calibration", name or calibrated, reason, valid=valid)

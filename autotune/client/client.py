@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import quote, urlencode
@@ -24,12 +24,6 @@ from autotune.client.question import (
     subject,
 )
 from autotune.client.transport import Transport, listed
-from autotune.schemas.calibrations import (
-    CalibrationCreate,
-    CalibrationDetail,
-    CalibrationDocument,
-    CalibrationSummary,
-)
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.comparisons import CampaignComparison
@@ -193,7 +187,6 @@ class Client:
         self,
         *,
         strategy: StrategyInput,
-        calibration: str | None = None,
         min_headroom_gib: float = 0.0,
         **about: Unpack[SubjectInput],
     ) -> Prediction:
@@ -204,13 +197,12 @@ class Client:
 
         Args:
             strategy: fields of `StrategyShape`.
-            calibration: a name, or "none". Default: the machine's newest calibration.
             min_headroom_gib: memory to leave free on the fullest GPU.
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
         """
         asked = {"strategy": strategy, "min_headroom_gib": min_headroom_gib}
-        query = self._query(PredictionQuery, about, **asked, calibration=calibration)
+        query = self._query(PredictionQuery, about, **asked)
         return self._transport.post("/predictions", Prediction, query)
 
     def scaling(
@@ -218,12 +210,11 @@ class Client:
         *,
         strategy: StrategyInput,
         nodes: Sequence[int] = (),
-        calibration: str | None = None,
         **about: Unpack[SubjectInput],
     ) -> ScalingStudy:
         """Predict strong and weak scaling of a strategy's layout over `nodes`. Default: halves and
         doubles of its own. The other arguments are those of `predict`."""
-        asked = {"strategy": strategy, "nodes": list(nodes), "calibration": calibration}
+        asked = {"strategy": strategy, "nodes": list(nodes)}
         query = self._query(ScalingQuery, about, **asked)
         return self._transport.post("/predictions/scaling", ScalingStudy, query)
 
@@ -239,45 +230,12 @@ class Client:
         *,
         nodes: int = 1,
         space: SpaceInput | None = None,
-        calibration: str | None = None,
         most: int = 10,
         **about: Unpack[SubjectInput],
     ) -> Sweep:
         """Return the `most` strategies that fit and are predicted fastest, of a space."""
-        asked = {"nodes": nodes, "space": space or {}, "calibration": calibration, "most": most}
+        asked = {"nodes": nodes, "space": space or {}, "most": most}
         return self._transport.post("/sweeps", Sweep, self._query(SweepQuery, about, **asked))
-
-    def calibrations(self) -> list[CalibrationSummary]:
-        """Return all stored calibrations, newest first."""
-        return self._transport.get("/calibrations", list[CalibrationSummary])
-
-    def calibrate(
-        self, name: str, campaigns: Iterable[int], *, software: str | None = None
-    ) -> CalibrationDetail:
-        """Fit the cost model to trials of campaigns on one machine, and store it under `name`."""
-        fields = {"name": name, "campaigns": list(campaigns), "software": software}
-        request = validated(CalibrationCreate, fields)
-        return self._transport.post("/calibrations", CalibrationDetail, request)
-
-    def calibration(self, name: str) -> CalibrationDetail:
-        """Return the observations of a calibration, and its constants before and after."""
-        return self._transport.get(f"/calibrations/{_quoted(name)}", CalibrationDetail)
-
-    def calibration_document(self, name: str) -> CalibrationDocument:
-        """Return a whole calibration, which `import_calibration` accepts."""
-        path = f"/calibrations/{_quoted(name)}/document"
-        return self._transport.get(path, CalibrationDocument)
-
-    def import_calibration(
-        self, name: str, document: CalibrationDocument | Mapping[str, Any]
-    ) -> CalibrationDetail:
-        """Store an exported calibration under an unused name."""
-        if not isinstance(document, CalibrationDocument):
-            document = validated(CalibrationDocument, document)
-        return self._transport.put(f"/calibrations/{_quoted(name)}", CalibrationDetail, document)
-
-    def delete_calibration(self, name: str) -> None:
-        self._transport.delete(f"/calibrations/{_quoted(name)}")
 
     def models(self) -> list[str]:
         """Return the names of models. Any size such as "13B" is valid, too."""

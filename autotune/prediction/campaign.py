@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from autotune.baseline import baseline_of, read_arguments, remarks
-from autotune.calibration import calibration_for
+from autotune.calibration import general_knowledge
 from autotune.cost_model import Estimate, estimate
 from autotune.explanation.what_if import left_out
 from autotune.objectives import unknown_objective
@@ -198,7 +198,7 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
         trials_affordable=cost.trials,
         left_out=left_out(
             space,
-            calibration_for(space.machine, None, name=None, program=space.program),
+            general_knowledge(space.machine, space.program.tuning, space.program.states),
             layouts[0],
             objective=request.objective,
             headroom_gib=request.min_headroom_gib,

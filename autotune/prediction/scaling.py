@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from autotune.calibration import Calibration, calibration_for
+from autotune.calibration import Calibration, general_knowledge
 from autotune.calibration.projection import REPEATS, projected
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Array, Columns
@@ -67,11 +67,10 @@ def scaling_study(
 
     Raises:
         InvalidInputs: fields `model` and `machine`; dimensions that the trainer does not vary.
-        InvalidInput: fields `nodes`, of which the layout can run on none; `calibration`.
+        InvalidInput: field `nodes`, of which the layout can run on none.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    name = summary.name if summary else None
-    calibration = calibration_for(machine, calibration, name=name, program=program)
+    calibration = calibration or general_knowledge(machine, program.tuning, program.states)
     strategy = strategy_of(query.strategy)
     demand_dimensions(strategy, machine, program)
     return ScalingStudy(

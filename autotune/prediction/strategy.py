@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.calibration import Calibration, calibration_for
+from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation.memory_budget import memory_budget
 from autotune.explanation.parts import bubble_note
 from autotune.measurement import AccumulationMeasurement, metrics
@@ -43,21 +43,15 @@ def predict(
 
     Args:
         calibration: the calibration to use; the machine's priors by default.
-        summary: of the calibration, included in the answer.
+        summary: of its trials, included in the answer.
         program: the trainer of the query.
         refusals: reasons besides the rules why that trainer cannot run the strategy.
 
     Raises:
         InvalidInputs: fields `model` and `machine`; dimensions that the trainer does not vary.
-        InvalidInput: field `calibration`: it was made on another machine.
     """
     transformer, machine = subject_of(query.model, query.machine)
-    calibration = calibration_for(
-        machine,
-        calibration,
-        name=summary.name if summary else query.calibration,
-        program=program,
-    )
+    calibration = calibration or general_knowledge(machine, program.tuning, program.states)
     strategy = strategy_of(query.strategy)
     demand_dimensions(strategy, machine, program)
     broken = findings(strategy, transformer, machine, program=program)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.calibration import Calibration, Forecast, calibration_for
+from autotune.calibration import Calibration, Forecast, general_knowledge
 from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
@@ -44,12 +44,10 @@ def sweep(
     Raises:
         InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`; no strategy is legal, none
             fits, or too many are legal.
-        InvalidInput: field `calibration`: it was made on another machine.
     """
     started = perf_counter()
     transformer, machine = subject_of(query.model, query.machine)
-    name = summary.name if summary else None
-    calibration = calibration_for(machine, calibration, name=name, program=program)
+    calibration = calibration or general_knowledge(machine, program.tuning, program.states)
     space = queried_space(query, transformer, machine, program=program)
     lattice = space.lattice()
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.schemas.wire import MOST_GIB, Wire, storable
+from autotune.schemas.shapes import ModelShape, StrategyShape
+from autotune.schemas.wire import MOST_GIB, Wire
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-CalibrationName = Annotated[str, Field(pattern=NAME)]
-Software = Annotated[str, Field(max_length=500), AfterValidator(storable)]
 Seconds = Annotated[float, Field(ge=1e-6, le=1e7)]
 Gibibytes = Annotated[float, Field(ge=1e-6, le=MOST_GIB)]
-MOST_OBSERVATIONS = 1000
-"""Fitting takes some seconds with so many, and eight times as long with twice as many."""
 
 
 class ObservationShape(Wire):
@@ -47,34 +41,6 @@ class EarlierObservation(ObservationShape):
     """Age of the trial when the later campaign began, days."""
 
 
-class CalibrationDocument(Wire):
-    """A calibration document for export and import. Its constants follow from the observations."""
-
-    format: Literal["autotune-calibration-1"] = "autotune-calibration-1"
-    """Version of this format."""
-    machine: MachineShape
-    """The machine in full."""
-    software: Software = ""
-    """Software stack of the observations, in words."""
-    simulated: bool = False
-    """Whether the observations are simulated."""
-    observations: Annotated[
-        list[ObservationShape], Field(min_length=1, max_length=MOST_OBSERVATIONS)
-    ]
-    """Observations to which the constants are fitted."""
-
-
-class CalibrationCreate(Wire):
-    """Fit to the trials of campaigns, which ran on one machine; their models may differ."""
-
-    name: CalibrationName
-    """Name of the new calibration; must be unused."""
-    campaigns: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1, max_length=100)]
-    """Campaigns to whose trials it is fitted."""
-    software: Software | None = None
-    """Software stack; null: taken from the trials' versions."""
-
-
 class ConstantShape(Wire):
     """One constant of the cost model before and after.
 
@@ -96,18 +62,12 @@ class ConstantShape(Wire):
 
 
 class CalibrationSummary(Wire):
-    """The calibration used for a prediction."""
+    """The trials that a prediction rests on."""
 
-    name: str
-    """Its name."""
     machine: str
     """Name of the machine."""
-    software: str
-    """Software stack of the observations, in words."""
     simulated: bool
     """Whether the observations are simulated."""
-    created_at: datetime | None = None
-    """When it was stored; null if it is not stored."""
     observations: int
     """Strategies that were observed."""
     timed: int
@@ -116,10 +76,3 @@ class CalibrationSummary(Wire):
     """Observations that did not fit."""
     models: list[str]
     """Names of the models that were observed."""
-
-
-class CalibrationDetail(CalibrationSummary):
-    """A calibration with its constants, those best determined by the observations first."""
-
-    constants: list[ConstantShape]
-    """The constants, those best determined by the observations first."""

@@ -252,12 +252,8 @@ class SpaceQuery(ProgramChoice):
     """The search space; dimensions default to automatic."""
 
 
-NO_CALIBRATION = "none"
-"""Instead of a name: the uncalibrated cost model."""
-
-
 class PredictionQuery(ProgramChoice):
-    """A strategy, and the calibration for its prediction."""
+    """A strategy to predict."""
 
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
@@ -265,9 +261,5 @@ class PredictionQuery(ProgramChoice):
     """A machine of the catalog (`frontier`), or one in full."""
     strategy: StrategyShape
     """The strategy."""
-    calibration: Label | None = None
-    """Name of a calibration of this machine, or `"none"` for the uncalibrated cost model; null: the
-    newest calibration of measured trials on the machine, or of simulated ones if the evaluator is
-    given as simulated."""
     min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU for a strategy to fit, GiB."""

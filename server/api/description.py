@@ -53,7 +53,6 @@ TAGS = {
     "recommendation": "What a campaign recommends, why, and the files that launch it.",
     "figures": "Results of a campaign as data, charts and pictures.",
     "predictions": "Predictions of the cost model before anything runs.",
-    "calibrations": "The cost model fitted to trials of a machine and software stack.",
     "catalog": "Models, machines and ready spaces.",
     "profiles": "Clusters that campaigns may run on.",
     "adapters": "Trainers that campaigns may run, each described by a file.",

@@ -17,13 +17,10 @@ from server.auth.permissions import CALLER
 from server.problems import problem
 
 MOST_BODY_BYTES = 2_000_000
-"""Maximum body; a calibration of 1000 observations, the largest useful one, has a third."""
+"""Maximum body; the largest useful one, a campaign with its adapter's files, has less."""
 TOO_LARGE = f"a request has {MOST_BODY_BYTES // 10**6} MB at most"
 MOST_FIELDS = 2000
 """Maximum fields of a body, at all depths."""
-MOST_FIELDS_OF_DOCUMENT = 50_000
-"""The same for imported documents: 1000 observations of thirty fields, with some margin."""
-DOCUMENTS = "/api/v1/calibrations/"
 MOST_PARAMETERS = 100
 """Maximum parameters of a query."""
 STREAMS = "/events"
@@ -54,8 +51,6 @@ class RequestLimit:
             reason = f"a query has {MOST_PARAMETERS} parameters at most"
             await problem(HTTPStatus.UNPROCESSABLE_ENTITY, reason)(scope, receive, send)
             return
-        imports = scope["method"] == "PUT" and scope["path"].startswith(DOCUMENTS)
-        most_fields = MOST_FIELDS_OF_DOCUMENT if imports else MOST_FIELDS
         received = fields = 0
 
         async def counted() -> Message:
@@ -66,8 +61,8 @@ class RequestLimit:
             fields += body.count(b":")  # one after each name in JSON
             if received > MOST_BODY_BYTES:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
-            if fields > most_fields:
-                reason = f"a request has {most_fields} fields at most"
+            if fields > MOST_FIELDS:
+                reason = f"a request has {MOST_FIELDS} fields at most"
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 

@@ -13,9 +13,10 @@ from autotune.calibration.calibration import general_knowledge
 from autotune.prediction.campaign import misplaced
 from autotune.prediction.plan import plan
 from autotune.resolution import campaign_space, machine_shape, subject_of
+from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.requests import CampaignCreate, PredictionQuery, ProgramChoice, SpaceQuery
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -42,6 +43,7 @@ STACKS = 8
 """Machines and programs whose earlier trials are cached, some megabytes each at most."""
 
 FITS = 32
+PROGRAM = set(ProgramChoice.model_fields)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,6 +111,33 @@ class Plans:
         """Return the calibration behind a plan; raises as `of` does."""
         calibration, _ = self._start(self._asked(request, owner=owner, as_admin=as_admin))
         return calibration
+
+    def earlier(
+        self, query: PredictionQuery | SpaceQuery, *, owner: str | None, as_admin: bool = False
+    ) -> tuple[Calibration, CalibrationSummary] | tuple[None, None]:
+        """Return the calibration by the machine's earlier trials with the query's trainer, as a
+        campaign would start from; None without such trials, or if the query is invalid."""
+        about = query.model_dump(exclude_unset=True, include=PROGRAM | {"model", "machine"})
+        if isinstance(query, PredictionQuery):
+            about["nodes"] = query.strategy.num_nodes
+        else:
+            about |= {"nodes": query.nodes, "space": query.space}
+        try:
+            asked = self._asked(CampaignCreate(**about), owner=owner, as_admin=as_admin)
+            if not asked.newest:
+                return None, None
+            calibration, _ = self._start(asked)
+        except (InvalidInput, InvalidInputs):
+            return None, None  # reported with all other errors of the query
+        seen = calibration.observations
+        return calibration, CalibrationSummary(
+            machine=asked.machine.name,
+            simulated=asked.stack.simulated,
+            observations=len(seen),
+            timed=sum(each.iteration_time_s is not None for each in seen),
+            out_of_memory=sum(each.fitted is False for each in seen),
+            models=list(dict.fromkeys(each.transformer.name for each in seen)),
+        )
 
     def _asked(
         self, request: CampaignCreate, *, owner: str | None, as_admin: bool

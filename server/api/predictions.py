@@ -18,14 +18,12 @@ from autotune.schemas.requests import CampaignCreate, PredictionQuery, SpaceQuer
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import StrategyShape
 from search_spaces.errors import InvalidInput
-from server.api.calibrations import calibration_for
 from server.api.dependencies import (
     CampaignId,
     CampaignsOf,
     PlansOf,
     Rank,
     SettingsOf,
-    StoreOf,
     problems,
 )
 from server.auth.permissions import CallerOf
@@ -106,27 +104,27 @@ def report(
 @router.post("/predictions", responses=problems(403))
 def prediction(
     query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)],
-    store: StoreOf,
+    plans: PlansOf,
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Prediction:
     """Predict of one strategy whether it is legal, its memory and its time, part by part."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     refusals = refusals_of(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query)
+    calibration, summary = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
     return predict(query, calibration, summary, program=program, refusals=refusals)
 
 
 @router.post("/sweeps", responses=problems(403))
 def ranking(
     query: Annotated[SweepQuery, Body(openapi_examples=SPACE)],
-    store: StoreOf,
+    plans: PlansOf,
     settings: SettingsOf,
     caller: CallerOf,
 ) -> Sweep:
     """Rank a whole space by predicted rate, the best strategies with intervals."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query)
+    calibration, summary = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
     return sweep(query, calibration, summary, most=query.most, program=program)
 
 
@@ -144,13 +142,13 @@ def planned(
 @router.post("/predictions/scaling", operation_id="scaling.predicted", responses=problems(403))
 def scaling(
     query: Annotated[ScalingQuery, Body(openapi_examples=LAYOUT)],
-    store: StoreOf,
+    plans: PlansOf,
     settings: SettingsOf,
     caller: CallerOf,
 ) -> ScalingStudy:
     """Predict strong and weak scaling of a strategy's layout."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
-    calibration, summary = calibration_for(store, query)
+    calibration, summary = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
     return scaling_study(query, calibration, summary, program=program)
 
 

@@ -130,30 +130,6 @@ SAMPLES: Mapping[str, CallSample] = {
         python="for event in client.campaign(1).watch():\n    print(event.kind, event.id)",
         shell="autotune watch 1",
     ),
-    "calibrations.create": CallSample(
-        python='calibration = client.calibrate("frontier-trials", [1])',
-        shell="autotune calibrations fit frontier-trials --campaign 1",
-    ),
-    "calibrations.listing": CallSample(
-        python="calibrations = client.calibrations()", shell="autotune calibrations list"
-    ),
-    "calibrations.read": CallSample(
-        python='calibration = client.calibration("frontier-trials")',
-        shell="autotune calibrations show frontier-trials",
-    ),
-    "calibrations.export": CallSample(
-        python='document = client.calibration_document("frontier-trials")',
-        shell="autotune calibrations export frontier-trials --output frontier.json",
-    ),
-    "calibrations.import_document": CallSample(
-        python='document = client.calibration_document("frontier-trials")\n'
-        'client.import_calibration("frontier-imported", document)',
-        shell="autotune calibrations import frontier-imported frontier.json",
-    ),
-    "calibrations.delete": CallSample(
-        python='client.delete_calibration("frontier-trials")',
-        shell="autotune calibrations delete frontier-trials",
-    ),
     "campaigns.create": CallSample(
         python=f'campaign = client.create(\n{_QUESTION}    evaluator="simulated",\n'
         '    budget={"max_trials": 40},\n)',

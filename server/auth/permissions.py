@@ -38,7 +38,6 @@ ASKING = frozenset(
 )
 """Paths with a POST that changes nothing for other users."""
 FOR_ADMINS = ("/api/v1/users",)
-CALIBRATION = "/api/v1/calibrations/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +121,6 @@ def _writes(request: Request) -> bool:
 def _needed(path: str, *, writes: bool) -> UserScope:
     if path.startswith(FOR_ADMINS):
         return "admin"
-    if path.startswith(CALIBRATION) and writes:
-        return "admin"  # calibrations have no owner, and all predictions use them
     return "submit" if writes else "read"
 
 

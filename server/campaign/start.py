@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.calibration import Observation, machine_figures, observations_of
-from autotune.calibration.document import observation_of
-from autotune.calibration.history import forecast_errors, weight_of
+from autotune.calibration.history import forecast_errors, observation_of, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction.scaling import study_space

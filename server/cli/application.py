@@ -99,7 +99,7 @@ On a cluster with Slurm, `autotune doctor --profile NAME` says what is missing, 
 `autotune submit --profile NAME ...` runs trials as jobs.
 
 Without a service, `autotune predict`, `autotune sweep` and `autotune space` answer from the cost
-model; `autotune calibrations` fits it to a machine by the trials that a service has run.
+model.
 
 {EXIT_CODES}
 """
@@ -120,7 +120,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "cancel": "campaigns",
         "extend": "campaigns",
         "rm": "campaigns",
-        "calibrations": "calibrations",
     },
     "Without a service": {
         "predict": "predictions",
@@ -144,7 +143,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 """Panel of --help -> command -> its module."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "calibrations": ("list", "show", "fit", "export", "import", "delete"),
     "adapter": ("list", "show", "new", "check"),
     "users": ("list", "add", "change", "renew", "revoke"),
 }
@@ -224,23 +222,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune scaling --campaign 3",
         "autotune scaling --like 3 --nodes 16,32,64 --run --kind strong --watch",
     ),
-    "calibrations": (
-        "autotune calibrations fit frontier-rocm6 --campaign 3",
-        "autotune calibrations show frontier-rocm6",
-        "autotune predict --calibration frontier-rocm6 --model 175B --machine frontier --tp 8 "
-        "--pp 8 --gas 32 --num-nodes 16",
-    ),
-    "calibrations fit": (
-        "autotune calibrations fit frontier-rocm6 --campaign 3",
-        "autotune calibrations fit frontier-rocm6 --campaign 3 --campaign 4 "
-        "--software 'ROCm 6.2, PyTorch 2.5'",
-    ),
-    "calibrations show": ("autotune calibrations show frontier-rocm6",),
-    "calibrations export": (
-        "autotune calibrations export frontier-rocm6 --output frontier.json",
-        "autotune predict --calibration ./frontier.json --model 13B --machine frontier --tp 2",
-    ),
-    "calibrations import": ("autotune calibrations import frontier-rocm6 frontier.json",),
     "space": (
         "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune space --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "

@@ -11,8 +11,12 @@ from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from autotune.calibration import observations_of
-from autotune.calibration.document import observation_shape
-from autotune.calibration.history import EarlierTrial, most_informative, weight_of
+from autotune.calibration.history import (
+    EarlierTrial,
+    most_informative,
+    observation_shape,
+    weight_of,
+)
 from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import StartedFrom, StartWorth

@@ -265,30 +265,6 @@ class EarlierTrialsRow(Base):
     observations: Mapped[list[Json]]
 
 
-class CalibrationRow(Base):
-    """One calibration, never altered. `document` is the whole of it; the other columns are for
-    lists.
-
-    `figures` are those of its machine that it depends on: it is valid for machines with the same.
-    """
-
-    __tablename__ = "calibrations"
-    __table_args__ = ({"sqlite_autoincrement": True},)
-
-    id: Mapped[int] = mapped_column(Identity, primary_key=True)
-    name: Mapped[str] = mapped_column(String(100), unique=True)
-    machine: Mapped[str] = mapped_column(Text)
-    figures: Mapped[Json]
-    software: Mapped[str] = mapped_column(Text)
-    simulated: Mapped[bool]
-    created_at: Mapped[datetime]
-    observations: Mapped[int]
-    timed: Mapped[int]
-    out_of_memory: Mapped[int]
-    models: Mapped[list[str]]
-    document: Mapped[Json] = mapped_column(deferred=True)
-
-
 class UserRow(Base):
     """One user of a shared service. Names are never reused, and rows never deleted.
 

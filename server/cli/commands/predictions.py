@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from autotune.schemas.choices import ScalingKind
-from search_spaces.errors import InvalidInput, InvalidInputs
-from server.cli.commands.calibrations import known_name, read_document
+from search_spaces.errors import InvalidInput
 from server.cli.commands.submit import TrialOptions, submitted
 from server.cli.failures import ExitCode, Failed
 from server.cli.options import (
@@ -29,7 +25,6 @@ from server.cli.options import (
     SpaceOptions,
     StrategyOptions,
     chosen,
-    name_or_file,
     named_machine,
     option,
     options_of,
@@ -37,11 +32,9 @@ from server.cli.options import (
 from server.cli.output import Json, document, out, text
 
 if TYPE_CHECKING:
-    from autotune.calibration import Calibration
     from autotune.client.campaign import CampaignHandle
     from autotune.client.client import Client
     from autotune.client.question import CampaignInput
-    from autotune.schemas.calibrations import CalibrationDocument, CalibrationSummary
     from autotune.schemas.requests import PredictionQuery, SpaceQuery
     from autotune.schemas.scaling import ScalingQuery
     from autotune.schemas.shapes import StrategyShape
@@ -51,82 +44,22 @@ COMMANDS = 3
 """Number of rows of a sweep whose commands are printed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CalibrationOptions(OptionGroup):
-    """A calibration of the service, one in a file, or none."""
-
-    PANEL: ClassVar[str] = "What the prediction is based on"
-
-    calibration: str | None = option(
-        "--calibration",
-        "Calibration of this machine: a name of `autotune calibrations list` (needs the service), "
-        "or a file of `autotune calibrations export`.",
-        default="none",
-        metavar="NAME|FILE|none",
-    )
-
-    def load(self, service: ServiceOptions) -> tuple[Calibration | None, CalibrationSummary | None]:
-        """Return the calibration and its summary; the service is only asked for a name.
-
-        Raises:
-            InvalidInput, InvalidInputs: it is invalid.
-        """
-        from autotune.schemas.requests import NO_CALIBRATION
-
-        if self.calibration in {None, NO_CALIBRATION}:
-            return None, None
-        choice = name_or_file(self.calibration or "")
-        if isinstance(choice, Path):
-            with _fields_within("calibration"):
-                return _read(read_document(choice), name=choice.name)
-        name = known_name(choice, field="calibration")
-        with service.client() as client:
-            return _read(client.calibration_document(name), name=name)
-
-
-def _read(content: CalibrationDocument, *, name: str) -> tuple[Calibration, CalibrationSummary]:
-    from autotune.calibration.document import calibration_of, summary_of
-
-    return calibration_of(content), summary_of(content, name=name, created_at=None)
-
-
-@contextmanager
-def _fields_within(option: str) -> Iterator[None]:
-    """Prefix the fields of a file with the option, as the question has fields of the same names."""
-    try:
-        yield
-    except InvalidInput as problem:
-        raise InvalidInput(
-            f"{option}.{problem.field}".removesuffix(".file"),
-            problem.value,
-            problem.reason,
-            valid=problem.valid,
-        ) from None
-    except InvalidInputs as refusal:
-        raise InvalidInputs(
-            InvalidInput(f"{option}.{each.field}", each.value, each.reason, valid=each.valid)
-            for each in refusal.problems
-        ) from None
-
-
 def predict(
     model: ModelOptions,
     machine: MachineOptions,
     strategy: PredictedOptions,
     program: ProgramOptions,
-    calibration: CalibrationOptions,
-    service: ServiceOptions,
     json: Json = False,
 ) -> None:
     """Predict one strategy: whether it is legal and fits, its time, memory and energy.
 
     If it does not fit, print the smallest changes that make it fit.
 
-    Every prediction has an 80 % interval. It is wide without trials on the machine; --calibration
-    narrows it. `autotune sweep` predicts all strategies of a space.
+    Every prediction has an 80 % interval. It is wide, because it rests on no trial; those of
+    `autotune submit --dry-run` rest on the machine's earlier trials. `autotune sweep` predicts all
+    strategies of a space.
 
-    Needs a service only for a calibration by name. Exit code 1 if the strategy is illegal or
-    probably does not fit.
+    Needs no service. Exit code 1 if the strategy is illegal or probably does not fit.
     """
     from autotune.prediction.strategy import predict as predicted
     from autotune.resolution import machine_of
@@ -143,7 +76,6 @@ def predict(
     query = query.model_copy(update={"strategy": _fixed(query, strategy, trainer)})
     answer = predicted(
         query,
-        *calibration.load(service),
         program=trainer,
         refusals=refusals_of(query, Settings(), as_admin=True),
     )
@@ -160,8 +92,6 @@ def sweep(
     machine: MachineOptions,
     space: SpaceOptions,
     program: ProgramOptions,
-    calibration: CalibrationOptions,
-    service: ServiceOptions,
     nodes: Nodes = 1,
     top: Annotated[int, typer.Option("--top", min=1, help="Number of strategies to print.")] = 10,
     json: Json = False,
@@ -173,7 +103,7 @@ def sweep(
     rows are printed below the table. Also prints the cost and the expected gain of a campaign with
     the default budget.
 
-    Needs a service only for a calibration by name.
+    Needs no service.
     """
     from server.cli.tables import predictions as predictions_table
 
@@ -181,13 +111,11 @@ def sweep(
     from autotune.prediction.sweep import sweep as ranked
     from autotune.resolution import machine_of
 
-    answer = ranked(query, *calibration.load(service), most=top, program=program_for(query))
+    answer = ranked(query, most=top, program=program_for(query))
     if json:
         return document(answer)
     out().print(predictions_table.sweep(answer))
-    subject = [*model.words(), *machine.words(), *program.words(), *calibration.words()]
-    if calibration.calibration is not None:
-        subject += service.words()
+    subject = [*model.words(), *machine.words(), *program.words()]
     text("\ncommands for the first rows:")
     for row in answer.rows[:COMMANDS]:
         options = options_of(row.strategy, machine_of(answer.machine))
@@ -315,7 +243,6 @@ def scaling(
     trials: TrialOptions,
     budget: BudgetOptions,
     study: StudyOptions,
-    calibration: CalibrationOptions,
     service: ServiceOptions,
     campaign: Annotated[
         int | None,
@@ -344,7 +271,7 @@ def scaling(
     Efficiency is the rate per GPU relative to the fewest nodes, with an 80 % interval. Points that
     a campaign measured are marked.
 
-    Needs a service only for --campaign, for --run, and for a calibration by name.
+    Needs a service only for --campaign and for --run.
     """
     from autotune.schemas.scaling import ScalingQuery
     from autotune.validation import validated
@@ -377,7 +304,7 @@ def scaling(
 
         trainer = program_for(query)
         query = query.model_copy(update={"strategy": _fixed(query, strategy, trainer)})
-        found = scaling_study(query, *calibration.load(service), program=trainer)
+        found = scaling_study(query, program=trainer)
     return document(found) if json else out().print(predictions_table.scaling(found))
 
 

@@ -40,8 +40,8 @@ def prune(
     """Delete campaigns that ended long ago, with their trials' logs and files.
 
     Ended campaigns are done, cancelled or failed. Later campaigns no longer start from their
-    trials; calibrations stay. Equally old trial folders without a campaign are deleted, too.
-    The service may be running.
+    trials. Equally old trial folders without a campaign are deleted, too. The service may be
+    running.
     """
     from server.cli.tables import service as service_table
     from server.pruning import prunable

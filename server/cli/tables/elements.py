@@ -167,13 +167,5 @@ def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
     if summary is None:
         return f"priors for its kind of machine ({machine.gpu}), not calibrated"
     failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
-    software = f" ({summary.software})" if summary.software else ""
-    return (
-        f"calibration {summary.name}: {trials_of(summary)} of {', '.join(summary.models)} "
-        f"on {summary.machine}{failed}{software}"
-    )
-
-
-def trials_of(summary: CalibrationSummary) -> str:
-    """Return `24 simulated trials`, `1 trial`."""
-    return plural(summary.observations, "simulated trial" if summary.simulated else "trial")
+    trials = plural(summary.observations, "simulated trial" if summary.simulated else "trial")
+    return f"{trials} of {', '.join(summary.models)} on {summary.machine}{failed}"

@@ -1,9 +1,8 @@
-"""Answers of the cost model as text: predictions, spaces, scaling, models, calibrations."""
+"""Answers of the cost model as text: predictions, spaces, scaling and models."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rich.columns import Columns
@@ -12,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.plan_sentences import campaign_sentence
-from autotune.schemas.calibrations import CalibrationDetail, CalibrationSummary, ConstantShape
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.predictions import (
     DryRun,
@@ -34,11 +32,9 @@ from server.cli.tables.elements import (
     facts,
     grid,
     model_line,
-    moment,
     rests_on,
     strategy_line,
     table,
-    trials_of,
     with_unit,
 )
 from server.wording import mark, parameters, percent, plural, probability, seconds
@@ -422,66 +418,3 @@ def needs(answer: ModelNeeds) -> RenderableType:
     )
     counts = "GB are 10^9 bytes of one replica, before ZeRO shards them; activations come on top."
     return Group(Text(model_line(answer.model)), memory, Text(counts, style="dim"), training)
-
-
-SHORT_TIMES = ((1e-3, "µs", 1e6), (1.0, "ms", 1e3))
-"""Upper bound in seconds -> unit, and number of units per second."""
-
-
-def calibrations(items: Sequence[CalibrationSummary]) -> Group:
-    """Return one row per calibration."""
-    return table(
-        items,
-        (
-            ("|name", lambda item: item.name),
-            ("|machine", lambda item: item.machine),
-            (">trials", lambda item: item.observations),
-            (">OOM", lambda item: item.out_of_memory),
-            ("models", lambda item: ", ".join(item.models)),
-            ("", lambda item: mark(item.simulated)),
-            ("|created", lambda item: moment(item.created_at)),
-            ("software", lambda item: item.software or NO_VALUE),
-        ),
-    )
-
-
-def calibration(item: CalibrationDetail) -> RenderableType:
-    """Return its trials, and its constants in the given order."""
-    return Group(
-        facts(
-            [
-                ("calibration", item.name),
-                ("machine", item.machine),
-                ("software", item.software or NO_VALUE),
-                ("models", ", ".join(item.models)),
-                (
-                    "trials",
-                    f"{trials_of(item)}: {item.timed:,} timed, "
-                    f"{item.out_of_memory:,} out of memory",
-                ),
-                ("created", moment(item.created_at)),
-            ]
-        ),
-        "",
-        Text(
-            "± is a factor: the 80 % interval is from the value divided by it to the value times it"
-        ),
-        _constants(item.constants),
-    )
-
-
-def _constants(items: Iterable[ConstantShape]) -> Group:
-    """Return one row per constant, before and after calibration."""
-    # Imported late: other commands do not need everything that a calibration imports.
-    from autotune.calibration.calibration import Z
-
-    rows = []
-    for item in items:
-        unit, scale = item.unit, 1.0
-        if unit == "s":
-            shown_as = ((u, per_s) for below, u, per_s in SHORT_TIMES if item.prior < below)
-            unit, scale = next(shown_as, (unit, scale))
-        before = (f"{item.prior * scale:.3g}", f"× {math.exp(Z * item.prior_spread):.2f}")
-        after = (f"{item.value * scale:.3g}", f"× {math.exp(Z * item.spread):.2f}")
-        rows.append([item.name, unit, *before, *after])
-    return grid(("constant", "unit", ">generally known", ">±", ">calibrated", ">±"), rows)

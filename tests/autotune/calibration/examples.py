@@ -8,13 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from autotune.calibration import Calibration, Forecast, Observation
-from autotune.calibration.document import observation_shape
 from autotune.calibration.posterior import coordinates, shared
 from autotune.calibration.quantity import Quantity
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Array, Columns
-from autotune.resolution import machine_shape
-from autotune.schemas.calibrations import CalibrationDocument
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -54,16 +51,6 @@ def space(*, nodes: int = 4) -> list[Strategy]:
 
 
 SPACE = space()
-
-
-def document_of(calibration: Calibration, *, simulated: bool) -> CalibrationDocument:
-    """Return all that a calibration rests on, as the service keeps it."""
-    return CalibrationDocument(
-        machine=machine_shape(calibration.machine),
-        software=calibration.software,
-        simulated=simulated,
-        observations=[observation_shape(shown) for shown in calibration.observations],
-    )
 
 
 def lattice(strategies: Sequence[Strategy], machine: Machine = FRONTIER) -> Lattice:

@@ -82,11 +82,6 @@ def test_bad_input_is_told_before_anything_is_sent() -> None:
                 ask(machine="frontier")  # type: ignore[call-arg]
         with pytest.raises(InvalidInputs, match="most"):
             nobody.sweep(model="tiny", machine="frontier", most=0)
-        with pytest.raises(InvalidInputs) as refused:
-            nobody.calibrate("two words", [])
-        assert [p.field for p in refused.value.problems] == ["name", "campaigns"]
-        with pytest.raises(InvalidInputs, match="observations"):
-            nobody.import_calibration("mine", {"machine": {}, "observations": []})
 
 
 def test_the_service_names_each_refused_field(client: Client) -> None:

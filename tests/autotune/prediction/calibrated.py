@@ -7,13 +7,11 @@ from functools import cache
 import numpy as np
 
 from autotune.calibration import Calibration, Observation
-from autotune.calibration.document import summary_of
 from autotune.cost_model import estimate
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
-from tests.autotune.calibration.examples import document_of
 
 SLOWER = 2.0
 OBSERVED = 30
@@ -49,5 +47,13 @@ def slow(machine: str = "frontier", *, model: str = "gpt-22b", nodes: int = 2) -
     return Calibration.of(of_machine, observations, software="a slow stack")
 
 
-def named(calibration: Calibration, name: str = "mine") -> CalibrationSummary:
-    return summary_of(document_of(calibration, simulated=True), name=name, created_at=None)
+def summary() -> CalibrationSummary:
+    """Return what an answer says of the trials of `slow`."""
+    return CalibrationSummary(
+        machine="frontier",
+        simulated=True,
+        observations=OBSERVED,
+        timed=OBSERVED,
+        out_of_memory=0,
+        models=["gpt-22b"],
+    )

@@ -18,7 +18,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SCALINGS, SETTINGS, Scaling
-from tests.autotune.prediction.calibrated import named, slow
+from tests.autotune.prediction.calibrated import slow, summary
 from tests.autotune.records import strategy as layout
 
 KINDS: tuple[ScalingKind, ...] = ("strong", "strong", "weak", "weak")
@@ -135,9 +135,8 @@ def test_it_says_where_the_layout_cannot_run() -> None:
 
 def test_it_rests_on_a_calibration() -> None:
     calibration = slow()
-    summary = named(calibration)
-    general, known = scaling_study(query()), scaling_study(query(), calibration, summary)
-    assert known.calibration == summary
+    general, known = scaling_study(query()), scaling_study(query(), calibration, summary())
+    assert known.calibration == summary()
     before, after = (study.series[0].points[0].iteration_time_s for study in (general, known))
     assert after > 1.5 * before
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -8,10 +10,18 @@ from autotune.schemas.shapes import MachineShape, ModelShape
 from server.catalog import usable_adapters
 from server.settings import Settings
 from tests.evaluators.adapter.samples import my_script
-from tests.server.calibrations import STRATEGY
 
 SUBJECT = {"model": "gpt-22b", "machine": "frontier"}
 QUERY = SUBJECT | {"nodes": 2}
+
+STRATEGY: dict[str, Any] = {
+    "tensor_parallel": 1,
+    "pipeline_parallel": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 320,
+    "zero_stage": 1,
+    "num_nodes": 2,
+}
 
 
 PROFILES = "/api/v1/profiles"

@@ -71,6 +71,43 @@ def test_a_question_about_the_machine_rests_on_no_simulated_trial(
     assert (before["simulated"], before["started_from"]) == (False, [])
 
 
+def test_predictions_rest_on_the_earlier_trials_of_the_machine(
+    client: TestClient, store: Store
+) -> None:
+    campaign = created(store)
+    [trial] = with_trials(store, campaign, 1)
+    about = {name: body()[name] for name in ("model", "machine", "evaluator")}
+    strategy = trial.strategy.model_dump(mode="json")
+    questions = {
+        "predictions": about | {"strategy": strategy},
+        "predictions/scaling": about | {"strategy": strategy, "nodes": [2, 4]},
+        "sweeps": about | {"nodes": 4, "most": 1},
+    }
+
+    def answer(path: str, **changes: Any) -> dict[str, Any]:
+        asked = client.post(f"/api/v1/{path}", json=questions[path] | changes)
+        assert asked.status_code == 200, asked.text
+        told: dict[str, Any] = asked.json()
+        return told
+
+    before = answer("predictions")
+    with store.transaction() as session:
+        finish_trial(session, trial, ended(TrialState.OOM))
+    after = answer("predictions")
+    assert after["fit_probability"] < 0.1 < before["fit_probability"]
+    for path in questions:
+        assert answer(path)["calibration"] == {
+            "machine": "frontier",
+            "simulated": True,
+            "observations": 1,
+            "timed": 0,
+            "out_of_memory": 1,
+            "models": ["gpt-22b"],
+        }
+        assert answer(path, machine="dgx-a100")["calibration"] is None
+    assert before["calibration"] is None
+
+
 def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: Store) -> None:
     out_of_memory(store, created(store))
     answer = planned(client)

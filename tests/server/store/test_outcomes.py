@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from autotune.calibration import Observation
-from autotune.calibration.document import observation_shape
+from autotune.calibration.history import observation_shape
 from autotune.recommendation.recommendation import recommend
 from autotune.resolution import strategy_of
 from autotune.schemas.calibrations import EarlierObservation

@@ -19,24 +19,6 @@ ordered = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 def upgrade() -> None:
     op.create_table(
-        "calibrations",
-        sa.Column("id", identity, nullable=False),
-        sa.Column("name", sa.String(length=100), nullable=False),
-        sa.Column("machine", sa.Text(), nullable=False),
-        sa.Column("figures", sa.JSON(), nullable=False),
-        sa.Column("software", sa.Text(), nullable=False),
-        sa.Column("simulated", sa.Boolean(), nullable=False),
-        sa.Column("created_at", UtcDateTime(), nullable=False),
-        sa.Column("observations", sa.Integer(), nullable=False),
-        sa.Column("timed", sa.Integer(), nullable=False),
-        sa.Column("out_of_memory", sa.Integer(), nullable=False),
-        sa.Column("models", sa.JSON(), nullable=False),
-        sa.Column("document", sa.JSON(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_calibrations")),
-        sa.UniqueConstraint("name", name=op.f("uq_calibrations_name")),
-        sqlite_autoincrement=True,
-    )
-    op.create_table(
         "campaigns",
         sa.Column("id", identity, nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
@@ -213,6 +195,5 @@ def downgrade() -> None:
         "earlier_trials",
         "users",
         "campaigns",
-        "calibrations",
     ):
         op.drop_table(table)

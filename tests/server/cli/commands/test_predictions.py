@@ -16,7 +16,6 @@ from server.cli.failures import ExitCode
 from server.programs import chosen_profile, chosen_program, reasons_not_to_run
 from server.settings import Settings
 from server.wording import seconds
-from tests.server.cli.calibration_files import slower, written
 from tests.server.cli.conftest import Autotune, Ran
 
 STRATEGY = ("--tp", "4", "--pp", "4", "--mbs", "1", "--gas", "32", "--num-nodes", "4")
@@ -55,54 +54,9 @@ def test_figures_have_intervals_and_say_what_they_rest_on(alone: Autotune) -> No
     basis = "priors for its kind of machine (MI250X GCD), not calibrated"
     assert line(ran, "rests on") == basis
     assert answer["calibration"] is None
-    assert alone(*ONE, "--calibration", "none").out == ran.out
     assert "matrix_multiplication" in ran.out
     assert answer["time_parts_s"]["context_parallel"] == 0
     assert "context_parallel" not in ran.out
-
-
-def test_a_calibration_of_a_file(alone: Autotune, tmp_path: Path) -> None:
-    path = written(tmp_path / "slow.json", slower(2.0) | {"simulated": True})
-    before, after = (alone(*ONE, *more, "--json").json() for more in ((), ("--calibration", path)))
-    assert 1.7 < after["iteration_time_s"] / before["iteration_time_s"] < 2.3
-    assert after["calibration"]["observations"] == 8
-    basis = "calibration slow.json: 8 simulated trials of gpt-22b on frontier (a slow stack)"
-    assert line(alone(*ONE, "--calibration", path), "rests on") == basis
-
-
-def test_a_calibration_of_another_machine(alone: Autotune, tmp_path: Path) -> None:
-    path = written(tmp_path / "other.json", slower(2.0, machine="dgx-a100"))
-    for question in (ONE, (*SWEEP, "--top", "1")):
-        sentence = refused(alone(*question, "--calibration", path))
-        assert sentence.startswith("error: --calibration: ")
-        assert "dgx-a100" in sentence
-        assert "frontier" in sentence
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (None, "--calibration: the file cannot be read: No such file"),
-        ("{", "--calibration: the file is not JSON"),
-        ("[]", "--calibration: the file holds no calibration"),
-        (slower(-1.0), "--calibration: observations.0.iteration_time_s: should be greater than 0"),
-    ],
-)
-def test_a_file_that_is_no_calibration(
-    alone: Autotune, tmp_path: Path, content: object, part: str
-) -> None:
-    path = tmp_path / "x.json"
-    if content is not None:
-        written(path, content)
-    ran = alone(*ONE, "--calibration", str(path))
-    assert (ran.code, ran.out) == (ExitCode.BAD_INPUT, "")
-    assert part in ran.err
-
-
-def test_a_calibration_by_name_asks_the_service(alone: Autotune) -> None:
-    ran = alone(*ONE, "--calibration", "mine")
-    assert ran.code == ExitCode.UNREACHABLE
-    assert "no autotune service of yours runs" in ran.err
 
 
 def test_a_switch_is_on_or_off(alone: Autotune) -> None:
