@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from search_spaces.machine import Machine, offers, offers_bf16
-from search_spaces.transformer import Transformer
-
-if TYPE_CHECKING:
-    from search_spaces.program import ProgramCapabilities
+from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
 LARGEST_AUTOMATIC_STAGES = 4
 LONG_SEQUENCE = 16384  # tokens from which on published runs cut sequences over GPUs
 LEAST_PART_OF_SEQUENCE = 4096  # tokens of a GPU in them: 16k on 4, 128k on 16
 LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
+
+
+class Capabilities(Protocol):
+    """What the values depend on of `search_spaces.program.ProgramCapabilities`."""
+
+    @property
+    def uneven_stages(self) -> bool: ...
+
+    @property
+    def activation_checkpointing(self) -> tuple[ActivationCheckpointing, ...]: ...
+
+    def declares(self, dimension: str) -> tuple[bool | int | float | str, ...]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +35,7 @@ class AutomaticFor:
     transformer: Transformer
     machine: Machine
     nodes: int
-    program: ProgramCapabilities
+    program: Capabilities
 
     @property
     def gpus(self) -> int:
