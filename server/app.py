@@ -39,6 +39,7 @@ from server.api.request_record import RequestRecord
 from server.auth.authentication import Authentication, Authenticator
 from server.auth.origin import OriginGuard, TrustedHosts
 from server.auth.permissions import within_scope
+from server.cache import Cache
 from server.dashboard import routes as dashboard
 from server.dashboard import sign_in
 from server.data_folder import closed_folder
@@ -109,11 +110,12 @@ def create_app(settings: Settings) -> FastAPI:
     users = store if settings.group else None
     app.state.authenticator = Authenticator(settings.service_token(), store=users)
     app.state.store, app.state.settings = store, settings
-    app.state.campaigns = CampaignCache(store)
-    app.state.answers = Answers(app.state.campaigns)
-    app.state.campaign_list = CampaignList(store)
+    cache = Cache()
+    app.state.campaigns = CampaignCache(store, cache)
+    app.state.answers = Answers(app.state.campaigns, cache)
+    app.state.campaign_list = CampaignList(store, cache)
     app.state.campaign_list.refresh()
-    app.state.plans = Plans(store, settings)
+    app.state.plans = Plans(store, settings, cache)
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store)

@@ -1,98 +1,103 @@
-"""A bounded cache of values that take time to compute, shared by threads."""
+"""The service's cache of values that take time to compute, bounded and shared by threads."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cachetools import TTLCache
 
 T = TypeVar("T")
 
 IDLE_S = 300.0
 """A value that is not requested for so long is dropped, so that memory follows the load."""
+SIZE = 6000
+"""Of all values, in units of about 10 kB."""
+MEGABYTES = 200
+"""Size of a value that takes megabytes: the trials of a campaign or machine, a fitted model."""
 
 
-class Cache(Generic[T]):
-    """The most recently requested values. A key has one value, that of its last version.
+@dataclass(frozen=True)
+class _Entry:
+    version: Hashable
+    future: Future[Any]
+    size: int
 
-    Args:
-        most: number of values.
-        idle_s: a value that is not requested for so long is dropped.
-    """
+
+class Cache:
+    """The most recently requested values. A key (what it is, and of which campaign or request) has
+    one value, that of its last version (the state of its rows)."""
 
     def __init__(
-        self, most: int, *, idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
+        self,
+        size: int = SIZE,
+        *,
+        idle_s: float = IDLE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most
-        self._idle_s = idle_s
-        self._clock = clock
         self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, tuple[Hashable, Future[T], float]] = OrderedDict()
+        self._entries: TTLCache[Hashable, _Entry] = TTLCache(
+            size, idle_s, timer=clock, getsizeof=lambda entry: entry.size
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def of(self, key: Hashable, make: Callable[[], T], *, version: Hashable = None) -> T:
+    def of(
+        self, key: Hashable, make: Callable[[], T], *, version: Hashable = None, size: int = 1
+    ) -> T:
         """Return the value of a key and version; `make` computes it if it is not cached.
 
         Threads that request a value while it is computed wait for it. What `make` raises is raised
         to all of them and not cached.
         """
         with self._lock:
-            future = self._known(key, version)
-            mine = future is None
-            future = future or Future()
-            self._put(key, version, future)
+            entry = self._requested(key, version)
+            mine = entry is None
+            entry = entry or _Entry(version, Future(), size)
+            if mine:
+                self._entries[key] = entry
         if mine:
             try:
-                future.set_result(make())
+                entry.future.set_result(make())
             except BaseException as error:
                 with self._lock:
-                    if self._known(key, version) is future:
+                    if self._entries.get(key) is entry:
                         del self._entries[key]
-                future.set_exception(error)
-        return future.result()
+                entry.future.set_exception(error)
+        found: T = entry.future.result()
+        return found
 
-    def put(self, key: Hashable, value: T, *, version: Hashable = None) -> None:
+    def put(self, key: Hashable, value: object, *, version: Hashable = None) -> None:
         """Cache a value that was computed elsewhere."""
-        future: Future[T] = Future()
+        future: Future[Any] = Future()
         future.set_result(value)
         with self._lock:
-            self._put(key, version, future)
+            self._entries[key] = _Entry(version, future, 1)
 
-    def ready(self, key: Hashable, *, version: Hashable = None) -> T | None:
-        """Return the value of a key and version if it is cached."""
+    def ready(self, key: Hashable, *, version: Hashable = None) -> Any:
+        """Return the value of a key and version; None if it is not cached."""
         with self._lock:
-            future = self._known(key, version)
-            if future is not None:
-                self._put(key, version, future)
-        return _done(future)
+            return _done(self._requested(key, version))
 
-    def latest(self, key: Hashable) -> T | None:
-        """Return the cached value of a key, of whichever version."""
+    def latest(self, key: Hashable) -> Any:
+        """Return the cached value of a key, of whichever version; None if there is none."""
         with self._lock:
-            entry = self._entries.get(key)
-        return None if entry is None else _done(entry[1])
+            return _done(self._entries.get(key))
 
-    def _known(self, key: Hashable, version: Hashable) -> Future[T] | None:
+    def _requested(self, key: Hashable, version: Hashable) -> _Entry | None:
         entry = self._entries.get(key)
-        return entry[1] if entry is not None and entry[0] == version else None
-
-    def _put(self, key: Hashable, version: Hashable, future: Future[T]) -> None:
-        now = self._clock()
-        self._entries[key] = version, future, now
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._most or self._oldest() < now - self._idle_s:
-            self._entries.popitem(last=False)
-
-    def _oldest(self) -> float:
-        return next(iter(self._entries.values()))[2]
+        if entry is None or entry.version != version:
+            return None
+        self._entries[key] = entry  # its time begins anew
+        return entry
 
 
-def _done(future: Future[T] | None) -> T | None:
-    if future is None or not future.done() or future.exception() is not None:
+def _done(entry: _Entry | None) -> Any:
+    if entry is None or not entry.future.done() or entry.future.exception() is not None:
         return None
-    return future.result()
+    return entry.future.result()

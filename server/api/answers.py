@@ -118,8 +118,8 @@ class Compression:
         await (self._gzip if reads else self.app)(scope, receive, send)
 
 
-ANSWERS = 400
-"""A hundred kilobytes each at most, compressed."""
+ANSWER = 10
+"""Size of a response in the cache: a hundred kilobytes at most, compressed."""
 
 COMPRESSION = 5
 """A tenth larger than at the highest level, in half the time."""
@@ -166,9 +166,9 @@ def as_json(model: BaseModel) -> bytes:
 class Answers:
     """Caches responses about campaigns by their URL, each until its campaign's next event."""
 
-    def __init__(self, campaigns: CampaignCache) -> None:
+    def __init__(self, campaigns: CampaignCache, cache: Cache) -> None:
         self._campaigns = campaigns
-        self._cache: Cache[EncodedAnswer] = Cache(ANSWERS)
+        self._cache = cache
 
     def of(
         self,
@@ -194,8 +194,9 @@ class Answers:
         event = self._campaigns.last_event(campaign_id)
         query = request.url.query if by_query else ""
         answer = self._cache.of(
-            (campaign_id, request.url.path, query),
+            ("answer", campaign_id, request.url.path, query),
             lambda: EncodedAnswer.of(make(event), media_type=media_type),
             version=(event, besides(event)),
+            size=ANSWER,
         )
         return answer.response(request, headers)

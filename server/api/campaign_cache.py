@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from autotune.explanation.summary import explain
 from autotune.recommendation.recommendation import as_of_now
@@ -23,7 +23,7 @@ from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
-from server.cache import Cache
+from server.cache import MEGABYTES, Cache
 from server.campaign.worth import proposer_of, trial_cost
 from server.figures.figure import DrawnFigure
 from server.figures.kinds import KINDS, FigureOptions, made, missing, offer
@@ -37,10 +37,8 @@ from server.store.history import earlier_observations
 from server.store.outcomes import EXPLANATION, RECOMMENDATION
 from server.store.trials import all_trials
 
-CAMPAIGNS = 500
-SOURCES = 8
-"""Campaigns whose trials are cached, with a fitted cost model each: megabytes."""
-RESULTS = 200
+RESULT = 10
+"""Size of a recommendation, an explanation or a figure in the cache."""
 
 T = TypeVar("T")
 
@@ -52,12 +50,9 @@ class CampaignCache:
     is no such campaign.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, cache: Cache) -> None:
         self._store = store
-        self._campaigns: Cache[Campaign] = Cache(CAMPAIGNS)
-        self._sources: Cache[FigureSource] = Cache(SOURCES)
-        self._beliefs: Cache[SpaceBelief] = Cache(SOURCES)
-        self._results: Cache[Any] = Cache(RESULTS)
+        self._cache = cache
 
     def last_event(self, campaign_id: int) -> int:
         """Return the id of a campaign's last event."""
@@ -66,14 +61,20 @@ class CampaignCache:
 
     def campaign(self, campaign_id: int, event: int) -> Campaign:
         """Return a campaign."""
-        return self._campaigns.of(campaign_id, lambda: self._campaign(campaign_id), version=event)
+        return self._cache.of(
+            ("campaign", campaign_id), lambda: self._campaign(campaign_id), version=event
+        )
 
     def source(self, campaign_id: int, event: int) -> FigureSource:
         """Return a campaign with its trials."""
-        before = self._sources.latest(campaign_id)
+        key = "source", campaign_id
+        before: FigureSource | None = self._cache.latest(key)
         known = before.trials if before else ()
-        return self._sources.of(
-            campaign_id, lambda: self._source(campaign_id, event, known), version=event
+        return self._cache.of(
+            key,
+            lambda: self._source(campaign_id, event, known),
+            version=event,
+            size=MEGABYTES,
         )
 
     def latest(self, campaign_id: int) -> FigureSource:
@@ -152,8 +153,8 @@ class CampaignCache:
     ) -> T:
         """Return what follows from a campaign and the ends of its trials."""
         source = self.source(campaign_id, event)
-        found: T = self._results.of((campaign_id, about), lambda: make(source), version=source.key)
-        return found
+        key = "result", campaign_id, about
+        return self._cache.of(key, lambda: make(source), version=source.key, size=RESULT)
 
     def _campaign(self, campaign_id: int) -> Campaign:
         refresh_best(self._store, [campaign_id])
@@ -164,10 +165,11 @@ class CampaignCache:
         campaign = self.campaign(campaign_id, event)
         with self._store.session() as session:
             trials = all_trials(session, campaign_id, known=known)
-        belief = self._beliefs.of(
-            campaign_id,
+        belief = self._cache.of(
+            ("belief", campaign_id),
             lambda: self._belief(campaign, trials),
             version=tuple((trial.token, trial.finished_at) for trial in ended_of(trials)),
+            size=MEGABYTES,
         )
         return FigureSource(campaign=campaign, trials=trials, belief=belief)
 

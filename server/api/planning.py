@@ -23,7 +23,7 @@ from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
-from server.cache import Cache
+from server.cache import MEGABYTES, Cache
 from server.campaign.start import SearchStart, machine_digest, trainer_of
 from server.campaign.start import program_of as program_name
 from server.programs import chosen_profile, is_simulated, program_of
@@ -38,11 +38,8 @@ from server.store.history import (
     trials_of,
 )
 
-ANSWERS = 500
-STACKS = 8
-"""Machines and programs whose earlier trials are cached, some megabytes each at most."""
-
-FITS = 32
+FIT = 10
+"""Size of a calibration in the cache."""
 PROGRAM = set(ProgramChoice.model_fields)
 
 
@@ -76,12 +73,10 @@ class Plans:
     of a trial falls with its age. No database connection is held while it is computed.
     """
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, cache: Cache) -> None:
         self._store = store
         self._settings = settings
-        self._answers: Cache[CampaignPlan] = Cache(ANSWERS)
-        self._past: Cache[Sequence[PastTrial]] = Cache(STACKS)
-        self._fits: Cache[Calibration] = Cache(FITS)
+        self._cache = cache
 
     def of(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
@@ -103,7 +98,7 @@ class Plans:
                 request, asked.space, calibration, started_from=sources, simulated=simulated
             )
 
-        return self._answers.of(words, answer, version=(asked.newest, asked.now))
+        return self._cache.of(("plan", words), answer, version=(asked.newest, asked.now))
 
     def calibration(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
@@ -184,14 +179,16 @@ class Plans:
             with self._store.session() as session:
                 return trials_of(session, asked.stack)
 
-        past = self._past.of(asked.stack, read, version=asked.newest)
+        past = self._cache.of(
+            ("past trials", asked.stack), read, version=asked.newest, size=MEGABYTES
+        )
         with self._store.session() as session:
             shown = most_informative_of(session, past, space, now=asked.now)
             sources = sources_of(session, shown)
         belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
         earlier = tuple(sorted(belief.earlier, key=repr))
         belief = replace(belief, earlier=earlier)
-        return self._fits.of(belief, belief.prior), sources
+        return self._cache.of(("calibration", belief), belief.prior, size=FIT), sources
 
 
 def _next_hour(moment: datetime) -> datetime:

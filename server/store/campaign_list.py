@@ -43,9 +43,6 @@ from server.store.store import Store
 from server.store.tables import CampaignRow, ListingRow, OutcomeRow, TrialRow
 from server.store.trials import all_trials
 
-CAMPAIGNS = 1000
-"""Cached campaigns, ten kilobytes each, and more for one that started from many others."""
-
 POINTS = 32
 """Maximum points of a campaign's best objective so far."""
 
@@ -111,10 +108,10 @@ class CampaignOrder:
 class CampaignList:
     """The campaigns of one database, each cached until its next event. Safe for threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, cache: Cache) -> None:
         self._store = store
         self._refreshing = threading.Lock()
-        self._cache: Cache[ListedCampaign] = Cache(CAMPAIGNS)
+        self._cache = cache
 
     def refresh(self) -> None:
         """Update the listings of campaigns that have changed. If that fails, lists are sorted by
@@ -190,15 +187,18 @@ class CampaignList:
         """Return the campaigns with these ids, in their order."""
         with self._store.session() as session:
             events = newest_events(session, ids)
-        cached = {number: self._cache.ready(number, version=events.get(number)) for number in ids}
-        found = {number: campaign for number, campaign in cached.items() if campaign is not None}
+        found: dict[int, ListedCampaign] = {}
+        for number in ids:
+            known = self._cache.ready(("listed", number), version=events.get(number))
+            if known is not None:
+                found[number] = known
         missing = [number for number in ids if number not in found]
         if missing:
             refresh_best(self._store, missing)
             with self._store.session() as session:
                 fresh = _listed(session, missing)
             for campaign in fresh:
-                self._cache.put(campaign.id, campaign, version=events.get(campaign.id))
+                self._cache.put(("listed", campaign.id), campaign, version=events.get(campaign.id))
                 found[campaign.id] = campaign
         return [found[number] for number in ids if number in found]
 

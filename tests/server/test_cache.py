@@ -1,4 +1,4 @@
-"""The cache computes a value once, and is bounded by number, version and time."""
+"""The cache computes a value once, and is bounded by size, version and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 def test_a_newer_version_takes_the_place_of_its_predecessor() -> None:
-    cache: Cache[Value] = Cache(2)
+    cache = Cache(2)
     first = weakref.ref(cache.of("campaign", Value, version=1))
     assert cache.of("campaign", Value, version=1) is first()
     assert cache.ready("campaign", version=2) is None
@@ -36,7 +36,7 @@ def test_a_newer_version_takes_the_place_of_its_predecessor() -> None:
 
 
 def test_the_value_requested_longest_ago_is_dropped_first() -> None:
-    cache: Cache[Value] = Cache(2)
+    cache = Cache(2)
     first, _ = cache.of(1, Value), cache.of(2, Value)
     assert cache.of(1, Value) is first
     third = Value()
@@ -48,7 +48,7 @@ def test_the_value_requested_longest_ago_is_dropped_first() -> None:
 
 def test_a_value_that_is_not_requested_for_long_is_dropped() -> None:
     clock = Clock()
-    cache: Cache[int] = Cache(3, idle_s=10.0, clock=clock)
+    cache = Cache(3, idle_s=10.0, clock=clock)
     cache.put("left", 1)
     cache.put("watched", 2)
     clock.now = 8.0
@@ -59,8 +59,16 @@ def test_a_value_that_is_not_requested_for_long_is_dropped() -> None:
     assert len(cache) == 2
 
 
+def test_large_values_displace_more_than_small_ones() -> None:
+    cache = Cache(10)
+    for number in range(10):
+        cache.put(number, number)
+    cache.of("large", Value, size=8)
+    assert [cache.ready(number) for number in (7, 8, 9)] == [None, 8, 9]
+
+
 def test_a_failure_is_not_cached_and_spares_a_newer_version() -> None:
-    cache: Cache[int] = Cache(2)
+    cache = Cache(2)
 
     def overtaken() -> int:
         assert cache.of("campaign", lambda: 2, version=2) == 2

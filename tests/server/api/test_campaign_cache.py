@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from server.api.campaign_cache import CampaignCache
+from server.cache import Cache
 from server.figures.figure import DrawnFigure
 from server.figures.kinds import FigureOptions
 from server.settings import Settings
@@ -12,7 +13,7 @@ from tests.server.dashboard.campaigns import Campaigns
 def test_only_an_end_makes_a_figure_anew(sqlite_settings: Settings) -> None:
     made = Campaigns(sqlite_settings)
     campaign = made.running(ok=2)
-    campaigns = CampaignCache(made.store)
+    campaigns = CampaignCache(made.store, Cache())
 
     def now() -> DrawnFigure:
         event = campaigns.last_event(campaign.id)

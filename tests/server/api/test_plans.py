@@ -15,6 +15,7 @@ from autotune.schemas.plans import CampaignPlan
 from autotune.search import CampaignBelief
 from autotune.wording import figure
 from server.api.planning import Plans
+from server.cache import Cache
 from server.campaign.start import SearchStart
 from server.settings import Settings
 from server.store import Store
@@ -144,7 +145,7 @@ def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store
 def test_an_answer_is_kept_until_another_trial_has_ended(
     store: Store, sqlite_settings: Settings
 ) -> None:
-    plans = Plans(store, sqlite_settings)
+    plans = Plans(store, sqlite_settings, Cache())
     first = plans.of(asked())
     assert plans.of(asked(name="another name")) is first
     assert plans.of(asked(nodes=8)) is not first

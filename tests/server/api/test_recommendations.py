@@ -19,6 +19,7 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.scaling import ScalingStudy
 from server.api.campaign_cache import CampaignCache
 from server.app import create_app
+from server.cache import Cache
 from server.figures.scaling import measured_steps
 from server.store import NotFound, Store
 from server.store.tables import OutcomeRow
@@ -130,7 +131,7 @@ def test_it_is_worked_out_once_until_something_happens(
 ) -> None:
     store: Store = finished[0].state.store
     campaign = created(store)
-    campaigns = CampaignCache(store)
+    campaigns = CampaignCache(store, Cache())
     event = campaigns.last_event(campaign.id)
     assert campaigns.written_explanation(campaign.id, event) is None
     with ThreadPoolExecutor(8) as pool:

@@ -14,6 +14,7 @@ from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import ListedCampaign
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
+from server.cache import Cache
 from server.store import Store
 from server.store.campaign_list import POINTS, SORTS, CampaignList, listing_of, thinned
 from server.store.campaigns import campaign_row, campaigns_of, delete_campaign
@@ -54,7 +55,7 @@ def four(store: Store) -> list[int]:
 
 @pytest.mark.usefixtures("four")
 def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
-    fresh, too_big, slow, fast = listed(CampaignList(store))
+    fresh, too_big, slow, fast = listed(CampaignList(store, Cache()))
     outcomes = [each.outcome for each in (fast, slow, too_big, fresh)]
     assert outcomes == ["found", "paused", "nothing ran", "queued"]
     assert [each.best_so_far for each in (fast, slow, too_big)] == [[5.0, 5.0, 9.0], [3.0], []]
@@ -88,19 +89,19 @@ FOUND: list[tuple[dict[str, object], list[str]]] = [
 @pytest.mark.usefixtures("four")
 def test_it_is_sorted_and_searched_over_all_pages(store: Store) -> None:
     for asked, found in FOUND:
-        assert [each.name for each in listed(CampaignList(store), **asked)] == found, asked
+        assert [each.name for each in listed(CampaignList(store, Cache()), **asked)] == found, asked
     for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
         with pytest.raises(InvalidInput) as caught:
-            CampaignList(store).page(cursor=cursor)
+            CampaignList(store, Cache()).page(cursor=cursor)
         assert caught.value.field == "cursor"
     with pytest.raises(InvalidInput):
-        CampaignList(store).page(sort="rate")
+        CampaignList(store, Cache()).page(sort="rate")
     with pytest.raises(InvalidInput):
-        CampaignList(store).page(sort="name", cursor="WzQwXQ")
+        CampaignList(store, Cache()).page(sort="name", cursor="WzQwXQ")
 
 
 def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> None:
-    campaigns = CampaignList(store)
+    campaigns = CampaignList(store, Cache())
     listed(campaigns)
     with statements_of(store) as statements:
         again = listed(campaigns)
@@ -121,7 +122,7 @@ def test_each_order_is_that_of_the_figures_and_of_code_points(store: Store) -> N
     for name in ("b", "A", "a b", "a-b", "Zoë", "éa", "ab", "Ab"):
         told(store, [(1, "search", float(len(name)))], name=name)
     created(store, name="nothing yet")
-    campaigns = CampaignList(store)
+    campaigns = CampaignList(store, Cache())
     for sort in (sign + name for name in SORTS for sign in ("", "-")):
         found = [each.id for each in listed(campaigns, sort=sort)]
         assert sorted(found) == list(range(1, 10)), sort
@@ -143,12 +144,12 @@ def test_of_many_campaigns_those_of_a_page_alone_are_read(store: Store) -> None:
     def note(row: CampaignRow, context: object) -> None:  # noqa: ARG001
         loaded.append(row.id)
 
-    CampaignList(store).refresh()
+    CampaignList(store, Cache()).refresh()
     event.listen(CampaignRow, "load", note)
     try:
         for asked in ({}, {"search": "campaign"}, {"sort": "-best_mfu"}):
             loaded.clear()
-            page = CampaignList(store).page(**asked, limit=3)  # type: ignore[arg-type]
+            page = CampaignList(store, Cache()).page(**asked, limit=3)  # type: ignore[arg-type]
             assert [each.id for each in page.items] == sorted(loaded, reverse=True) == [10, 9, 8]
     finally:
         event.remove(CampaignRow, "load", note)
@@ -159,7 +160,7 @@ def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
     with store.transaction() as session:
         campaign_row(session, mine.id).owner = "ann"
         campaign_row(session, theirs.id).owner = "bob"
-    campaigns = CampaignList(store)
+    campaigns = CampaignList(store, Cache())
     for asked in ({}, {"search": "22b"}, {"sort": "name"}):
         assert [each.id for each in listed(campaigns, reader="ann", **asked)] == [mine.id]
         assert listed(campaigns, reader="cat", **asked) == []
@@ -169,7 +170,7 @@ def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
 def test_a_list_is_sorted_by_what_was_known_while_nothing_can_be_written(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'autotune.db'}", patience_s=0.05)
     store.upgrade()
-    campaigns, first = CampaignList(store), created(store)
+    campaigns, first = CampaignList(store, Cache()), created(store)
     campaigns.refresh()
     created(store)
     with closing(sqlite3.connect(store.shown)) as other:
@@ -182,7 +183,7 @@ def test_a_list_is_sorted_by_what_was_known_while_nothing_can_be_written(tmp_pat
 def test_what_is_projected_is_listed_so(store: Store) -> None:
     campaign = screened(store, {1: 5.0})
     full = STRATEGY.model_copy(update={"num_nodes": 16})
-    campaigns = CampaignList(store)
+    campaigns = CampaignList(store, Cache())
     [found] = listed(campaigns)
     answer = recommend(found, read(store, all_trials, campaign))
     assert answer is not None

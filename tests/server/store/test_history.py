@@ -12,6 +12,7 @@ from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
+from server.cache import Cache
 from server.campaign.results import FinishedTrial
 from server.store import Store
 from server.store.campaign_list import CampaignList
@@ -212,7 +213,7 @@ def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
     delete(store, first)
     assert read(store, earlier_observations, later.id) == [observation(first)]
     (start,) = read(store, get_campaign, later.id).started_from or []
-    listed = CampaignList(store).page().items
+    listed = CampaignList(store, Cache()).page().items
     assert (start.campaign_id, start.name, start.deleted) == (first.id, first.name, True)
     assert [campaign.started_from for campaign in listed] == [[start]]
     delete(store, later)

@@ -18,6 +18,7 @@ from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import belief_without_start
+from server.cache import Cache
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store
 from server.store.campaign_list import CampaignList, refresh_best
@@ -108,14 +109,14 @@ def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
     with noted_fits(store) as fits:
         assert write(store, pause_campaign, campaign_id).state is CampaignState.PAUSED
         assert fits == []
-        [found] = CampaignList(store).page().items
+        [found] = CampaignList(store, Cache()).page().items
         assert (found.best_trial, found.best_projected_from_nodes) == (2, 4)
         assert fits == [0], "one fit, while no connection was held"
         assert read(store, get_campaign, campaign_id).best_objective == found.best_objective
-        assert CampaignList(store).page().items == [found]
+        assert CampaignList(store, Cache()).page().items == [found]
         assert fits == [0]
         end_on_few_nodes(store, campaign_id, 4, seconds=2.0)
-        [later] = CampaignList(store).page(sort="best_objective").items
+        [later] = CampaignList(store, Cache()).page(sort="best_objective").items
         assert later.best_trial == 3
         assert fits == [0, 0]
 
@@ -130,7 +131,7 @@ def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Stor
     with statements_of(store) as statements:
         refresh_best(store, [number])
     assert len(statements) == 1, "it is up to date"
-    [listed] = CampaignList(store).page().items
+    [listed] = CampaignList(store, Cache()).page().items
     assert listed.best_so_far == [5.0, 9.0, 9.0]
 
 
