@@ -45,7 +45,7 @@ def test_every_command_is_one() -> None:
         assert set(options) <= flags
 
 
-def test_nothing_is_root_or_unpinned_and_no_secret_is_in_the_environment() -> None:
+def test_no_container_is_root_unpinned_or_holds_a_secret() -> None:
     file = COMPOSED[0]
     for name, service in file["services"].items():
         assert set(service["secrets"]) <= set(file["secrets"])

@@ -48,3 +48,15 @@ def test_dimensions_are_listed_once() -> None:
                 if len(texts & set(DIMENSIONS)) >= 3:
                     listed[place].append(node.lineno)
     assert listed == {}
+
+
+def test_a_test_name_has_at_most_60_characters() -> None:
+    names = [
+        (node.name, str(path.relative_to(HOUSE)))
+        for path in sorted((HOUSE / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+    ]
+    assert names
+    assert [(name, path) for name, path in names if len(name) > 60] == []

@@ -70,7 +70,7 @@ def test_no_iteration_is_shorter_than_its_products_at_the_peak(name: str) -> Non
     assert counted == pytest.approx(model.model_flops(batch) - all_scores / 2)
 
 
-def test_one_value_alone_is_read_as_micro_batches_and_nothing_fixed() -> None:
+def test_one_measured_gas_means_micro_batches_and_no_fixed_part() -> None:
     """A trial that was given up at its first GAS; a larger one promises least that way."""
     law = AccumulationLaw.fit(strategy(), [measured(8, 1.4, 1.5, 1.6)])
     assert law.fixed_s == 0.0
@@ -85,9 +85,7 @@ def test_nothing_measured_gives_no_line() -> None:
 
 
 @given(pp=st.sampled_from([1, 2, 3, 4, 8, 16]), gas=st.integers(1, 512))
-def test_a_trial_holds_as_many_micro_batches_as_its_strategy_and_runs_no_more(
-    pp: int, gas: int
-) -> None:
+def test_a_trial_runs_no_more_micro_batches_than_its_strategy(pp: int, gas: int) -> None:
     probes = probe_accumulations(strategy(pp=pp, gas=gas))
     assert list(probes) == sorted(set(probes))
     assert max(probes) <= min(gas, 2 * max(pp, LEAST_PROBE))
@@ -115,7 +113,7 @@ def test_the_probes_of_short_and_long_pipelines(pp: int, gas: int, probes: tuple
 
 
 @given(pp=st.integers(3, 20), groups=st.integers(1, 40))
-def test_an_interleaved_pipeline_is_probed_at_multiples_of_its_stages(pp: int, groups: int) -> None:
+def test_an_interleaved_pipeline_is_probed_at_stage_multiples(pp: int, groups: int) -> None:
     wanted = strategy(pp=pp, gas=pp * groups)
     interleaved = replace(wanted, virtual_stages=2)
     probes = probe_accumulations(interleaved)
@@ -163,7 +161,7 @@ def test_an_unmeasured_accumulation_follows_by_the_law() -> None:
     assert figures.iteration_time_s == pytest.approx(0.2 + 87 * 0.1)
 
 
-def test_the_spread_grows_with_the_distance_from_what_was_measured() -> None:
+def test_the_spread_grows_with_the_distance_from_measurements() -> None:
     spreads = [
         metrics(
             MODEL,

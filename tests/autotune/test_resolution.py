@@ -122,7 +122,7 @@ def test_a_batch_in_each_of_its_forms() -> None:
     assert (bounded.minimum, bounded.maximum) == (600, 700)
 
 
-def test_refusals_of_a_space_are_named_by_their_place_in_a_request() -> None:
+def test_refusals_of_a_space_name_their_place_in_the_request() -> None:
     assert fields(preset="table-x") == ["space.preset"]
     assert fields(nodes=0) == ["nodes"]
     assert fields(nodes=12, preset="table-v") == ["space.num_nodes"]
@@ -146,7 +146,7 @@ UNPIPELINED = {"global_batch_size": 512, "pipeline_parallel": 1}
         ({"space": {"global_batch_size": 512, "num_nodes": "auto"}}, {1, 2, 4, 8, 16}),
     ],
 )
-def test_tokens_per_s_is_searched_on_all_nodes_unless_they_are_named(
+def test_tokens_per_s_is_searched_on_all_nodes_unless_named(
     changes: dict[str, Any], nodes: set[int]
 ) -> None:
     fields = {"model": "gpt-22b", "machine": "frontier", "nodes": 16, "evaluator": "simulated"}

@@ -32,7 +32,7 @@ def energy(
     return found
 
 
-def test_a_sample_at_the_own_accumulation_stands_and_hosts_come_on_top() -> None:
+def test_an_energy_sample_at_the_own_gas_stands_plus_hosts() -> None:
     subject = LAYOUT.with_accumulation(8)
     found = joules_per_token(
         MODEL, MACHINE, subject, iteration_time_s=2.0, timed=[(8, (2.0, 2.0))], sampled=3.0
@@ -42,7 +42,7 @@ def test_a_sample_at_the_own_accumulation_stands_and_hosts_come_on_top() -> None
     assert found == pytest.approx(3.0 + hosts)
 
 
-def test_samples_of_short_pipelines_of_micro_batches_are_carried_to_the_own_accumulation() -> None:
+def test_energy_samples_of_smaller_gas_are_carried_to_the_own() -> None:
     """What draws as the figures say there is foreseen as by the figures; half as much, as half."""
     tokens = [gas * TOKENS_OF_A_SAMPLE for gas in (8, 16)]
     drawn = [

@@ -102,7 +102,7 @@ def best_of_all() -> float:
     return float(samples.max() * SPACE.transformer.seq_length)
 
 
-def test_energy_that_nothing_tells_of_is_refused_before_any_trial(tmp_path: Path) -> None:
+def test_energy_that_nothing_reports_is_refused_before_trials(tmp_path: Path) -> None:
     machine = replace(SPACE.machine, host_watt=None)
     space = SearchSpace.build(
         SPACE.transformer, machine, nodes=2, choices=FITTING, batch=GlobalBatch.of(320)
@@ -210,9 +210,7 @@ def test_another_protocol_or_seed_is_another_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_no_more_run_than_there_are_workers_and_all_share_a_status_call(
-    tmp_path: Path, workers: int
-) -> None:
+def test_trials_run_up_to_the_workers_and_share_a_status_call(tmp_path: Path, workers: int) -> None:
     backend = Counting(time_scale=0.002)
     strategies = [
         FITTING | {"micro_batch_size": m, "gradient_accumulation_steps": 160 // m}
@@ -224,7 +222,7 @@ def test_no_more_run_than_there_are_workers_and_all_share_a_status_call(
     assert len(backend.polled) <= (time.monotonic() - started) / 0.05 + 1
 
 
-def test_a_trial_that_vanishes_is_started_again_and_then_given_up(tmp_path: Path) -> None:
+def test_a_trial_that_vanishes_is_restarted_and_then_given_up(tmp_path: Path) -> None:
     backend = Forgetful()
     (job,) = run(tmp_path, FITTING, backend=backend, poll_interval_s=0.01)
     assert job.objective == "F_lost"

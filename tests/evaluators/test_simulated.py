@@ -77,7 +77,7 @@ def test_a_trial_measures_each_gas_and_says_that_it_is_simulated(tmp_path: Path)
     assert 0 < max(outcome.peak_memory_gib) < 64
 
 
-def test_the_log_says_that_it_is_a_simulation_and_has_a_line_for_each_iteration(
+def test_the_log_names_the_simulation_and_lists_each_iteration(
     tmp_path: Path,
 ) -> None:
     outcome = run(request_at(tmp_path / "a"))
@@ -258,7 +258,7 @@ def test_waiting_is_scaled_and_the_duration_is_not(tmp_path: Path) -> None:
     assert outcome_of(backend, request).duration_s == duration_s
 
 
-def test_a_restarted_runner_finds_the_running_and_the_finished_trial(tmp_path: Path) -> None:
+def test_a_restarted_runner_finds_running_and_finished_trials(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     slow = SimulatedBackend(time_scale=1.0)
     slow.submit(request)
@@ -321,7 +321,7 @@ def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
     assert outcome_of(SimulatedBackend(), request) == outcome
 
 
-def test_cancelling_a_finished_or_an_unknown_trial_changes_nothing(tmp_path: Path) -> None:
+def test_cancelling_a_finished_or_unknown_trial_changes_nothing(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     backend = SimulatedBackend()
     backend.cancel("nobody")
@@ -349,7 +349,7 @@ def test_a_layout_out_of_memory_ends_in_its_first_micro_batches(tmp_path: Path) 
     assert outcome.duration_s < 150.0
 
 
-def test_what_no_formula_knows_of_a_layout_is_the_same_on_any_number_of_nodes(
+def test_a_layouts_hidden_excess_is_equal_on_any_number_of_nodes(
     tmp_path: Path,
 ) -> None:
     machine = load_machine("frontier")

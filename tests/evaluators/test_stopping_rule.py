@@ -31,7 +31,7 @@ def decided(*times_s: float, **changes: float) -> Verdict:
     return verdict(times_s, **rule)  # type: ignore[arg-type]
 
 
-def test_measuring_ends_when_the_spread_is_small_and_goes_on_while_it_is_large() -> None:
+def test_measuring_goes_on_until_the_spread_is_small() -> None:
     assert decided(*QUIET[:2]) is GO_ON  # the least number is not reached
     assert decided(*QUIET) is ENOUGH
     assert decided(*NOISY) is GO_ON
@@ -39,7 +39,7 @@ def test_measuring_ends_when_the_spread_is_small_and_goes_on_while_it_is_large()
     assert decided(*NOISY, most=3) is ENOUGH
 
 
-def test_a_trial_takes_as_few_long_iterations_as_its_cost_is_foreseen_with() -> None:
+def test_a_trial_takes_only_the_long_iterations_its_cost_assumes() -> None:
     assert FEWEST == FEWEST_OF_LONG
 
 
@@ -50,7 +50,7 @@ def test_two_long_iterations_that_agree_are_enough() -> None:
     assert decided(1.0, long_s=0.9) is GO_ON
 
 
-def test_a_trial_ends_with_what_it_has_where_the_rest_would_take_too_long() -> None:
+def test_a_trial_ends_early_if_the_rest_would_take_too_long() -> None:
     assert decided(*QUIET, left_s=-0.1) is OUT_OF_TIME
     assert decided(*QUIET, left_s=0.1) is ENOUGH
     assert decided(*QUIET[:2], left_s=-0.1) is GO_ON  # so far it has nothing
@@ -61,7 +61,7 @@ def test_noise_does_not_bring_about_a_timeout() -> None:
     assert decided(*NOISY[:2], spare_s=-1.0) is GO_ON  # the least number is owed in any case
 
 
-def test_a_trial_is_given_up_where_the_fastest_iteration_less_its_error_is_too_slow() -> None:
+def test_a_trial_is_given_up_if_its_fastest_iteration_is_slow() -> None:
     assert decided(2.0, 2.01, give_up_above_s=1.9) is GIVE_UP
     assert decided(2.0, 2.01, give_up_above_s=1.999) is GO_ON
     assert decided(9.0, give_up_above_s=1.9) is GO_ON  # one alone may be slow by chance
@@ -84,9 +84,7 @@ def test_one_slow_iteration_hardly_widens_it() -> None:
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=0, max_size=20), st.integers(1, 5))
-def test_it_never_stops_short_of_the_least_nor_goes_beyond_the_most(
-    times_s: list[float], least: int
-) -> None:
+def test_measuring_stays_between_the_least_and_the_most(times_s: list[float], least: int) -> None:
     decision = decided(*times_s, least=least, most=2 * least)
     if len(times_s) < least:
         assert decision is GO_ON
@@ -94,7 +92,7 @@ def test_it_never_stops_short_of_the_least_nor_goes_beyond_the_most(
         assert decision is ENOUGH
 
 
-def test_a_protocol_keeps_time_for_the_accumulations_that_are_still_to_come() -> None:
+def test_a_protocol_keeps_time_for_the_accumulations_to_come() -> None:
     protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10, time_limit_s=40.0)
     owed_s = 2 * 2 * 1.0  # twice the micro-batches, two iterations in any case
     room_s = 0.5 * 40.0 - owed_s - 1.0
@@ -105,7 +103,7 @@ def test_a_protocol_keeps_time_for_the_accumulations_that_are_still_to_come() ->
     assert deep.iterations_owed(4) == 2 * (8 + 28) / (4 + 28)
 
 
-def test_a_protocol_ends_with_what_it_has_before_its_time_limit_ends_it() -> None:
+def test_a_protocol_ends_with_its_results_before_its_time_limit() -> None:
     protocol = TrialProtocol(accumulations=(4, 8), most_iterations=10, time_limit_s=40.0)
     assert protocol.verdict(4, (9.0, *QUIET), elapsed_s=35.9) is ENOUGH
     assert protocol.verdict(4, (9.0, *QUIET), elapsed_s=36.1) is OUT_OF_TIME
@@ -124,7 +122,7 @@ def test_a_protocol_warms_up_once_at_the_smallest_accumulation() -> None:
     assert replace(confirming, warmup_iterations=0).values == (64,)
 
 
-def test_a_protocol_that_says_nothing_of_a_most_measures_as_many_as_it_says() -> None:
+def test_a_protocol_without_a_most_measures_a_fixed_number() -> None:
     fixed = TrialProtocol(accumulations=(4,), measured_iterations=2)
     assert fixed.verdict(4, (9.0, 1.0), elapsed_s=0.0) is GO_ON
     assert fixed.verdict(4, (9.0, 1.0, 2.0), elapsed_s=0.0) is ENOUGH
@@ -145,7 +143,7 @@ def test_each_accumulation_has_its_own_limit() -> None:
         *(rank_process, readers, local_ranks),
     ],
 )
-def test_what_goes_along_to_the_nodes_needs_no_package_and_no_new_python(module: object) -> None:
+def test_modules_sent_to_nodes_need_no_package_and_no_new_python(module: object) -> None:
     tree = ast.parse(getsource(module), feature_version=(3, 8))  # type: ignore[arg-type]
     for typed in (n for n in ast.walk(tree) if isinstance(n, ast.If)):
         if ast.unparse(typed.test) == "TYPE_CHECKING":  # it is false where it runs

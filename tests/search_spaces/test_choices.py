@@ -157,7 +157,7 @@ def test_a_batch_in_words() -> None:
     assert [batch.fixed for batch in batches] == [None, 640, None, None, None]
 
 
-def test_automatic_pipelines_are_uneven_where_the_program_can_and_little_is_lost() -> None:
+def test_automatic_pipelines_are_uneven_if_possible_and_cheap() -> None:
     llama, h100 = load_model("llama-3-405b"), load_machine("dgx-h100")
     assert llama.num_layers == 126
     found = automatic("pipeline_parallel", llama, h100, nodes=16)

@@ -169,7 +169,7 @@ def test_tensor_parallelism_cuts_what_the_layers_have(
     ("tensor_parallel", "context_parallel", "legal"),
     [(1, 4, True), (8, 16, True), (1, 16, True), (2, 3, False), (8, 32, False), (1, 128, True)],
 )
-def test_context_parallelism_deals_out_whole_heads_of_a_mamba_block(
+def test_cp_deals_out_whole_heads_of_a_mamba_block(
     tensor_parallel: int, context_parallel: int, legal: bool
 ) -> None:
     """Megatron Core's `mamba_context_parallel.py` on 128 heads in 8 groups."""
@@ -272,9 +272,7 @@ def test_experts_beyond_the_fast_links_are_warned_of(
     assert "experts_within_node" not in [f.rule for f in findings(one, dense, machine)]
 
 
-def test_a_large_space_gives_up_neither_tensor_parallelism_nor_layers_that_are_not_recomputed() -> (
-    None
-):
+def test_a_large_space_keeps_tp_and_unrecomputed_layers() -> None:
     """Sequence parallelism follows tensor parallelism where the program ties them, so that it takes
     no room; parts of layers are given up before `none`, and only where the batch is free."""
     deepseek = load_model("deepseek-v3")
@@ -292,7 +290,7 @@ def test_a_large_space_gives_up_neither_tensor_parallelism_nor_layers_that_are_n
     assert not recomputed & set(RECOMPUTED_SETS)
 
 
-def test_automatic_splits_of_experts_are_none_or_those_of_the_layers() -> None:
+def test_automatic_splits_of_experts_are_none_or_as_the_layers() -> None:
     space = SearchSpace.build(MOE, H100, nodes=2, choices={})
     lattice = space.lattice()
     split, tensor = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
@@ -300,7 +298,7 @@ def test_automatic_splits_of_experts_are_none_or_those_of_the_layers() -> None:
     assert np.all((split == 1) | (split == tensor))
 
 
-def test_a_trainer_without_the_dimension_splits_experts_as_its_layers() -> None:
+def test_a_trainer_without_etp_splits_experts_as_its_layers() -> None:
     space = SearchSpace.build(MOE, H100, nodes=1, choices={}, program=WITHOUT_EP)
     lattice = space.lattice()
     assert len(lattice)

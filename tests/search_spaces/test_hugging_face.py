@@ -95,7 +95,7 @@ def test_a_published_config_is_its_preset(name: str) -> None:
     assert read.seq_length == 8192
 
 
-def test_where_no_list_says_so_the_family_says_which_layers_have_a_window() -> None:
+def test_the_family_names_the_windowed_layers_if_no_list_does() -> None:
     for name, key in [("gpt-oss-20b", "layer_types"), ("llama-4-scout", "no_rope_layers")]:
         config = MIXED[name] | MIXED[name].get("text_config", {})
         del config[key]
@@ -132,7 +132,7 @@ def test_where_no_list_says_so_the_family_says_which_layers_have_a_window() -> N
         ("nemotron-3-nano-30b-a3b", {"moe_latent_size": 1024}, "moe_latent_size"),
     ],
 )
-def test_layers_that_cannot_be_described_are_refused_by_their_key(
+def test_layers_beyond_description_are_refused_by_their_key(
     name: str, change: dict[str, Any], field: str
 ) -> None:
     with pytest.raises((InvalidInput, InvalidInputs)) as refusal:

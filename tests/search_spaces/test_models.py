@@ -55,7 +55,7 @@ def test_every_preset_loads_under_its_own_name() -> None:
     assert [load_model(name).name for name in model_names()] == model_names()
 
 
-def test_the_tiny_model_allows_four_way_tensor_and_pipeline_parallelism() -> None:
+def test_the_tiny_model_allows_four_way_tp_and_pp() -> None:
     tiny = load_model("tiny")
     assert tiny.num_layers % 4 == tiny.num_attention_heads % 4 == tiny.vocab_size % 4 == 0
     assert tiny.parameters < 2_000_000

@@ -192,7 +192,7 @@ def test_the_problem_samples_legal_strategies_alone() -> None:
         assert all(f.severity == "warn" for f in findings(chosen, GPT_175B, FRONTIER))
 
 
-def test_the_problem_is_reproducible_whatever_numpys_global_state() -> None:
+def test_the_problem_does_not_depend_on_numpys_global_state() -> None:
     np.random.seed(1)
     first = sampled(seed=7, size=50)
     np.random.seed(2)
@@ -205,7 +205,7 @@ def test_a_problem_goes_on_to_other_samples() -> None:
     assert problem.sample(20) != problem.sample(20)
 
 
-def test_the_problem_has_every_dimension_and_accepts_its_own_samples() -> None:
+def test_the_problem_has_every_dimension_and_accepts_its_samples() -> None:
     space = table_v()
     problem = space.problem(0)
     assert set(problem.hyperparameter_names) == set(DIMENSIONS)

@@ -30,7 +30,7 @@ def test_selective_recomputation_costs_the_attention_scores() -> None:
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_a_step_costs_about_six_operations_for_each_parameter_and_token(name: str) -> None:
+def test_a_step_costs_six_operations_per_parameter_and_token(name: str) -> None:
     model = load_model(name)
     per_token = model.model_flops(1) / model.seq_length
     scores = 3 * sum(kind.count * kind.score_flops_per_token for kind in model.kinds)
@@ -108,7 +108,7 @@ def test_two_publishers_count_no_embeddings() -> None:
     assert glm.active_parameters - ends == pytest.approx(32e9, rel=0.005)
 
 
-def test_kinds_of_layers_add_up_and_keep_their_places_in_a_model_with_fewer() -> None:
+def test_kinds_of_layers_keep_their_share_in_a_model_with_fewer() -> None:
     """The dense first layers stay; windowed, Mamba and attention layers keep their share."""
     counts = {
         "deepseek-v3": ([3, 58], [3, 7]),

@@ -49,9 +49,7 @@ def app(tmp_path: Path, written: None) -> Iterator[FastAPI]:  # noqa: ARG001
     app.state.store.close()
 
 
-def test_each_request_has_one_line_and_an_id_that_its_answer_quotes(
-    app: FastAPI, tmp_path: Path
-) -> None:
+def test_each_request_has_one_line_and_an_id_in_its_answer(app: FastAPI, tmp_path: Path) -> None:
     client = entitled(app)
     sent = client.get("/api/v1/campaigns/7", headers={"X-Request-ID": "my-id.7"})
     assert (sent.headers["X-Request-ID"], sent.json()["request_id"]) == ("my-id.7", "my-id.7")
@@ -115,7 +113,7 @@ def test_no_line_has_a_secret(app: FastAPI, tmp_path: Path) -> None:
     assert "host/autotune" in said
 
 
-def test_a_log_is_laid_aside_when_it_has_grown_and_the_oldest_goes(
+def test_a_log_is_rotated_when_it_has_grown_and_the_oldest_goes(
     tmp_path: Path, written: None
 ) -> None:
     del written

@@ -132,7 +132,7 @@ def test_another_user_reads_and_changes_nothing(
         assert [campaign.state for campaign in owner.campaigns()] == ["queued"]
 
 
-def test_another_user_cannot_open_a_socket_in_a_folder_open_to_all(
+def test_another_user_cannot_open_a_socket_in_a_public_folder(
     as_stranger: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
@@ -144,7 +144,7 @@ def test_another_user_cannot_open_a_socket_in_a_folder_open_to_all(
     assert not path.exists()
 
 
-def test_a_socket_that_takes_the_place_of_the_port_lets_in_by_the_token(tmp_path: Path) -> None:
+def test_a_socket_in_place_of_the_port_admits_by_token(tmp_path: Path) -> None:
     """Nobody by itself: a proxy or a tunnel may lead others to it."""
     path = tmp_path / "autotune.sock"
     with serving(tmp_path / "data", "--no-runner", "--socket", str(path)) as served:
@@ -157,7 +157,7 @@ def test_a_socket_that_takes_the_place_of_the_port_lets_in_by_the_token(tmp_path
     assert not path.exists()
 
 
-def test_whoever_takes_the_port_of_a_service_that_is_gone_receives_nothing(
+def test_whoever_takes_a_gone_services_port_receives_nothing(
     tmp_path: Path,
 ) -> None:
     """Neither a token nor what is asked, until the service is there again."""
@@ -214,7 +214,7 @@ print(urllib.request.urlopen(asked).status)
     assert as_stranger(program, url, token).strip() == "200"
 
 
-def test_a_data_folder_whose_path_is_too_long_has_its_socket_elsewhere(
+def test_a_data_folder_with_a_long_path_has_its_socket_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / ("d" * 100)

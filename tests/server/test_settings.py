@@ -10,7 +10,7 @@ from search_spaces.errors import InvalidInput
 from server.settings import Settings
 
 
-def test_the_environment_wins_over_the_file_and_the_file_over_defaults(
+def test_environment_wins_over_file_and_file_over_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.toml"

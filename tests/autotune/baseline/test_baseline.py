@@ -65,7 +65,7 @@ def refusal(baseline: Any, **changes: Any) -> tuple[str, str]:
     return first.reason, first.valid
 
 
-def test_a_customary_layout_is_that_of_recipes_with_the_fewest_stages_that_fit() -> None:
+def test_a_customary_layout_has_the_fewest_stages_that_fit() -> None:
     strategy = found()
     assert (strategy.tensor_parallel, strategy.sequence_parallel) == (4, True)
     assert (strategy.micro_batch_size, strategy.zero_stage, strategy.num_nodes) == (1, 1, 16)
@@ -113,7 +113,7 @@ def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
     assert tight.strategy.num_nodes == 2
 
 
-def test_a_customary_layout_keeps_to_the_space_the_heads_and_the_pool() -> None:
+def test_a_customary_layout_respects_space_heads_and_pool() -> None:
     odd = {"num_layers": 96, "hidden_size": 12288, "num_attention_heads": 6}
     assert found(model=odd).tensor_parallel == 2
     narrow = {"preset": "table-v", "tensor_parallel": [2, 4]}
@@ -148,7 +148,7 @@ def test_none_does_without_and_a_strategy_is_taken_as_it_is() -> None:
     assert found(strategy_shape(own).model_dump()) == own
 
 
-def test_a_line_of_megatron_is_read_with_what_megatron_does_without_its_options() -> None:
+def test_a_megatron_line_is_read_with_megatrons_defaults() -> None:
     strategy = found(LINE)
     assert (strategy.tensor_parallel, strategy.pipeline_parallel) == (8, 4)
     assert (strategy.micro_batch_size, strategy.gradient_accumulation_steps) == (1, 128)
@@ -228,7 +228,7 @@ def test_experts_of_swift_are_whole_and_of_megatron_split() -> None:
     assert found(options, **there).expert_tensor_parallel == 2
 
 
-def test_options_that_are_not_measured_are_named_before_and_after() -> None:
+def test_unmeasured_options_are_named_before_and_after() -> None:
     fast = ("--tp-comm-overlap", "--cuda-graph-impl transformer_engine")
     unread = [*fast, "--attention-backend fused", "--hierarchical-context-parallel-sizes 4"]
     unread += ["--recompute-num-layers 4"]

@@ -90,7 +90,7 @@ def test_out_of_memory_says_that_alone() -> None:
 
 
 @pytest.mark.parametrize("purpose", ["search", "confirmation"])
-def test_memory_ran_out_at_no_more_micro_batches_than_the_strategy_has(purpose: str) -> None:
+def test_memory_ran_out_within_the_strategys_micro_batches(purpose: str) -> None:
     """A pipeline of four stages that runs three micro-batches was never asked for four."""
     few = STRATEGY.model_copy(update={"gradient_accumulation_steps": 3})
     failed = trial(state=TrialState.OOM, accumulations=[], strategy=few, purpose=purpose)
@@ -98,7 +98,7 @@ def test_memory_ran_out_at_no_more_micro_batches_than_the_strategy_has(purpose: 
     assert observation.strategy.gradient_accumulation_steps == 3
 
 
-def test_a_confirmation_ran_out_of_memory_at_its_own_accumulation() -> None:
+def test_a_confirmation_ran_out_of_memory_at_its_own_gas() -> None:
     failed = trial(state=TrialState.OOM, accumulations=[], purpose="confirmation")
     [observation] = observations_of(MODEL, [failed], machine=MACHINE)
     assert observation.strategy.gradient_accumulation_steps == 64

@@ -92,7 +92,7 @@ def test_a_label_speaks_of_what_cannot_be_used_as_well() -> None:
     np.testing.assert_allclose(more, -np.log(float(GENERAL.usable_memory)))
 
 
-def test_a_quantity_that_no_constant_moves_differs_between_no_rows() -> None:
+def test_a_quantity_that_no_constant_moves_is_equal_in_all_rows() -> None:
     """One GPU, one micro-batch: no network, no pipeline, no replicas."""
     one = quantity(of_memory=False)
     alone = columns(

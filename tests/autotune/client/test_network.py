@@ -161,7 +161,7 @@ def test_watching_ends_when_the_service_stays_away(
         list(events)
 
 
-def test_the_address_comes_from_the_environment_and_its_proxy_is_for_other_machines(
+def test_address_from_the_environment_and_proxy_for_others_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_URL", "http://login.example:1/")

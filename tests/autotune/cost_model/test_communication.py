@@ -118,7 +118,7 @@ def test_keys_and_values_go_around_the_ring(context_parallel: int) -> None:
         assert ring[0] == pytest.approx(exposed * once)
 
 
-def test_context_parallelism_divides_tokens_and_multiplies_replicas() -> None:
+def test_cp_divides_tokens_and_multiplies_replicas() -> None:
     layout = strategy(num_nodes=1, pipeline_parallel=1)
     whole, cut = on_a100(layout), on_a100(layout, context_parallel=2.0, data_parallel=2.0)
     assert cut.tokens == pytest.approx(whole.tokens / 2)

@@ -82,7 +82,7 @@ def test_what_a_layer_with_experts_keeps(
     assert (kept.passing[0] > 0) == bool(recomputed)
 
 
-def test_the_clamped_copy_is_kept_where_the_activation_is_not_recomputed() -> None:
+def test_the_clamped_copy_is_kept_unless_recomputed() -> None:
     """Two more inner states of 768 of each routed token."""
     for recomputed, more in [(0.0, 2 * 2 * 768), (1.0, 0.0)]:
         plain, biased = (
@@ -114,7 +114,7 @@ def test_experts_keep_more_without_a_fused_activation(recomputed: float, more: f
     assert unfused[0] - fused[0] == pytest.approx(4096 / 2 * 8 * 1.25 * more * 768)
 
 
-def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:
+def test_a_strategy_sets_recomputation_and_width_of_products() -> None:
     """Sets and precisions reach the formulas by the strategy alone."""
     kept = [
         float(total(memory_parts(of("qwen3-30b-a3b", activation_checkpointing=recomputed)))[0])
@@ -127,7 +127,7 @@ def test_a_strategy_says_what_is_recomputed_and_how_wide_products_are() -> None:
     assert narrow["parameters"][0] == wide["parameters"][0]
 
 
-def test_latent_attention_keeps_what_it_compressed_and_what_it_expands() -> None:
+def test_latent_attention_keeps_compressed_and_expanded_states() -> None:
     """Ranks of 1536 and 512 and their norms over the sequence's halves; 128 heads with keys of 192
     and values of 128 over TP. Recomputing the up-projection leaves the result alone."""
     own, tokens = 4096 / 2, 4096
@@ -184,7 +184,7 @@ def _layer_parameters(one: Strategies) -> tuple[float, ...]:
     )
 
 
-def test_the_second_stage_is_fullest_where_the_first_has_the_dense_layers() -> None:
+def test_the_second_stage_is_fullest_after_dense_first_layers() -> None:
     """With few tokens in flight the experts' states decide, and the second has three layers of
     experts more."""
     one = of(gradient_accumulation_steps=1, micro_batch_size=1, mtp_layers=0.0, seq_length=128.0)
@@ -214,7 +214,7 @@ def test_micro_batches_in_flight_of_each_stage(
     assert micro_batches_in_flight(one, first=first, last=last)[0] == expected
 
 
-def test_more_experts_on_one_gpu_need_more_memory_and_imbalance_shows() -> None:
+def test_more_experts_per_gpu_and_imbalance_need_more_memory() -> None:
     parts = [memory_parts(of(expert_parallel=ep)) for ep in (4, 8, 16)]
     assert np.all(np.diff([float(total(each)[0]) for each in parts]) < 0)
     even = memory_parts(of(parameters=replace(CONSTANTS, routing_imbalance=1.0)))

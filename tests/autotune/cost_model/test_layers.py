@@ -61,7 +61,7 @@ def on_racks(ep: float, fast_domain: int | None, **changes: float) -> Strategies
 @pytest.mark.parametrize(
     "name", ["qwen3-30b-a3b", "deepseek-v3", "gpt-oss-120b", "nemotron-3-nano-30b-a3b"]
 )
-def test_products_of_all_kinds_of_layers_are_those_that_the_model_counts(name: str) -> None:
+def test_products_of_all_kinds_of_layers_match_the_models_count(name: str) -> None:
     model = load_model(name)
     one = ideal(model)
     weights = sum(
@@ -107,7 +107,7 @@ def test_few_tokens_of_an_expert_make_its_products_slow() -> None:
     ("fast_domain", "inside", "outside"),
     [(72, 31 / 32, 0.0), (None, 3 / 32, 7 * (1 - (7 / 8) ** 8) / 8)],
 )
-def test_tokens_are_sent_over_the_fast_links_of_a_rack_and_else_over_the_network(
+def test_tokens_use_a_racks_fast_links_and_else_the_network(
     fast_domain: int | None, inside: float, outside: float
 ) -> None:
     """32 ranks in one rack, or on 8 nodes, to each of which a token is sent once."""
@@ -125,7 +125,7 @@ def test_an_overlapped_all_to_all_is_exposed_in_part() -> None:
     assert float(overlapped[0]) == pytest.approx(communication.OVERLAPPED * float(plain[0]))
 
 
-def test_the_gpu_is_idle_while_the_host_waits_for_the_counts_of_tokens() -> None:
+def test_the_gpu_idles_while_the_host_waits_for_token_counts() -> None:
     """In forward passes, one in three or two in four, the shorter of both times comes on top."""
     one, whole = (ideal(QWEN, waits_for_counts=0.5, full_checkpointing=full) for full in (0.0, 1.0))
     busy, host = np.array([12e-3, 2e-3]), np.array([6e-3, 8e-3])
@@ -159,9 +159,7 @@ def test_gradients_of_experts_are_reduced_over_their_own_copies() -> None:
 
 
 @pytest.mark.parametrize(("precision", "gain"), [("fp8", 2.0), ("mxfp8", 2.0), ("nvfp4", 4.0)])
-def test_narrow_products_reach_a_higher_peak_and_attention_does_not(
-    precision: str, gain: float
-) -> None:
+def test_narrow_products_reach_a_higher_peak_but_not_attention(precision: str, gain: float) -> None:
     wide, narrow = ideal(LLAMA), ideal(LLAMA, **{precision: 1.0})
     share = narrow.parameters.fp4_gain if gain > 2 else narrow.parameters.fp8_gain
     before, after = layer_parts(wide), layer_parts(narrow)

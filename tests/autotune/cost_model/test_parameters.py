@@ -41,7 +41,7 @@ def test_a_gpu_is_known_by_its_name(machine: str, family: str) -> None:
     assert all(getattr(results, name) == value for name, value in FAMILIES[family].items())
 
 
-def test_a_vendors_own_program_is_believed_faster_and_a_plain_one_slower() -> None:
+def test_a_vendors_program_is_faster_and_a_plain_one_slower() -> None:
     vendor, usual, plain = (
         Parameters.default(DGX_A100, tuning) for tuning in ("vendor", "usual", "plain")
     )

@@ -132,7 +132,7 @@ def test_bubble_of_equal_stages(stages: int, micro_batches: int, virtual_stages:
     assert bubble / busy == pytest.approx((stages - 1) / (micro_batches * virtual_stages), rel=0.01)
 
 
-def test_interleaving_divides_the_bubble_and_multiplies_transfers() -> None:
+def test_interleaving_divides_bubble_and_multiplies_transfers() -> None:
     """Of those it hides a part: 0.4 of three times as many show."""
     plain, interleaved = strategy(), strategy(virtual_stages=3)
     for name, factor in (("pipeline_bubble", 1 / 3), ("pipeline_transfer", 0.4 * 3)):

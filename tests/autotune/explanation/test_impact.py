@@ -85,7 +85,7 @@ def test_the_accumulation_is_no_dimension_where_it_follows() -> None:
     assert ACCUMULATION not in rates.dimensions
 
 
-def test_only_strategies_that_probably_fit_are_counted_where_asked() -> None:
+def test_only_strategies_likely_to_fit_are_counted_on_request() -> None:
     space, calibration = world(TABLE_V).space, known(TABLE_V)
     every = BelievedRates.of(space, calibration)
     fitting = BelievedRates.of(space, calibration, least_fit_probability=0.5)
@@ -153,7 +153,7 @@ def test_equal_to_the_definition(table: tuple[Integers, Array]) -> None:
     assert shapley_values(levels, figures, at=rows) == pytest.approx(both[:, rows])
 
 
-def test_what_decides_nothing_gets_nothing_and_equals_get_the_same() -> None:
+def test_an_idle_dimension_gets_nothing_and_equals_get_the_same() -> None:
     levels = np.array(list(product(range(3), range(3), range(2))), dtype=np.int64)
     figures = (levels[:, 0] + levels[:, 1]).astype(np.float64)
     one, other, idle = shapley_values(levels, figures)

@@ -168,7 +168,7 @@ def test_a_recommendation_says_where_each_figure_is_from() -> None:
     assert compared_of(far)[0].memory_origin == "projected"
 
 
-def test_a_bubble_that_is_assumed_is_said_to_be_until_trials_tell_it() -> None:
+def test_a_bubble_is_called_assumed_until_trials_measure_it() -> None:
     [piped] = parts_of([of(BEST)], FRONTIER_KNOWN, GPT_175B)
     note = "assumed to be 4 times the ideal one, after two scaling figures of the Frontier study"
     assert f"the pipeline's bubble ({note})" in piped.sentence

@@ -39,7 +39,7 @@ def told(*trials: Trial, of: SearchSpace) -> Explanation:
     return explain(campaign(), recommend(campaign(), trials), [], calibration, space=of)
 
 
-def test_the_best_is_told_with_its_baseline_and_its_edge_in_three_sentences() -> None:
+def test_three_sentences_give_the_best_its_baseline_and_its_edge() -> None:
     found = told(
         trial(1, A, seconds=3.0, purpose="baseline"),
         trial(2, B, seconds=1.0),
@@ -69,7 +69,7 @@ def test_a_peak_above_the_usable_memory_does_not_hide_the_limit() -> None:
     assert full.memory_limit_gib < 63.5 < full.gpu_memory_gib == 64.0
 
 
-def test_where_nothing_ran_the_cause_is_told_and_every_change_once() -> None:
+def test_the_cause_and_each_change_appear_once_if_nothing_ran() -> None:
     wide = space_of(
         SpaceSpec(tensor_parallel=[1], pipeline_parallel=[1], micro_batch_size=[8]),
         MODEL,

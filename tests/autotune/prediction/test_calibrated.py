@@ -31,7 +31,7 @@ def figures(answer: Prediction) -> tuple[float, float, float]:
     return low, median, high
 
 
-def test_general_knowledge_has_intervals_and_says_that_it_rests_on_no_trial() -> None:
+def test_general_knowledge_has_intervals_and_names_no_trial() -> None:
     answer = predict(query())
     low, median, high = figures(answer)
     assert low < median < high
@@ -57,7 +57,7 @@ def test_trials_of_the_machine_move_and_narrow_a_prediction() -> None:
     assert answer.tokens_per_s == pytest.approx(128 * 2048 / after)
 
 
-def test_an_illegal_strategy_gets_no_figures_of_a_calibration_either() -> None:
+def test_an_illegal_strategy_gets_no_calibrated_figures() -> None:
     calibration = slow()
     answer = predict(query(tensor_parallel=5), calibration, summary())
     assert not answer.legal

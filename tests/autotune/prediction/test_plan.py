@@ -41,7 +41,7 @@ def planned(
     return plan(question, space, calibration or general_knowledge(space.machine), **options)
 
 
-def test_a_plan_counts_as_a_sweep_and_ranks_one_strategy_of_each_layout() -> None:
+def test_a_plan_counts_like_a_sweep_but_ranks_each_layout_once() -> None:
     answer = planned(asked())
     ranked = sweep(SpaceQuery(model="gpt-22b", machine="frontier", nodes=2, space=SMALL), most=200)
     assert (answer.legal, answer.fitting) == (ranked.legal, ranked.fitting)
@@ -108,7 +108,7 @@ def test_trials_leave_less_to_be_found() -> None:
     assert known.best[0].tokens_per_s < 0.7 * unknown.best[0].tokens_per_s
 
 
-def test_the_gain_is_that_of_the_best_over_the_first_that_fits_in_each_draw() -> None:
+def test_the_gain_is_of_the_best_over_the_first_fit_of_each_draw() -> None:
     """Against a loop over the draws."""
     space = space_for(asked())
     candidates = Candidates.of(

@@ -149,7 +149,7 @@ def test_space_report_of_a_fixed_batch_has_no_word_on_it() -> None:
     assert not any("batch size varies" in warning for warning in report.warnings)
 
 
-def test_space_report_names_the_automatic_values_that_it_has_no_room_for() -> None:
+def test_space_report_names_automatic_values_left_out() -> None:
     model, machine = load_model("gpt-22b"), load_machine("frontier")
     space = replace(
         space_of(SpaceSpec(global_batch_size=640), model, machine, nodes=2),
@@ -163,7 +163,7 @@ def test_space_report_names_the_automatic_values_that_it_has_no_room_for() -> No
     )
 
 
-def test_space_report_of_nothing_legal_says_which_rule_removed_how_many() -> None:
+def test_space_report_of_nothing_legal_counts_what_rules_removed() -> None:
     spec = SpaceSpec(tensor_parallel=3)
     report = space_report(SpaceQuery(model="gpt-22b", machine="frontier", nodes=1, space=spec))
     assert (report.legal, report.fitting, report.layouts) == (0, 0, 0)
@@ -340,7 +340,7 @@ def test_a_trial_never_costs_more_than_its_time_limit() -> None:
     assert asked(short).node_hours_per_trial == pytest.approx(2 * 10 / 3600)
 
 
-def test_a_trial_costs_the_accumulations_that_it_runs_and_no_others() -> None:
+def test_a_trial_costs_only_the_accumulations_that_it_runs() -> None:
     """A strategy of four micro-batches runs four, beside one that is measured at eight and 16."""
     model, machine = load_model("gpt-22b"), load_machine("frontier")
     few, many = (strategy_of(strategy(gradient_accumulation_steps=gas)) for gas in (4, 320))
@@ -360,7 +360,7 @@ def test_a_trial_costs_the_accumulations_that_it_runs_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, 64])
-def test_the_predicted_cost_of_a_trial_is_what_it_costs_simulated(
+def test_the_predicted_cost_of_a_trial_equals_the_simulated_cost(
     tmp_path: Path, nodes: int
 ) -> None:
     """As the service runs it, but for what the simulated world differs from the model."""

@@ -69,7 +69,7 @@ def test_the_whole_of_table_v() -> None:
     assert answer.seconds < 5
 
 
-def test_nothing_legal_and_nothing_that_fits_are_refused_as_for_a_campaign() -> None:
+def test_a_sweep_with_nothing_legal_or_fitting_is_refused() -> None:
     with pytest.raises(InvalidInputs, match="heads_by_tensor removed"):
         sweep(query(space=SpaceSpec(tensor_parallel=7)))
     with pytest.raises(InvalidInputs, match="fits nowhere within 1 node") as refusal:

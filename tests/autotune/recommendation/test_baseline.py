@@ -73,7 +73,7 @@ def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str
     assert words in found.baseline.comparison
 
 
-def test_energy_at_another_batch_goes_by_the_power_that_the_baseline_was_seen_to_draw() -> None:
+def test_energy_at_another_batch_follows_the_baselines_power() -> None:
     """The same layout that drew twice as much at its own GAS does so at the best's."""
     small = strategy(tp=2, pp=4, gas=8)
     plain = probed(1, small, seconds=11.0, purpose="baseline")
@@ -169,7 +169,7 @@ def against(seconds: float) -> list[Trial]:
     return [trial(1, A, seconds=seconds, purpose="baseline"), trial(2, B, seconds=1.0)]
 
 
-def test_what_a_training_saves_is_the_difference_of_two_trainings() -> None:
+def test_a_saving_is_the_difference_of_two_trainings() -> None:
     found = answer(against(3.0), tokens=1e12)
     assert found.saving is not None
     assert found.saving.tokens == 1e12
@@ -195,7 +195,7 @@ def test_more_nodes_may_save_days_and_cost_node_hours() -> None:
     assert found.saving.repaid_after_tokens is None
 
 
-def test_nothing_is_saved_against_itself_or_against_what_has_no_figures() -> None:
+def test_nothing_is_saved_against_itself_or_without_figures() -> None:
     assert answer([trial(1, A, seconds=2.0, purpose="baseline")]).saving is None
     assert answer([trial(1, A, seconds=2.0)]).saving is None
 

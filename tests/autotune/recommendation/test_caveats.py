@@ -202,7 +202,7 @@ def test_values_of_one_dimension_that_crash_alike_are_one_kind() -> None:
     assert len(sentence) < 300
 
 
-def test_where_two_dimensions_explain_the_same_trials_both_are_named() -> None:
+def test_two_dimensions_that_explain_the_same_trials_are_named() -> None:
     trials = [
         crashed(20 + n, strategy(pp=2**n, zero_stage=0, flash_attention=False)) for n in (0, 1)
     ]

@@ -33,7 +33,7 @@ def told(trials: list[Trial]) -> Recommendation:
     return found
 
 
-def test_a_projection_says_from_how_many_nodes_it_is_and_is_provisional() -> None:
+def test_a_projection_names_its_nodes_and_is_provisional() -> None:
     found = told([narrow(1, FULL, seconds=2.0)])
     best = found.best
     assert found.provisional
@@ -45,14 +45,14 @@ def test_a_projection_says_from_how_many_nodes_it_is_and_is_provisional() -> Non
     assert "projected from 4 nodes and has not been measured on 16 yet" in " ".join(found.caveats)
 
 
-def test_the_energy_of_a_projection_is_what_the_gpus_drew_on_few_nodes() -> None:
+def test_a_projections_energy_is_what_gpus_drew_on_few_nodes() -> None:
     plain = narrow(1, FULL, seconds=2.0)
     both = (plain, half_per_joule(plain))
     found = [told([each]).best.metrics.tokens_per_joule for each in both]
     assert (found[0] or 0.0) / (found[1] or 1.0) == pytest.approx(2.0, rel=0.05)
 
 
-def test_what_was_measured_on_all_nodes_ranks_first_and_the_projected_best_is_confirmed() -> None:
+def test_full_trials_rank_first_and_projected_best_is_confirmed() -> None:
     trials = [trial(1, OTHER, seconds=4.0), narrow(2, FULL, seconds=2.0)]
     found = told(trials)
     assert [each.projected_from_nodes for each in (found.best, *found.runners_up)] == [None, 4]
@@ -65,7 +65,7 @@ def test_what_was_measured_on_all_nodes_ranks_first_and_the_projected_best_is_co
     assert confirmed.best.metrics.iteration_time_s == pytest.approx(2.1)
 
 
-def test_nothing_is_projected_of_what_failed_in_full_or_where_that_is_contradicted() -> None:
+def test_no_projection_after_a_full_failure_or_a_contradiction() -> None:
     failed = trial(2, FULL, state=TrialState.OOM)
     assert recommend(campaign(), [narrow(1, FULL, seconds=2.0), failed]) is None
     both = [trial(1, OTHER, seconds=4.0), narrow(2, OTHER, seconds=2.0), narrow(3, FULL, seconds=2)]
@@ -91,7 +91,7 @@ def on_16(*, at_hand: int) -> Campaign:
     return campaign().model_copy(update={"request": request})
 
 
-def test_a_projection_from_few_layers_says_so_and_is_of_the_whole_model() -> None:
+def test_a_projection_from_few_layers_is_of_the_whole_model() -> None:
     found = told([short(1, DEEP, seconds=2.0)])
     best = found.best
     assert found.provisional
@@ -106,7 +106,7 @@ def test_a_projection_from_few_layers_says_so_and_is_of_the_whole_model() -> Non
     assert "probably does not fit" not in " ".join(found.caveats)
 
 
-def test_a_trial_with_few_layers_is_none_of_the_layout_that_looks_like_it() -> None:
+def test_a_trial_with_few_layers_is_not_of_its_lookalike_layout() -> None:
     like_it = replace(DEEP, pipeline_parallel=2, num_nodes=4)
     trials = [trial(1, like_it, seconds=4.0), short(2, DEEP, seconds=2.0)]
     found = recommend(campaign(), trials)
@@ -127,7 +127,7 @@ def test_what_the_nodes_at_hand_are_too_few_for_may_come_first() -> None:
         assert found.best.projected_from_layers == first
 
 
-def test_a_projection_follows_from_the_campaigns_belief_earlier_trials_included() -> None:
+def test_a_projection_uses_the_campaigns_belief_and_past_trials() -> None:
     """They saw four times the nodes take twice the time, which nobody would have foreseen."""
     trials, subject = [narrow(1, FULL, seconds=2.0)], campaign()
     alone = belief_without_start(subject)

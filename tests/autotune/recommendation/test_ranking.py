@@ -62,7 +62,7 @@ def test_a_confirmation_counts_whichever_layout_leads_now(state: TrialState) -> 
     assert strategies_to_confirm(campaign(confirmations=2), trials) == [A]
 
 
-def test_a_confirmation_that_was_withdrawn_from_a_queue_is_started_again() -> None:
+def test_a_confirmation_withdrawn_from_a_queue_is_restarted() -> None:
     trials = [trial(1, A, seconds=1), trial(2, B, seconds=2)]
     again = trial(3, A, purpose="confirmation", state=TrialState.CANCELLED, node_hours=0.0)
     for count in (1, 4):
@@ -70,7 +70,7 @@ def test_a_confirmation_that_was_withdrawn_from_a_queue_is_started_again() -> No
 
 
 @pytest.mark.parametrize("state", sorted(UNINFORMATIVE))
-def test_a_lost_confirmation_is_tried_again_before_the_next_layout_takes_its_place(
+def test_a_lost_confirmation_is_retried_before_the_next_layout(
     state: TrialState,
 ) -> None:
     trials = [trial(1, A, seconds=1), trial(2, B, seconds=2), trial(3, C, seconds=3)]
@@ -95,7 +95,7 @@ def test_the_next_in_line_takes_the_place_of_one_that_failed() -> None:
     assert strategies_to_confirm(campaign(confirmations=1), [*trials, failed, second]) == []
 
 
-def test_one_clearly_above_the_confirmed_is_measured_too_before_one_is_named() -> None:
+def test_a_layout_clearly_above_the_confirmed_is_confirmed_too() -> None:
     trials = [
         trial(1, A, seconds=1.0),
         trial(2, B, seconds=1.2),
@@ -237,7 +237,7 @@ def test_the_objective_decides_between_many_and_few_nodes() -> None:
         assert answer(trials, objective=objective).best.trial_numbers == [2]
 
 
-def test_what_leaves_too_little_memory_comes_after_all_that_leave_it() -> None:
+def test_a_layout_without_memory_headroom_ranks_last() -> None:
     """Also where it was confirmed; a caveat says so; and it is not measured once more."""
     tight, loose, slow = (
         trial(1, A, seconds=1.0, peak=MACHINE.memory_gib - 3),

@@ -37,7 +37,7 @@ def at(found: SpaceStanding, step: str) -> Neighbour:
     return next(each for each in found.neighbours if each.step == step)
 
 
-def test_neighbours_are_the_next_values_of_each_dimension_measured_or_predicted() -> None:
+def test_neighbours_are_next_values_measured_or_predicted() -> None:
     best = layout(2, 4)
     trials = [ok(space(), best), ok(space(), layout(4, 4), factor=0.5), oom(layout(2, 8))]
     found = told(trials, best)

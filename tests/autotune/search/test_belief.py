@@ -43,7 +43,7 @@ def test_only_what_is_likely_to_fit_or_worth_the_risk_is_tried() -> None:
     assert not even
 
 
-def test_the_probability_to_be_better_stays_finite_far_below_the_best() -> None:
+def test_probability_of_improvement_stays_finite_far_below_best() -> None:
     belief = belief_of(
         mean=[-5.0, -4.0, -0.1, 0.3], deviation=[0.01] * 4, fit_probability=[1.0] * 4
     )
@@ -52,7 +52,7 @@ def test_the_probability_to_be_better_stays_finite_far_below_the_best() -> None:
     assert (np.diff(likely) > 0.0).all()
 
 
-def test_the_expected_saving_is_the_mean_over_what_a_trial_may_show() -> None:
+def test_the_expected_saving_is_the_mean_over_a_trials_outcomes() -> None:
     mean = np.array([-0.3, 0.0, 0.05, 0.4])
     deviation = np.array([0.1, 0.05, 0.3, 1e-6])
     belief = belief_of(
@@ -86,7 +86,7 @@ def test_it_is_a_regressor_that_scikit_learn_can_clone() -> None:
     assert copy.fit([[0, 0]], [-BEST]).best_ == -BEST
 
 
-def test_deephypers_expected_improvement_is_weighted_by_fit_and_node_hours() -> None:
+def test_expected_improvement_is_weighted_by_fit_and_node_hours() -> None:
     """Against the mean of what a trial of each may show."""
     subject = regressor().fit(POINTS[:2], [0.4, -BEST])
     improvement = gaussian_ei(POINTS.astype(float), subject, y_opt=-BEST, xi=0.0)

@@ -74,7 +74,7 @@ def test_failures_alone_do_not_make_the_choice_random() -> None:
     assert layouts.memory_gib[rows[0]] <= layouts.memory_limit_gib
 
 
-def test_trap_stock_asks_the_same_point_again_while_nothing_is_told() -> None:
+def test_trap_stock_repeats_a_point_until_it_hears_a_result() -> None:
     search = stock(n_initial_points=1, acq_func="UCB")
     search.tell([({"x": x}, float(x)) for x in range(1, 20)])
     assert search.ask(1) == search.ask(1)
@@ -99,7 +99,7 @@ def test_names_are_alphabetical_as_deephyper_returns_them() -> None:
     assert problem.hyperparameter_names == list(POINT_DIMENSIONS)
 
 
-def test_a_whole_number_and_a_log_of_zero_are_results_like_others() -> None:
+def test_a_whole_number_and_a_log_of_zero_are_valid_results() -> None:
     """DeepHyper takes integers for failures in places, and loses an objective of exactly 0.0."""
     sentence = strategies(4, fitting=True)
     rates = [1, 2, 3, 1.0]

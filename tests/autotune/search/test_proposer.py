@@ -87,7 +87,7 @@ def test_a_twin_of_an_observed_strategy_is_not_proposed() -> None:
     assert first.layout_key() not in keys(again)
 
 
-def test_a_refused_layout_teaches_nothing_and_is_not_proposed_again() -> None:
+def test_a_refused_layout_teaches_nothing_and_never_returns() -> None:
     space = space_22b()
     seen = mixed(space, 6)
     first, second = proposed(proposer(space), seen, count=1, free_nodes=9) + some(space, 1, seed=9)
@@ -107,7 +107,7 @@ def test_a_batch_holds_no_more_nodes_than_are_free(free_nodes: int) -> None:
     assert proposed(proposer(space_22b()), [], count=3, free_nodes=0) == []
 
 
-def test_running_trials_change_the_next_proposal_and_ended_ones_too() -> None:
+def test_running_and_ended_trials_change_the_next_proposal() -> None:
     space = space_22b()
     seen = mixed(space, 6)
     subject = proposer(space)
@@ -216,7 +216,7 @@ def test_a_very_large_space_is_offered_in_part() -> None:
     assert len(keys(batch)) == 2
 
 
-def test_one_row_stands_for_twins_but_for_those_that_need_less_memory() -> None:
+def test_one_row_stands_for_twins_unless_they_need_less_memory() -> None:
     """Of GAS 5 and 10 the better one, twice where a pipeline is longer than 5."""
     space = space_table_v()
     layouts, lattice = layouts_of(space), space.lattice()
@@ -261,7 +261,7 @@ def test_a_proposal_says_what_is_expected_of_its_trial() -> None:
     assert 0.0 < proposal.expected.node_hours < proposal.strategy.num_nodes * steps / 3600.0 * 4.0
 
 
-def test_what_is_expected_of_a_strategy_chosen_elsewhere_is_what_a_proposal_of_it_says() -> None:
+def test_a_foreign_strategy_has_the_expectations_of_a_proposal() -> None:
     space = space_22b()
     subject, seen = proposer(space), mixed(space, 8)
     proposal = subject.propose(seen, count=1, free_nodes=4)[0]
@@ -281,9 +281,7 @@ def test_what_is_expected_of_a_strategy_chosen_elsewhere_is_what_a_proposal_of_i
     assert subject.expect([], seen) == []
 
 
-def test_what_was_measured_is_expected_again_and_a_confirmation_costs_what_its_own_gas_takes() -> (
-    None
-):
+def test_a_measured_strategy_is_expected_again_at_its_own_gas() -> None:
     space = space_22b()
     seen = mixed(space, 8)
     known = next(trial for trial in seen if trial.state == "ok")
@@ -302,7 +300,7 @@ def test_what_was_measured_is_expected_again_and_a_confirmation_costs_what_its_o
     assert least < again.expected.node_hours <= most
 
 
-def test_twins_that_need_less_memory_stay_open_when_the_larger_ran_out_of_it() -> None:
+def test_smaller_twins_stay_open_if_a_larger_runs_out_of_memory() -> None:
     space = space_table_v()
     layouts = layouts_of(space)
     large = next(
@@ -375,7 +373,7 @@ def test_where_nothing_fits_the_search_ends_after_a_few_trials() -> None:
     assert 2 <= len(seen) < len(layouts_of(space))
 
 
-def test_what_leaves_too_little_memory_is_no_best_and_hardly_tried() -> None:
+def test_a_layout_without_memory_headroom_is_hardly_tried() -> None:
     """Half of the GPU is to stay free: what is tried leaves it, or almost."""
     space = space_22b()
     half = space.machine.memory_gib / 2
@@ -402,7 +400,7 @@ def peak_of(space: SearchSpace, strategy: Strategy) -> float:
     return ok(space, strategy).peak_memory_gib or 0.0
 
 
-def test_a_promising_layout_is_tried_though_a_formula_says_that_it_does_not_fit() -> None:
+def test_a_promising_layout_is_tried_against_the_memory_formula() -> None:
     """All fit, and the larger the micro-batch the faster; the largest is predicted to need a third
     more than there is."""
     space = small_space(tensor_parallel=[1, 2], micro_batch_size=[8, 16, 32, 40, 48])
@@ -419,7 +417,7 @@ def test_a_promising_layout_is_tried_though_a_formula_says_that_it_does_not_fit(
     pytest.fail("the fastest was not tried within 8 trials")
 
 
-def test_a_search_ends_where_nothing_else_is_likely_to_fit_and_worth_the_risk() -> None:
+def test_a_search_ends_when_no_untried_layout_is_worth_the_risk() -> None:
     """What is left needs twice the memory and more, and promises nothing."""
     space = small_space(tensor_parallel=[1], micro_batch_size=[1, 2, 128, 256])
     lattice = layouts_of(space).lattice
@@ -447,7 +445,7 @@ def test_evidence_decides_how_far_formulas_are_trusted() -> None:
     pytest.fail("the best of 24 layouts was not found in 14 trials")
 
 
-def test_a_cause_that_repeats_is_ascribed_to_what_its_layouts_share() -> None:
+def test_a_repeated_cause_is_ascribed_to_what_its_layouts_share() -> None:
     """Whatever has no pipeline crashes: after two crashes other layouts come first."""
     space = space_22b()
     lattice = layouts_of(space).lattice

@@ -74,7 +74,7 @@ def test_automatic_is_where_most_is_learned_for_a_node_hour() -> None:
     assert told_share(16, NODES) > told_share(4, NODES) > 0.1
 
 
-def test_all_trials_run_in_full_where_few_nodes_would_mislead_or_save_little() -> None:
+def test_trials_run_in_full_if_few_nodes_mislead_or_save_little() -> None:
     assert width(screen_nodes="off").nodes is None
     assert width(protocol={"confirmations": 0}).nodes is None
     assert width(nodes=8, space=WIDE | {"num_nodes": 8}).nodes is None
@@ -90,7 +90,7 @@ def test_a_width_that_stands_for_nothing_is_refused(nodes: int) -> None:
     assert [problem.field for problem in refusal.value.problems] == ["screen_nodes"]
 
 
-def test_what_was_measured_in_full_is_first_measured_on_few_nodes_too() -> None:
+def test_full_measurements_are_preceded_by_ones_on_few_nodes() -> None:
     proposal = following([ok(space_22b(), BASELINE)])
     assert proposal.strategy == BASELINE
     assert proposal.stand_in == FewerReplicas(FEW).of(BASELINE)
@@ -103,7 +103,7 @@ def test_what_was_measured_in_full_is_first_measured_on_few_nodes_too() -> None:
     assert after.expected.node_hours < following([]).expected.node_hours * NODES / FEW
 
 
-def test_without_any_in_full_the_leader_is_measured_so_after_a_few() -> None:
+def test_the_leader_is_measured_in_full_after_a_few_stand_ins() -> None:
     seen: list[SearchTrial] = []
     for _ in range(3):
         proposal = following(seen)
@@ -116,7 +116,7 @@ def test_without_any_in_full_the_leader_is_measured_so_after_a_few() -> None:
     assert proposer().propose(waiting, count=1, free_nodes=NODES - FEW) == []
 
 
-def test_the_search_goes_on_in_full_where_a_projection_is_contradicted() -> None:
+def test_a_contradicted_projection_moves_the_search_to_all_nodes() -> None:
     seen = [ok(space_22b(), BASELINE, factor=0.6), narrow(BASELINE)]
     projections = proposer().projections(seen)
     assert projections.contradicted

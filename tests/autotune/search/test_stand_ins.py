@@ -62,7 +62,7 @@ def narrow(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> Se
     return replace(ran, stands_for=strategy.num_nodes, num_layers=24)
 
 
-def test_a_stand_in_differs_in_its_pipeline_and_nodes_alone_and_is_legal() -> None:
+def test_a_stand_in_is_legal_and_changes_only_pipeline_and_nodes() -> None:
     wanted = asked(
         space={
             "tensor_parallel": [1, 4, 8],
@@ -123,7 +123,7 @@ def test_what_cannot_stand_in_is_refused_with_what_can() -> None:
     assert few.valid == "off, 6, 9, 12"
 
 
-def test_a_pool_that_only_stand_ins_fit_in_is_refused_without_them() -> None:
+def test_a_pool_that_only_fits_stand_ins_is_refused_without_them() -> None:
     with pytest.raises(InvalidInputs) as refused:
         check_campaign(asked(screen_layers="off"))
     assert [problem.field for problem in refused.value.problems] == ["pool_nodes"]

@@ -25,7 +25,7 @@ REFUSED = SearchTrial(strategy=ONE, state="refused")
 RUNNING = SearchTrial(strategy=ONE, state="running")
 
 
-def test_several_successes_count_by_their_median_and_highest_peak() -> None:
+def test_successes_count_by_median_time_and_highest_peak() -> None:
     one, twin = merged([ok(1.0, peak=3.0), ok(4.0, peak=5.0), ok(1.1), ok(9.0, subject=TWIN)])
     assert one.iteration_time_s == pytest.approx(1.1)
     assert one.peak_memory_gib == 5.0

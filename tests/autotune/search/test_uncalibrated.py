@@ -23,7 +23,7 @@ def searched(method: SearchMethod, *, seed: int = 0, count: int = 12) -> list[Se
 
 
 @pytest.mark.parametrize("method", ["random", "grid", "deephyper"])
-def test_each_tries_every_layout_once_and_depends_on_its_seed_alone(method: SearchMethod) -> None:
+def test_each_tries_every_layout_once_and_follows_only_its_seed(method: SearchMethod) -> None:
     seen = searched(method)
     assert len({trial.strategy for trial in seen}) == len(layouts_of(SPACE)) == 12
     assert searched(method, count=5) == seen[:5]
@@ -57,7 +57,7 @@ def test_deephyper_learns_from_what_it_is_told() -> None:
         assert asked(slow, surrogate) != 8
 
 
-def test_the_grid_goes_up_from_the_least_model_parallelism_and_prunes_by_memory() -> None:
+def test_the_grid_raises_model_parallelism_and_prunes_by_memory() -> None:
     first, second, *_ = searched("grid")
     assert (first.strategy.tensor_parallel, first.strategy.micro_batch_size) == (1, 1)
     assert (second.strategy.tensor_parallel, second.strategy.micro_batch_size) == (1, 2)

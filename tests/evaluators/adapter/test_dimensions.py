@@ -51,7 +51,7 @@ def _space(adapter: Adapter, **choices: object) -> SearchSpace:
     )
 
 
-def test_dimensions_of_its_own_are_searched_but_for_what_it_refuses(tmp_path: Path) -> None:
+def test_own_dimensions_are_searched_except_refused_values(tmp_path: Path) -> None:
     adapter = _read(tmp_path)
     found = _space(adapter, bucket=["12.5", 100], kernel="fused")
     assert found.settings == {"overlap": (False, True), "bucket": (12.5, 100), "kernel": ("fused",)}
@@ -63,7 +63,7 @@ def test_dimensions_of_its_own_are_searched_but_for_what_it_refuses(tmp_path: Pa
 
 @pytest.mark.parametrize("machine", [MACHINE, replace(MACHINE, peak_tflops=300.0)])
 @pytest.mark.parametrize("named", [{}, {"tensor_parallel": [1, 2]}, {"zero_stage": 1}])
-def test_a_switch_that_the_file_mentions_is_searched_unless_it_is_named(
+def test_a_switch_in_the_file_is_searched_unless_named(
     tmp_path: Path, machine: Machine, named: dict[str, DimensionChoice]
 ) -> None:
     program = capabilities_of_adapter(my_script(tmp_path))
@@ -87,7 +87,7 @@ def test_a_switch_that_the_file_mentions_is_searched_unless_it_is_named(
 ON_DEMAND = FILE.replace("values = [false, true]", "values = [true, false]\nsearched = false")
 
 
-def test_a_dimension_that_is_not_searched_has_its_first_value_unless_it_is_named(
+def test_an_unsearched_dimension_takes_its_first_or_named_value(
     tmp_path: Path,
 ) -> None:
     adapter = _read(tmp_path, ON_DEMAND)

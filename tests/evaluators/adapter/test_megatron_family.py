@@ -82,7 +82,7 @@ its .venv."""
     [(LLAMA, 80), (GPT, 60), *((each, 30) for each in (GPT_175B, GPT_1T, *OF_EXPERTS, *HYBRID))],
     ids=lambda each: each.name if isinstance(each, Transformer) else str(each),
 )
-def test_strategies_come_back_from_the_validation_of_megatron_bridge(
+def test_strategies_return_from_validation_by_megatron_bridge(
     model: Transformer, wanted: int
 ) -> None:
     checkout = os.environ.get(BRIDGE, "")
@@ -230,9 +230,7 @@ def test_strategies_come_back_from_megatron_deepspeed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEEPSPEED)
-def test_strategies_come_back_from_the_validation_of_megatron_deepspeed(
-    name: str, tmp_path: Path
-) -> None:
+def test_strategies_return_from_validation_by_megatron_deepspeed(name: str, tmp_path: Path) -> None:
     checkout = os.environ.get(DEEPSPEED[name], "")
     if not checkout:
         pytest.skip(f"{DEEPSPEED[name]} names no checkout")

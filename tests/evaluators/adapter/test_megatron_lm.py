@@ -163,7 +163,7 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
         assert told == (differs and ("global_batch_size", differs, batch))
 
 
-def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
+def test_fsdp_starts_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
     sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
     for strategy, connections in ((sharded, "8"), (BASE, "1")):
         variables = _start(adapter, GPT, strategy).variables
@@ -182,7 +182,7 @@ def test_its_fsdp_is_started_without_what_tensor_parallelism_demands(adapter: Ad
         (2, 1, (("overlap", False),), False, False),
     ],
 )
-def test_what_data_parallelism_waits_for_is_overlapped_unless_it_is_told_off(
+def test_data_parallel_waits_are_overlapped_unless_switched_off(
     adapter: Adapter,
     replicas: int,
     zero_stage: int,

@@ -57,7 +57,7 @@ def test_a_rate_becomes_a_time_by_what_is_known_of_the_strategy() -> None:
     assert [i.time_s for i in figures.iterations] == [32 / 1280]
 
 
-def test_what_differs_from_what_was_asked_and_losses_that_are_no_numbers() -> None:
+def test_differences_from_the_request_and_non_numeric_losses() -> None:
     reader = AdapterReader(log=r"step (?P<step>\d+) loss (?P<loss>\S+) tp (?P<tp>\d)",
                            echo={"tensor_parallel": "tp"})  # fmt: skip
     log = _log(_line(0, 1, "step 1 loss nan tp 1"), _line(0, 2, "step 2 loss 3 tp 2"),
@@ -68,7 +68,7 @@ def test_what_differs_from_what_was_asked_and_losses_that_are_no_numbers() -> No
     assert figures.last_loss == 3
 
 
-def test_the_rank_that_ended_first_explains_connections_that_broke() -> None:
+def test_the_rank_that_ended_first_explains_broken_connections() -> None:
     log = _log(
         _line(1, 1, "loading the shards"),
         _line(1, 2, "shard 7 has no end"),
@@ -133,7 +133,7 @@ def test_files_are_read_into_the_figures_of_their_start(tmp_path: Path) -> None:
     assert isinstance(log.starts[0].figures, StartFigures)
 
 
-def test_a_row_that_was_cut_as_its_start_was_ended_does_not_count(tmp_path: Path) -> None:
+def test_a_row_cut_off_by_the_end_of_its_start_does_not_count(tmp_path: Path) -> None:
     reader = AdapterReader(csv="m.csv", iteration_time_s="t")
     (tmp_path / "found-1-0-0").write_text("step,t\n1,12.5\n2,1")
     told = []

@@ -135,7 +135,7 @@ def test_a_trainer_that_cannot_cut_sequences_is_not_asked_to(name: str) -> None:
         start_of(load_adapter(name), _plan(_sample(name), context_parallel=2))
 
 
-def test_an_adapter_that_names_no_width_of_heads_trains_none_but_the_usual() -> None:
+def test_an_adapter_without_head_width_trains_only_usual_heads() -> None:
     adapter = load_adapter("megatron-lm")
     places = {place: text for place, text in adapter.places.items() if place != "--kv-channels"}
     chosen = strategy(**_sample("megatron-lm")["strategy"])

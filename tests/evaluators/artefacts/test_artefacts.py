@@ -74,7 +74,7 @@ def test_a_framework_without_words_for_the_strategy_has_no_files() -> None:
         assert list(artefacts(asked)) == artefact_names(asked)
 
 
-def test_megatron_lms_fsdp_is_launched_without_what_its_other_engines_demand() -> None:
+def test_megatron_fsdp_starts_without_demands_of_other_engines() -> None:
     def limits(zero_stage: int) -> list[str]:
         script = artefacts(launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage)))
         lines = script["megatron_lm.sh"].splitlines()
@@ -84,7 +84,7 @@ def test_megatron_lms_fsdp_is_launched_without_what_its_other_engines_demand() -
     assert limits(3) == ["export CUDA_DEVICE_MAX_CONNECTIONS=8"]
 
 
-def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:
+def test_a_campaign_of_the_bundled_trainer_also_gets_its_script() -> None:
     def files(program: ProgramName) -> dict[str, str]:
         profile = ClusterProfile(
             name="mine", program=program, megatron=Megatron(path="/m", variant="ornl")
@@ -97,7 +97,7 @@ def test_a_campaign_of_the_bundled_trainer_gets_its_script_as_well() -> None:
     assert "--use-flash-attn\n" in with_megatron["megatron_deepspeed_args.txt"]
 
 
-def test_a_campaign_of_an_adapter_has_the_files_of_its_own_trainer(tmp_path: Path) -> None:
+def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> None:
     """Others have no words for a dimension that is this trainer's alone."""
     here = launch(
         SMALL,
@@ -123,9 +123,7 @@ def test_a_campaign_of_an_adapter_has_the_files_of_its_own_trainer(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["the defaults", "interleaved"])
-def test_the_arguments_file_is_read_by_a_shell_into_the_same_strategy(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_shell_reads_the_arguments_file_into_the_same_strategy(name: str, tmp_path: Path) -> None:
     asked = STRATEGIES[name]
     files = artefacts(launch(asked))
     file = tmp_path / "megatron_deepspeed_args.txt"
@@ -141,7 +139,7 @@ def test_the_arguments_file_is_read_by_a_shell_into_the_same_strategy(
     assert ("--deepspeed_config" in words) == ("--deepspeed" in words)
 
 
-def test_the_sbatch_script_holds_the_same_configuration_as_the_file() -> None:
+def test_the_sbatch_script_holds_the_files_configuration() -> None:
     files = artefacts(launch())
     assert files["ds_config.json"] in files["launch.sbatch"]
 

@@ -162,7 +162,7 @@ def test_the_launch_trains_the_strategy_it_was_rendered_from(
         assert args.deepspeed_config is None
 
 
-def test_a_task_learns_its_rank_and_the_machines_network_settings(cluster: Cluster) -> None:
+def test_a_task_learns_its_rank_and_the_network_settings(cluster: Cluster) -> None:
     environment = json.loads(cluster.run(script()).stdout)["env"]
     assert int(environment["MASTER_PORT"]) >= 1024
     assert environment == {
@@ -210,7 +210,7 @@ def test_frontier_binds_each_task_to_its_closest_gpu(cluster: Cluster) -> None:
         assert option in srun
 
 
-def test_the_null_tokenizer_needs_no_file_and_yields_the_models_vocabulary(
+def test_the_null_tokenizer_yields_the_vocabulary_without_a_file(
     cluster: Cluster,
 ) -> None:
     done = cluster.run(script(), TOKENIZER_TYPE="NullTokenizer", TOKENIZER_MODEL="")
@@ -324,7 +324,7 @@ def test_the_profile_asks_sbatch_for_its_account_and_more() -> None:
     assert asked == ["abc123", "big", "debug", "0"]
 
 
-def test_the_profiles_environment_is_set_up_before_anything_is_checked(cluster: Cluster) -> None:
+def test_the_profiles_environment_is_set_up_before_any_check(cluster: Cluster) -> None:
     bin_folder = cluster.root / "virtual environment" / "bin"
     bin_folder.mkdir(parents=True)
     (bin_folder / "activate").write_text(f'PATH="{bin_folder}:$PATH"\n')
@@ -381,7 +381,7 @@ def test_the_fork_is_launched_by_its_own_script(cluster: Cluster, known: str, ta
     assert megatron_parser("ornl").parse_args(argv).master_addr == "node17"
 
 
-def test_a_clone_that_cannot_train_the_strategy_is_refused_before_anything_starts(
+def test_a_clone_that_cannot_train_the_strategy_is_refused_first(
     cluster: Cluster,
 ) -> None:
     """By the clone that is named at last, whatever was known here."""
@@ -397,7 +397,7 @@ def test_a_clone_that_cannot_train_the_strategy_is_refused_before_anything_start
     assert cluster.run(script()).returncode == 0, "another strategy does not meet the defect"
 
 
-def test_without_data_it_trains_on_random_tokens_as_the_trials_did(cluster: Cluster) -> None:
+def test_random_tokens_are_trained_on_if_there_is_no_data(cluster: Cluster) -> None:
     megatron = Megatron(path=str(cluster.megatron), arguments=("--lr", "3.0e-4"))
     text = script(profile=profile_of(cluster, megatron=megatron))
     done = cluster.run(text, **NOTHING_SET)

@@ -103,7 +103,7 @@ GPT = replace(SIMULATED, transformer=load_model("gpt-22b"), strategy=SHARDED)
         (GPT, "megatron-bridge", "not written for pipelines"),
     ],
 )
-def test_a_trainer_that_cannot_train_the_layout_is_refused_with_the_reason(
+def test_a_trainer_that_cannot_train_the_layout_is_refused(
     launch: Launch, trainer: TrainerName, reason: str
 ) -> None:
     offers = {each.name: each for each in trainer_offers(launch)}

@@ -136,6 +136,6 @@ def test_an_export_without_words_for_the_strategy_is_refused() -> None:
             export(GPT, FRONTIER, impossible)
 
 
-def test_uneven_stages_are_refused_where_there_are_no_words_for_them() -> None:
+def test_uneven_stages_are_refused_if_no_option_expresses_them() -> None:
     with pytest.raises(InvalidInput, match="even stages alone"):
         nemo_yaml(replace(GPT, num_layers=14), FRONTIER, replace(BASE, pipeline_parallel=5))

@@ -161,7 +161,7 @@ def test_a_typed_gpu_is_asked_for_by_a_directive() -> None:
     ["--nodes=2", "--job-name=a", "--wrap=x", "--no=4", "--parsable", "--time", "--exclude=n1",
      "--array=1-2", "--requeue", "--no-requeue", "--output=x", "--tim=1", "--test-only"],
 )  # fmt: skip
-def test_an_option_that_autotune_sets_is_refused_also_when_it_is_cut_short(option: str) -> None:
+def test_an_abbreviated_option_that_autotune_sets_is_refused(option: str) -> None:
     assert refused(slurm={"directives": [option]})["slurm.directives[0]"].value == option
     if option not in ("--array=1-2", "--wrap=x", "--parsable", "--requeue", "--no-requeue"):
         assert "tasks.srun[0]" in refused(tasks={"srun": [option]})

@@ -51,7 +51,7 @@ def test_the_programs_differ_in_what_the_other_cannot_take_alone(name: str) -> N
     assert trainer.keys() - megatron.keys() <= {"optimizer", "data_types"}
 
 
-def test_gradients_without_zero_accumulate_in_bf16_where_the_release_must_be_told() -> None:
+def test_the_trainers_gradients_without_zero_accumulate_in_bf16() -> None:
     unsharded = replace(BASE, zero_stage=0)
     assert config(unsharded, "trainer")["data_types"] == {"grad_accum_dtype": "bf16"}
     assert "data_types" not in config(BASE, "trainer")

@@ -106,7 +106,7 @@ def test_all_ranks_give_up_together(backend: LocalBackend, tmp_path: Path) -> No
     assert "given up: no iteration at GAS 2" in outcome.log_tail
 
 
-def test_trials_run_at_the_same_time_and_a_finished_one_is_not_run_again(
+def test_trials_run_in_parallel_and_a_finished_one_is_not_rerun(
     backend: LocalBackend, tmp_path: Path
 ) -> None:
     slow = endless(tmp_path / "slow", ranks=1)

@@ -84,7 +84,7 @@ LAYOUTS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def test_every_dimension_reaches_the_script_and_its_own_figures_come_back(
+def test_every_dimension_reaches_the_script_and_figures_return(
     tmp_path: Path, backend: LocalProgramBackend
 ) -> None:
     requests = [_request(tmp_path, token=f"t{n}", **each) for n, each in enumerate(LAYOUTS)]
@@ -166,7 +166,7 @@ log = '\[(?P<step>\d+)/.* x(?P<gradient_accumulation_steps>\d+)$'
 [set]"""
 
 
-def test_two_gas_values_are_measured_in_one_start_where_the_trainer_can(tmp_path: Path) -> None:
+def test_two_gas_values_share_one_start_if_the_trainer_can(tmp_path: Path) -> None:
     adapter = my_script(tmp_path, change=("[set]", ONE_START))
     backend = LocalProgramBackend(profile_of(adapter))
     together = _request(tmp_path, gradient_accumulation_steps=4)
@@ -219,7 +219,7 @@ def _runs(request: TrialRequest) -> None:
     until(lambda: log.exists() and "[1/" in log.read_text(), "the trial begins")
 
 
-def test_an_endless_start_ends_once_its_iterations_agree_and_a_slow_trial_is_given_up(
+def test_an_endless_start_ends_on_agreement_or_is_given_up(
     tmp_path: Path,
 ) -> None:
     endless = my_script(tmp_path, change=("{iterations}", "1000000"))

@@ -202,7 +202,7 @@ def test_times_may_be_told_at_the_end_where_they_are_true(trainers: StartedTrain
     assert {each.what for each in wrong if not each.good} >= {"GAS 1: clock", "GAS 4: clock"}
 
 
-def test_the_other_dimensions_are_tried_as_far_as_the_machine_can(tmp_path: Path) -> None:
+def test_other_dimensions_are_tried_as_far_as_the_machine_can(tmp_path: Path) -> None:
     path = tmp_path / "wide.toml"
     path.write_text("""command = ["train"]
 [dimension.kernel]
@@ -262,7 +262,7 @@ def test_a_trainer_counts_multi_token_prediction_too() -> None:
     assert judged[0]
 
 
-def test_memory_that_comes_at_the_end_is_warned_of_unless_the_adapter_says_so(
+def test_memory_read_at_the_end_is_warned_of_unless_declared(
     trainers: StartedTrainers,
 ) -> None:
     late = trainers.check(ARGUMENTS, READINGS["memory"])

@@ -92,7 +92,7 @@ def test_ten_times_as_many_for_every_tenth(tmp_path: Path) -> None:
     assert len(outcome.measurements[0].iteration_times_s) == 10
 
 
-def test_the_parameters_that_the_trainer_counts_are_told_with_its_trial(tmp_path: Path) -> None:
+def test_the_trainers_count_of_parameters_comes_with_its_trial(tmp_path: Path) -> None:
     steps = [f"step {n} 0.1 s" for n in range(1, 12)]
     assert _outcome(tmp_path, "on 2 of 4: 1200 weights", *steps).trainer_parameters == 2400.0
     assert _outcome(tmp_path, *steps).trainer_parameters is None
@@ -124,7 +124,7 @@ def _planned(starts: PlannedStarts) -> list[list[tuple[int, int, int]]]:
     ]
 
 
-def test_a_large_batch_is_warmed_up_at_a_smaller_one_where_one_start_has_both(
+def test_a_large_batch_is_warmed_up_at_a_smaller_one_if_shared(
     tmp_path: Path,
 ) -> None:
     apart = replace(my_script(tmp_path), warmup_iterations=3)

@@ -32,7 +32,7 @@ def told_of(run: LoggedRun, *, nodes: int = 1, tokens: int = 1) -> Energy:
     return energy(TrainingLog(runs=(run,)), run, MEASURED, nodes=nodes, tokens=tokens)
 
 
-def test_energy_is_the_mean_power_of_all_nodes_over_the_measured_time() -> None:
+def test_energy_is_the_mean_power_of_all_nodes_while_measured() -> None:
     told = told_of(run(n01=300.0, n02=500.0), nodes=2, tokens=1200)
     assert told.gpu_joules_per_token == pytest.approx((300 + 500) * 6.0 / 1200)
     assert "12 times on 2 nodes" in told.note
@@ -75,7 +75,7 @@ def test_without_samples_enough_there_is_no_figure(
     assert note in told.note
 
 
-def test_energy_rests_on_stretches_apart_where_what_ran_between_does_not_count() -> None:
+def test_energy_rests_only_on_the_separate_measured_stretches() -> None:
     watched = run(n01=300.0)
     told = energy(
         TrainingLog(runs=(watched,)),

@@ -53,7 +53,7 @@ def test_the_interpreter_that_a_command_names(words: list[str], named: str | Non
     assert named_python(words, folder="/mine") == named
 
 
-def test_the_services_own_interpreter_finds_this_package_anywhere(tmp_path: Path) -> None:
+def test_the_services_interpreter_finds_this_package_anywhere(tmp_path: Path) -> None:
     lines = [*import_path(ClusterProfile(name="own")), f"{sys.executable} -c 'import evaluators'"]
     done = subprocess.run(["bash", "-c", "\n".join(lines)], cwd=tmp_path, env={}, check=False)
     assert done.returncode == 0

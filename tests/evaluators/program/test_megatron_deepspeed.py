@@ -153,7 +153,7 @@ def test_the_users_own_dataset_is_taken_as_it_is(tmp_path: Path) -> None:
     assert not (tmp_path / "trials").exists()
 
 
-def test_a_strategy_that_it_cannot_run_is_refused_before_it_is_queued(tmp_path: Path) -> None:
+def test_a_strategy_it_cannot_run_is_refused_before_queueing(tmp_path: Path) -> None:
     program = MegatronProgram(profile(tmp_path))
     interleaved = replace(TWO_BY_TWO, virtual_stages=2)
     with pytest.raises(InvalidInput, match="more than 2 stages"):
@@ -237,7 +237,7 @@ def test_an_iteration_after_an_evaluation_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("micro_batches", "size", "same"), [(2, 1, True), (1, 1, False), (2, 4, False)]
 )
-def test_a_batch_that_deepspeed_cut_up_in_its_own_way_is_not_measured(
+def test_a_batch_that_deepspeed_cut_differently_is_not_measured(
     tmp_path: Path, micro_batches: int, size: int, *, same: bool
 ) -> None:
     """Two halves of a configuration that disagree: each of Megatron's own lines looks right."""

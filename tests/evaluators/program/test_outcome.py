@@ -18,7 +18,7 @@ HOST_MEMORY = Cause(error="Slurm killed a task", kind=CauseKind.HOST_MEMORY)
 ERROR = Cause(error="ValueError: no", kind=CauseKind.ERROR)
 
 
-def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path: Path) -> None:
+def test_an_attempt_that_ended_well_is_ok_whatever_its_log_says(tmp_path: Path) -> None:
     assert failure_of(ended(0), ERROR, tmp_path) is None
     assert failure_of(ended(0), MEMORY, tmp_path) is None
 
@@ -33,7 +33,7 @@ def test_an_attempt_that_ended_well_did_not_fail_whatever_its_log_says(tmp_path:
         (TrialState.CANCELLED, TrialState.CANCELLED, "n03 is down"),
     ],
 )
-def test_memory_that_ran_out_comes_before_what_followed_but_not_before_what_slurm_did(
+def test_out_of_memory_outranks_what_followed_but_not_slurm(
     status: TrialState | None, told: TrialState, error: str, tmp_path: Path
 ) -> None:
     failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
@@ -52,7 +52,7 @@ def test_the_hosts_memory_is_that_of_the_layout_only_on_a_cpu(
     assert (failure.status, failure.error) == (state, "Slurm ended it; the job had 60 MB")
 
 
-def test_memory_that_slurm_speaks_of_in_the_log_is_told_with_its_size(tmp_path: Path) -> None:
+def test_out_of_memory_by_slurms_log_is_reported_with_its_size(tmp_path: Path) -> None:
     failure = failure_of(replace(ended(1), memory="60 MB"), HOST_MEMORY, tmp_path)
     assert failure
     assert failure.error == "Slurm killed a task; the job had 60 MB"
@@ -126,7 +126,7 @@ def test_a_silent_failure_is_told_by_its_exit_code(
     assert words in failure.error
 
 
-def test_a_silent_failure_on_a_full_disk_is_no_fault_of_the_strategy(tmp_path: Path) -> None:
+def test_a_silent_failure_on_a_full_disk_is_not_the_strategys(tmp_path: Path) -> None:
     """Not even where the trial's folder has gone with what lay in it."""
     with full_disk(tmp_path / "full", inodes=1) as disk:
         failure = failure_of(ended(1), None, disk.folder / "trial")

@@ -54,13 +54,13 @@ def watched(asked: dict[str, Any], *lines: str) -> list[Verdict]:
     return [watch.take(each, elapsed_s=1.0)[0] for each in lines]
 
 
-def test_the_last_batch_ends_when_its_spread_is_small_and_the_first_does_not() -> None:
+def test_only_the_last_batch_ends_when_its_spread_is_small() -> None:
     small = [line(number, 0.5) for number in (1, 2, 3, 4)]
     large = [line(5, 1.0), line(6, 1.1), line(7, 1.05), line(8, 1.05), line(9, 1.05)]
     assert watched(TWO, *small, *large) == [GO_ON] * 8 + [ENOUGH]
 
 
-def test_a_run_is_not_ended_before_its_ranks_have_told_their_memory() -> None:
+def test_a_run_is_not_ended_before_its_ranks_report_memory() -> None:
     """A busy node's lines come late. A run that never tells is ended in the end."""
 
     def memory(rank: int) -> str:
@@ -87,7 +87,7 @@ def test_it_is_given_up_at_either_batch() -> None:
     assert watched(slow, *fast, line(5, 0.9), line(6, 0.9)) == [GO_ON] * 5 + [GIVE_UP]
 
 
-def test_it_ends_with_its_first_batch_where_the_second_would_take_too_long() -> None:
+def test_a_run_ends_after_its_first_batch_if_the_second_is_slow() -> None:
     slow = plan(segment(4, 2, 3, owed=4.0), segment(8, 4, 10))
     assert watched(slow, *(line(n, 40.0) for n in (1, 2, 3))) == [GO_ON] * 3
     assert watched(slow, *(line(n, 50.0) for n in (1, 2, 3))) == [GO_ON, GO_ON, OUT_OF_TIME]

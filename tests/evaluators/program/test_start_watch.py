@@ -62,7 +62,7 @@ def verdicts(watching: StartWatch, *lines: str, elapsed_s: float = 5.0) -> list[
     return [watching.take(line, elapsed_s=elapsed_s)[0] for line in lines]
 
 
-def test_it_ends_once_iterations_after_the_warm_up_agree_and_the_memory_is_known(
+def test_a_start_ends_once_iterations_agree_and_memory_is_known(
     adapter: Adapter,
 ) -> None:
     told = [iteration(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
@@ -70,7 +70,7 @@ def test_it_ends_once_iterations_after_the_warm_up_agree_and_the_memory_is_known
     assert verdicts(watch(adapter), MEMORY, *told) == [GO_ON] * 5 + [ENOUGH]
 
 
-def test_what_does_not_agree_goes_on_and_other_ranks_and_starts_do_not_count(
+def test_other_ranks_and_starts_do_not_count_as_agreement(
     adapter: Adapter,
 ) -> None:
     spread = [iteration(n, 1.0 + 0.2 * (n % 2)) for n in range(1, 8)]
@@ -82,7 +82,7 @@ def test_what_does_not_agree_goes_on_and_other_ranks_and_starts_do_not_count(
     assert set(verdicts(watch(adapter), MEMORY, *lost)) == {GO_ON}
 
 
-def test_a_trainer_that_tells_something_at_its_end_is_let_run_but_given_up(
+def test_a_trainer_that_reports_at_its_end_is_only_given_up(
     adapter: Adapter,
 ) -> None:
     *others, memory = adapter.read
@@ -95,7 +95,7 @@ def test_a_trainer_that_tells_something_at_its_end_is_let_run_but_given_up(
     assert verdicts(watch(silent), *slow) == [GO_ON] * 3 + [GIVE_UP]
 
 
-def test_of_two_gas_values_in_one_start_the_last_is_ended_and_each_given_up(
+def test_the_last_gas_of_one_start_ends_it_and_each_is_given_up(
     adapter: Adapter,
 ) -> None:
     one_start = OneStart(places={"--then": "{first_global_batch_size}"})
@@ -168,7 +168,7 @@ _ALONE = (
 )
 
 
-def test_it_is_out_of_time_where_the_next_start_would_not_come_to_its_end(
+def test_a_start_is_out_of_time_if_the_next_could_not_finish(
     adapter: Adapter,
 ) -> None:
     # The next one starts for a second, and runs 2 + 2 iterations of 4 s.

@@ -58,7 +58,7 @@ def test_what_the_trainer_cannot_run_is_no_part_of_a_space() -> None:
 
 
 @pytest.mark.parametrize("profile", [TRAINER, MEGATRON])
-def test_a_model_that_the_program_cannot_train_is_refused_in_one_sentence(
+def test_a_model_the_program_cannot_train_is_refused_clearly(
     profile: ClusterProfile,
 ) -> None:
     deepseek = load_model("deepseek-v3")
@@ -147,6 +147,6 @@ def test_the_capabilities_of_each_program(tmp_path: Path) -> None:
     assert kept(sound, GPT, cut, plain) == [cut, plain]
 
 
-def test_a_fork_that_cuts_layers_evenly_alone_is_refused_the_rest() -> None:
+def test_a_fork_with_only_even_stages_is_refused_uneven_ones() -> None:
     assert refused(MEGATRON, GPT, strategy(1, 3)) == {}
     assert "uneven stages" in refused(ORNL, GPT, strategy(1, 3))["space.pipeline_parallel"].reason

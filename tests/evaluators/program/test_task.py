@@ -259,9 +259,7 @@ def test_a_folder_of_locks_that_others_can_write_is_not_used(tmp_path: Path, tra
 
 
 @pytest.mark.xdist_group("slurm")
-def test_a_node_whose_name_is_none_of_the_networks_is_met_at_its_address(
-    tmp_path: Path, slurm: Cluster
-) -> None:
+def test_a_node_whose_name_is_unknown_is_met_at_its_address(tmp_path: Path, slurm: Cluster) -> None:
     assert slurm.nodes[1] == "n02"
     process, address, _ = meet(tmp_path, SLURM_JOB_NODELIST="n[02-04]", MASTER_ADDR="")
     process.communicate(timeout=PATIENCE_S)

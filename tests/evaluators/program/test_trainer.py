@@ -117,7 +117,7 @@ def test_a_good_end_without_a_result_is_a_crash_that_says_so(tmp_path: Path) -> 
     assert "result.json is missing" in (outcome.error or "")
 
 
-def test_a_strategy_that_it_cannot_run_is_refused_before_it_is_queued(tmp_path: Path) -> None:
+def test_a_strategy_it_cannot_run_is_refused_before_queueing(tmp_path: Path) -> None:
     interleaved = replace(TWO_BY_TWO, virtual_stages=2)
     with pytest.raises(InvalidInput, match="virtual_stages"):
         PROGRAM.files(trial(tmp_path, interleaved), tmp_path)

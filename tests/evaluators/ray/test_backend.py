@@ -112,7 +112,7 @@ def test_trials_of_several_widths_share_the_nodes(backend: RayBackend, trials: P
         assert sum(trial.strategy.num_nodes for trial in beside) <= 3
 
 
-def test_a_limit_a_cancellation_and_a_failing_rank_leave_no_process(
+def test_limit_cancellation_and_failing_rank_leave_no_process(
     backend: RayBackend, trials: Path
 ) -> None:
     """Two of the three run on two nodes, the one that fails after the other."""
@@ -142,7 +142,7 @@ def test_too_wide_a_trial_says_what_it_waits_for(backend: RayBackend, trials: Pa
     assert [outcome.status for outcome in finish(backend, trial)] == [TrialState.CANCELLED]
 
 
-def test_another_process_finds_what_one_that_was_killed_had_submitted(
+def test_another_process_finds_what_a_killed_one_submitted(
     backend: RayBackend, ray_nodes: RayNodes, trials: Path
 ) -> None:
     """One runs, one waits for its nodes; each is run once, and its log is whole."""

@@ -53,7 +53,7 @@ def test_a_lost_trial_held_nodes_no_longer_than_it_was_there(
     assert 0.0 <= abandoned.duration_s < PATIENCE_S
 
 
-def test_a_cancelled_trial_whose_keeper_died_while_nobody_followed_it_ends(
+def test_a_cancelled_trial_with_a_dead_keeper_ends_unfollowed(
     tmp_path: Path, context: TrialContext
 ) -> None:
     asked = request(tmp_path)
@@ -90,7 +90,7 @@ def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:
         ("GH200 (Grace CPU, Hopper GPU)", None, {"GPU": 4}),
     ],
 )
-def test_a_bundle_is_all_of_a_nodes_gpus_whatever_they_are_called(
+def test_a_bundle_is_all_gpus_of_a_node_whatever_their_name(
     gpu: str, cpus_per_task: int | None, bundle: dict[str, float]
 ) -> None:
     profile = ClusterProfile(name="p", tasks=Tasks(cpus_per_task=cpus_per_task))

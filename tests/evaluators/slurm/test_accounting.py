@@ -99,7 +99,7 @@ def test_a_full_queue_is_waited_for(backends: Backends, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("backends")
-def test_an_account_that_is_not_ones_own_is_said_before_anything_is_queued() -> None:
+def test_an_account_of_others_is_reported_before_queueing() -> None:
     profile = replace(PROFILE, slurm=Scheduling(account="nobodys", partition="batch"))
     (problem,) = check(profile, job=JobShape(nodes=1, time_limit_s=60.0), machine=machine())
     assert problem.field == "slurm.account"

@@ -72,7 +72,7 @@ def beside(commands: Path) -> dict[str, str]:
     return {"PATH": path, "AUTOTUNE_JOB": "1", "AUTOTUNE_NODES": "n01"}
 
 
-def test_what_is_held_and_no_more_renewed_ends_whatever_the_clocks_say(tmp_path: Path) -> None:
+def test_a_hold_not_renewed_ends_whatever_the_clocks_say(tmp_path: Path) -> None:
     """Its node's clock goes a day back at each look; the runner's never comes in."""
     commands, folder, looks = tmp_path / "bin", tmp_path / "held", tmp_path / "looks"
     scripts = {

@@ -129,7 +129,7 @@ def test_what_sbatch_refuses_is_quoted(backends: Backends, tmp_path: Path) -> No
     assert {o.duration_s for o in outcomes} == {0.0}
 
 
-def test_a_folder_that_the_nodes_do_not_see_is_said_alike_each_time(
+def test_a_folder_unseen_by_nodes_is_reported_alike_each_time(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     """It is taken away while its job is held, so that nothing is where the job looks for it."""

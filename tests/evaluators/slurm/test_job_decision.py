@@ -204,7 +204,7 @@ def test_what_becomes_of_an_attempt_that_we_end(
     assert decided(files, seen, cancelled=True) == expected
 
 
-def test_a_status_call_from_before_it_began_does_not_show_it_put_back() -> None:
+def test_a_status_call_from_before_a_job_began_shows_no_requeue() -> None:
     shown = status(job("PENDING", reason="None"))
     assert decided(BEGUN, shown, begun_by=NOW - 0.5) == "running"
     assert decided(BEGUN, shown, begun_by=NOW - 5) == "abandoned: preempted"
@@ -224,7 +224,7 @@ def test_who_cancelled_it_is_said_where_accounting_knows() -> None:
     assert decision.end.reason == "its job was cancelled by user 1234, and not by this campaign"
 
 
-def test_a_folder_that_the_nodes_cannot_see_is_named_as_the_cause() -> None:
+def test_a_folder_unseen_by_the_nodes_is_named_as_the_cause() -> None:
     decision = decide(NOTHING, status(job("FAILED", exit_code=66)), time_limit_s=LIMIT_S)
     assert isinstance(decision, EndAttempt)
     assert decision.end.reason == FOLDER_NOT_SHARED

@@ -42,7 +42,7 @@ def states(records: JobRecords) -> list[str]:
     return [each.state for each in records.status(NAME, now=NOW, accounting=True).jobs]
 
 
-def test_a_name_is_quiet_from_the_first_status_call_that_shows_no_living_job() -> None:
+def test_a_name_is_quiet_from_the_first_call_with_no_living_job() -> None:
     records = watching()
     records.take_in([job()], asked_at=NOW + 1)
     assert absent_since(records) is None
@@ -67,7 +67,7 @@ def test_a_status_call_of_before_it_was_sent_does_not_count() -> None:
     assert absent_since(records) == NOW + 5
 
 
-def test_one_that_is_followed_later_finds_its_job_in_an_earlier_status_call() -> None:
+def test_a_name_followed_later_finds_its_job_in_an_earlier_call() -> None:
     records = JobRecords(settle_s=SETTLE_S, accounting_limit_s=60.0)
     records.take_in([job()], asked_at=NOW + 10)
     records.add(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW), since=NOW)
@@ -114,7 +114,7 @@ def test_only_a_job_of_ours_is_asked_about_when_a_node_failed() -> None:
     assert records.failed_nodes(NAME) == {"n01"}
 
 
-def test_every_living_job_of_a_cancelled_name_is_ended_and_no_other() -> None:
+def test_only_living_jobs_of_a_cancelled_name_are_ended() -> None:
     records = watching()
     jobs = [job(), job("PENDING", "2"), job(job_id="3", name="b"), job("COMPLETED", "4")]
     assert records.to_cancel(jobs, now=NOW) == []
@@ -123,7 +123,7 @@ def test_every_living_job_of_a_cancelled_name_is_ended_and_no_other() -> None:
     assert records.to_cancel([*jobs, job("COMPLETING", "5")], now=NOW + 1) == ["7", "2"]
 
 
-def test_an_older_job_of_a_cancelled_name_is_left_alone_unless_it_is_known_as_ours() -> None:
+def test_an_older_job_of_a_cancelled_name_ends_only_if_ours() -> None:
     records = watching(job_id=None)
     records.cancel(NAME, at=NOW)
     older = job(submitted_at=NOW - CLOCKS_DIFFER_S - 1)
@@ -179,7 +179,7 @@ def call(schedule: PollSchedule, *, at: float, took: float, answered: bool = Tru
     return schedule.status_due(hurry=False) - (at + took)
 
 
-def test_the_interval_holds_while_slurm_is_quick_and_grows_while_it_is_not() -> None:
+def test_the_interval_grows_only_while_slurm_is_slow() -> None:
     schedule = PollSchedule(interval_s=5.0)
     assert schedule.status_due(hurry=False) < 0, "the first call is due at once"
     assert call(schedule, at=100, took=4.0) == 20.0

@@ -94,7 +94,7 @@ helpers$(SUFFIX): helpers.cpp
     ("includes", "error"),
     [("", ""), ("#include <of_nowhere.h>\n", "of_nowhere.h: No such file or directory")],
 )
-def test_megatrons_helpers_are_compiled_with_the_profiles_interpreter(
+def test_megatrons_helpers_compile_with_the_profiles_interpreter(
     tmp_path: Path, includes: str, error: str
 ) -> None:
     """An environment of its own has the module that the Makefile asks `python3` for."""

@@ -45,7 +45,7 @@ from tests.patience import until
 pytestmark = pytest.mark.xdist_group("slurm")
 
 
-def test_another_process_finds_what_one_that_was_killed_had_submitted(
+def test_another_process_finds_what_a_killed_one_submitted(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     """Killed at any moment; whatever it had done is neither lost nor done twice."""
@@ -74,7 +74,7 @@ def test_another_process_finds_what_one_that_was_killed_had_submitted(
     until(lambda: not slurm.jobs())
 
 
-def test_what_was_to_be_submitted_while_the_clock_was_ahead_is_submitted(
+def test_an_intent_written_with_the_clock_ahead_is_submitted(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     assert slurm.nodes
@@ -87,7 +87,7 @@ def test_what_was_to_be_submitted_while_the_clock_was_ahead_is_submitted(
     assert runs(asked) == 1
 
 
-def test_what_sbatch_did_not_send_while_the_clock_was_ahead_is_sent_when_it_no_longer_is(
+def test_an_unsent_job_is_sent_once_the_clock_is_no_longer_ahead(
     backends: Backends, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert slurm.nodes
@@ -323,7 +323,7 @@ def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(
         assert abandoned(trial)["status"] == "node_fail"
 
 
-def test_a_search_started_again_elsewhere_is_not_confused_by_the_first(
+def test_a_search_restarted_elsewhere_ignores_the_first(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     """The same token in another folder, while a job of the first one runs."""

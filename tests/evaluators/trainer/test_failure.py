@@ -18,7 +18,7 @@ def failure(error: str, *, rank: int = 0, at: float = 0.0) -> RankFailure:
     return RankFailure(rank=rank, error=error, at=at)
 
 
-def test_the_cause_is_the_first_error_that_is_not_about_a_connection() -> None:
+def test_the_cause_is_the_first_error_not_about_a_connection() -> None:
     failures = [
         failure(CLOSED, at=1),
         failure("ValueError: b", rank=2, at=3),
@@ -69,7 +69,7 @@ def test_a_signal_is_named() -> None:
     assert not silent.signalled
 
 
-def test_memory_that_ran_out_is_said_first_and_without_torchs_own_source_line() -> None:
+def test_out_of_memory_comes_first_without_torchs_source_line() -> None:
     full = failure(error_line(RuntimeError(ALLOCATOR.removeprefix("RuntimeError: "))), rank=3)
     assert full.sentence().startswith("out of memory on rank 3: RuntimeError: DefaultCPUAllocator")
     assert "2147483648 bytes" in full.sentence()

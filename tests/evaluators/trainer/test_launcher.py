@@ -8,7 +8,7 @@ ENVIRONMENT = {"RANK": "4", "WORLD_SIZE": "8", "MASTER_ADDR": "n01", "MASTER_POR
 SLURM = {"SLURM_PROCID": "4", "SLURM_GTIDS": "4,5,6,7"}
 
 
-def test_a_process_is_a_rank_where_all_of_torchs_variables_say_so() -> None:
+def test_a_process_is_a_rank_if_all_torch_variables_are_set() -> None:
     assert launched(ENVIRONMENT) == (4, 8)
     for name in ENVIRONMENT:
         assert launched({key: value for key, value in ENVIRONMENT.items() if key != name}) is None

@@ -217,7 +217,7 @@ def test_every_layout_has_the_same_losses(train: Train, alone: Train, layout: st
         assert losses == pytest.approx(expected[optimizer], abs=near), optimizer
 
 
-def test_each_pair_of_values_that_occurs_is_in_a_layout_that_always_runs() -> None:
+def test_each_pair_of_values_is_in_a_layout_that_always_runs() -> None:
     def pairs(layouts: Sequence[str]) -> set[tuple[tuple[str, object], ...]]:
         found = (Layout.of(layout).values.items() for layout in layouts)
         return {pair for values in found for pair in combinations(values, 2)}
@@ -241,9 +241,7 @@ def test_gradients_of_experts_that_are_twice_as_large_are_seen(train: Train, alo
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_learns_and_has_the_parameters_that_predictions_are_made_of(
-    alone: Train, name: str
-) -> None:
+def test_a_model_learns_and_has_the_predicted_parameters(alone: Train, name: str) -> None:
     """A step that changes nothing, and a router that is not asked, would be seen."""
     trained = alone(name)
     losses = trained.losses["AdamW"]

@@ -64,7 +64,7 @@ def test_experts_that_cannot_be_shared_out_are_refused() -> None:
     assert "does not have" in (indivisible(GPT, balanced) or "")
 
 
-def test_a_model_with_layers_that_it_lacks_is_refused_in_a_sentence() -> None:
+def test_a_model_with_unsupported_layers_is_refused_clearly() -> None:
     predicting = replace(MIXTURE, mtp_layers=1)
     assert "cannot train multi-token prediction" in (indivisible(predicting, strategy()) or "")
 

@@ -57,7 +57,7 @@ def test_noise_takes_no_memory(noise: bytes) -> None:
     assert (numbers[0], numbers[-1]) == (1, 9)
 
 
-def test_a_line_as_long_as_the_limit_is_read_and_a_longer_one_is_not() -> None:
+def test_a_line_is_read_up_to_the_limit_and_not_beyond() -> None:
     longest = b"x" * (LONGEST_LINE - len(ITERATION) + 1) + ITERATION
     for size in (MIB, 1000):
         for line, count in ((longest, 1), (b"x" + longest, 0)):
@@ -70,9 +70,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         read_log(tmp_path / "trial.log")
 
 
-def test_too_many_samples_of_power_are_thinned_and_each_iteration_keeps_its_first_and_last() -> (
-    None
-):
+def test_power_samples_are_thinned_but_keep_each_first_and_last() -> None:
     lines = PowerLines(most_samples=MOST_SAMPLES)
     most, iterations = MOST_SAMPLES + 1000, 50
     for n in range(most):

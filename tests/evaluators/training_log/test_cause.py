@@ -44,9 +44,7 @@ def cause(*lines: str) -> Cause | None:
         ),
     ],
 )
-def test_the_same_cause_reads_the_same_on_every_rank_and_in_every_run(
-    here: str, there: str
-) -> None:
+def test_the_same_cause_reads_the_same_on_all_ranks_and_runs(here: str, there: str) -> None:
     first, second = cause(here), cause(f"7: {there}")
     assert first is not None
     assert second is not None
@@ -70,7 +68,7 @@ def test_a_time_at_the_beginning_is_no_rank() -> None:
     assert root == Cause(error="the data is not there", kind=CauseKind.ERROR, rank=None)
 
 
-def test_a_port_in_use_is_no_consequence_though_it_is_about_a_socket() -> None:
+def test_a_port_in_use_is_a_cause_though_about_a_socket() -> None:
     assert about_a_connection("RuntimeError: the server socket has failed to listen")
     assert not about_a_connection("RuntimeError: the server socket: Address already in use")
 
@@ -114,7 +112,7 @@ def test_a_traceback_that_broke_off_is_forgotten() -> None:
     assert cause(*lines[:100], "queue.Empty") is not None
 
 
-def test_an_exception_that_says_less_than_the_one_before_does_not_hide_it() -> None:
+def test_a_less_telling_exception_does_not_hide_the_one_before() -> None:
     chain = "During handling of the above exception, another exception occurred:"
     root = cause("KeyError: 'x'", chain, "RuntimeError: Broken pipe", "ValueError: later")
     assert root is not None

@@ -122,7 +122,7 @@ def test_noise_between_broken_lines_gives_no_other_figure(noise: list[tuple[int,
 
 
 @given(log=logs, data=st.data())
-def test_a_truncated_log_gives_no_iteration_that_the_whole_one_does_not(
+def test_a_truncated_log_gives_no_iteration_the_whole_one_lacks(
     log: Path, data: st.DataObject
 ) -> None:
     text = content(log)

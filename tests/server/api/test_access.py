@@ -102,7 +102,7 @@ def test_the_network_is_not_listened_to_without_tls(
     return None
 
 
-def test_a_browser_comes_in_once_by_its_address_and_is_led_nowhere_else(
+def test_a_browser_enters_once_by_address_and_stays_on_this_site(
     app: FastAPI, stranger: TestClient
 ) -> None:
     for elsewhere in ("//evil.example", "http://evil.example", "/\\evil.example", ""):

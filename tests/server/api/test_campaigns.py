@@ -125,7 +125,7 @@ def test_campaigns_are_listed_in_pages(client: TestClient, store: Store) -> None
     assert client.get(CAMPAIGNS, params={"state": "done"}).json()["items"] == []
 
 
-def test_a_campaign_is_paused_resumed_extended_cancelled_and_deleted(
+def test_campaign_pause_resume_extend_cancel_and_delete(
     client: TestClient, store: Store, sqlite_settings: Settings
 ) -> None:
     campaign = created(store)
@@ -301,7 +301,7 @@ def test_several_faults_are_told_at_once(shared_client: TestClient, *, dry_run: 
     assert {error["field"] for error in answer.json()["errors"]} == {"model", "machine"}
 
 
-def test_what_a_checkout_cannot_train_is_refused_before_anything_is_queued(
+def test_a_request_the_checkout_cannot_train_is_refused_first(
     client: TestClient, sqlite_settings: Settings, tmp_path: Path
 ) -> None:
     source = tmp_path / "checkout" / "megatron" / "model" / "rotary_pos_embedding.py"

@@ -113,7 +113,7 @@ def test_ready_profiles_are_listed_and_can_be_read(shared_client: TestClient) ->
         assert detail.content["slurm"].keys() >= {"account", "partition"}
 
 
-def test_ones_own_profiles_are_among_them_and_say_where_from_or_what_is_wrong(
+def test_own_profiles_are_listed_with_their_file_or_their_error(
     client: TestClient, sqlite_settings: Settings
 ) -> None:
     folder = sqlite_settings.profiles_dir

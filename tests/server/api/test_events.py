@@ -61,9 +61,7 @@ def take(source: Iterator[Event], count: int) -> list[Event]:
     return [next(source) for _ in range(count)]
 
 
-def test_a_campaigns_stream_begins_at_its_beginning_goes_on_and_resumes(
-    live: Live, store: Store
-) -> None:
+def test_a_campaigns_stream_starts_at_its_beginning_and_resumes(live: Live, store: Store) -> None:
     campaign = created(store)
     created(store)
     with_trials(store, campaign, 5)

@@ -289,7 +289,7 @@ def test_the_log_names_the_user_of_each_change_and_refusal(group: Group) -> None
     ]
 
 
-def test_settings_name_ray_clusters_and_let_all_users_send_adapter_files(
+def test_settings_name_ray_clusters_and_allow_adapter_files(
     sqlite_settings: Settings,
 ) -> None:
     told = {"ray_addresses": ("10.0.0.1:6379",), "allow_adapter_files": True}
@@ -346,7 +346,7 @@ def test_only_admins_send_adapter_files(group: Group) -> None:
         assert taken.status_code in {200, 201}, (path, taken.text)
 
 
-def test_a_proxy_alone_names_users_and_adds_them_where_that_is_wanted(
+def test_only_a_proxy_names_users_and_it_adds_them_if_allowed(
     sqlite_settings: Settings,
 ) -> None:
     header = "X-Forwarded-User"

@@ -15,7 +15,7 @@ from tests.server.asking import body, created, with_trials
 from tests.server.entitled import entitled
 
 
-def test_a_service_whose_schema_is_another_is_alive_but_not_ready(
+def test_a_service_with_another_schema_is_alive_but_not_ready(
     client: TestClient, store: Store
 ) -> None:
     for path in ("/healthz", "/readyz"):
@@ -85,7 +85,7 @@ def test_when_all_connections_are_in_use_it_is_a_503(
     store.close()
 
 
-def test_unknown_paths_and_methods_and_what_is_not_json_are_problems(
+def test_unknown_paths_and_methods_and_invalid_json_are_problems(
     shared_client: TestClient,
 ) -> None:
     for method, path, status in (("GET", "/api/v2", 404), ("PUT", "/api/v1/campaigns", 405)):

@@ -52,7 +52,7 @@ def test_requests_are_counted_by_the_template_of_their_path(client: TestClient) 
     assert of(found, "autotune_http_request_duration_seconds_count", route=campaign) == 2
 
 
-def test_campaigns_and_trials_are_counted_as_they_stand_and_again_when_they_change(
+def test_campaigns_and_trials_are_recounted_when_they_change(
     client: TestClient, store: Store
 ) -> None:
     first = created(store)

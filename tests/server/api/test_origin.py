@@ -20,7 +20,7 @@ def test_the_service_answers_under_its_own_names_alone(shared_client: TestClient
         assert "localhost" in error["valid"]
 
 
-def test_further_names_can_be_allowed_and_a_service_on_the_network_has_any_address() -> None:
+def test_extra_hosts_and_a_networked_services_addresses_pass() -> None:
     hosts = TrustedHosts.of(Settings(allowed_hosts=("Login3.cluster",)))
     assert "login3.cluster" in hosts
     assert "10.0.0.7" not in hosts
@@ -37,7 +37,7 @@ OTHER_SITES = [
 ]
 
 
-def test_the_services_own_pages_and_other_programs_alone_change_something(
+def test_only_the_services_own_pages_and_programs_make_changes(
     client: TestClient,
 ) -> None:
     for origin in OTHER_SITES:

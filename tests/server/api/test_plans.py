@@ -54,7 +54,7 @@ def test_a_plan_rests_on_what_the_machine_remembers(client: TestClient, store: S
 @pytest.mark.parametrize(
     "real", [{}, {"evaluator": "slurm", "slurm": {"profile": "frontier"}}], ids=["unnamed", "slurm"]
 )
-def test_a_question_about_the_machine_rests_on_no_simulated_trial(
+def test_a_question_about_the_machine_uses_no_simulated_trial(
     client: TestClient, store: Store, real: dict[str, Any]
 ) -> None:
     question = {name: value for name, value in body().items() if name != "evaluator"} | real

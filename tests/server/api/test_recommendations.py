@@ -69,9 +69,7 @@ def test_a_campaign_without_a_successful_trial_has_none(
         assert "no trial has succeeded" in answer.json()["detail"]
 
 
-def test_each_file_is_downloaded_by_its_name_and_all_in_an_archive(
-    client: TestClient, at: str
-) -> None:
+def test_files_are_downloaded_by_name_or_all_in_an_archive(client: TestClient, at: str) -> None:
     found = client.get(f"{at}/artefacts.zip")
     assert found.headers["Content-Type"] == "application/zip"
     archive = zipfile.ZipFile(io.BytesIO(found.content))
@@ -158,7 +156,7 @@ def test_many_who_ask_are_told_the_same(finished: tuple[FastAPI, Campaign]) -> N
     assert first.neighbours
 
 
-def test_a_page_is_answered_from_what_the_runner_wrote_and_is_the_same_without_it(
+def test_a_page_is_the_same_without_what_the_runner_wrote(
     finished: tuple[FastAPI, Campaign],
 ) -> None:
     app, campaign = finished

@@ -120,7 +120,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         yield made
 
 
-def test_every_campaign_of_a_path_comes_through_the_check_of_rights(closed: Group) -> None:
+def test_every_campaign_of_a_path_passes_the_check_of_rights(closed: Group) -> None:
     """And every integer is matched in one spelling alone."""
     named = [context for context in contexts(closed.app) if "campaign_id" in (context.path or "")]
     assert len(named) > 20
@@ -204,7 +204,7 @@ def test_its_owner_and_admins_come_in_by_its_own_address(closed: Group, user: st
             assert is_there or (operation.method, operation.path) in EMPTY, operation
 
 
-def test_whatever_is_not_known_to_change_nothing_needs_the_right_to_submit(closed: Group) -> None:
+def test_every_operation_not_known_as_safe_needs_submit_rights(closed: Group) -> None:
     written = [each for each in operations(closed.app) if each.method not in SAFE_METHODS]
     assert {each.path for each in written} >= ASKING - {"/leave"}
     for operation in written:

@@ -88,7 +88,7 @@ def test_its_figure_tells_what_was_measured(ran: tuple[TestClient, dict[str, Any
     assert [series["kind"] for series in told["series"]] == ["strong", "weak"]
 
 
-def test_it_recommends_nothing_is_compared_with_no_search_and_can_be_asked_again(
+def test_a_study_gives_no_best_no_comparison_and_can_be_repeated(
     ran: tuple[TestClient, dict[str, Any]],
 ) -> None:
     client, campaign = ran

@@ -83,7 +83,7 @@ def test_what_is_not_there_is_a_404(client: TestClient, at: str) -> None:
         assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-def test_the_table_has_a_row_for_each_trial_and_units_in_its_head(
+def test_the_table_has_a_row_per_trial_and_units_in_its_head(
     client: TestClient, at: str, finished: Finished
 ) -> None:
     answer = client.get(f"{at}.csv")

@@ -59,7 +59,7 @@ def with_accumulation(trial: Trial, accumulation: int) -> Trial:
     return trial.model_copy(update={"strategy": trial.strategy.model_copy(update=update)})
 
 
-def test_a_trial_of_the_search_is_given_up_far_below_the_best_that_had_ended(store: Store) -> None:
+def test_a_search_trial_far_below_the_best_ended_one_is_given_up(store: Store) -> None:
     """An iteration of a smaller GAS takes as much less as is predicted."""
     campaign = created(store)
     trial = with_accumulation(with_trials(store, campaign, 1)[0], 64)
@@ -77,7 +77,7 @@ def test_a_trial_of_the_search_is_given_up_far_below_the_best_that_had_ended(sto
     assert protocol_of(never, trial, trials=[best]).give_up_above_s == ()
 
 
-def test_the_best_itself_would_not_be_given_up_where_the_cost_model_is_wrong(store: Store) -> None:
+def test_the_best_is_not_given_up_where_the_cost_model_is_wrong(store: Store) -> None:
     """Its small GAS took nearly as long as its own: much is fixed that is not predicted."""
     campaign = created(store)
     trial = with_accumulation(with_trials(store, campaign, 1)[0], 64)

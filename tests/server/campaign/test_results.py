@@ -92,7 +92,7 @@ def test_a_trial_with_times_that_no_machine_reaches_has_crashed(times_s: tuple[f
     assert "is impossible" in (result.error or "")
 
 
-def test_a_trial_that_was_given_up_has_the_least_rate_that_its_one_value_allows() -> None:
+def test_a_trial_given_up_has_the_least_rate_its_value_allows() -> None:
     pipeline = strategy_of(STRATEGY).with_accumulation(32)
     found = outcome(measurements=MEASURED[:1])
     result = finished_trial(WORKLOAD, pipeline, found, now=NOW)
@@ -110,7 +110,7 @@ def test_a_loss_that_is_no_number_is_not_stored() -> None:
     assert result.metrics.loss is None
 
 
-def test_the_parameters_that_a_trainer_counts_stand_beside_those_asked_for() -> None:
+def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
     def counted(told: float | None) -> tuple[int | None, int | None]:
         found = outcome(trainer_parameters=told)
         figures = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW).metrics

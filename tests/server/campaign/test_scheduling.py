@@ -37,7 +37,7 @@ def ended(trials: list[Trial], state: TrialState, **changes: object) -> list[Tri
     return [trial.model_copy(update={"state": state, **changes}) for trial in trials]
 
 
-def test_what_says_nothing_of_a_strategy_is_not_told_and_a_refusal_only_rules_it_out(
+def test_a_refusal_reaches_the_search_but_not_a_lost_trial(
     store: Store,
 ) -> None:
     trials = with_trials(store, created(store), 5)
@@ -72,7 +72,7 @@ def test_a_trial_that_was_cancelled_is_not_of_the_budget(store: Store, node_hour
         ([TrialState.NODE_FAIL, TrialState.OK], False),
     ],
 )
-def test_a_baseline_whose_nodes_were_lost_is_measured_again_a_few_times(
+def test_a_baseline_that_lost_its_nodes_is_retried_a_few_times(
     store: Store, states: list[TrialState], wanted: bool
 ) -> None:
     trials = [
@@ -88,7 +88,7 @@ def test_a_campaign_that_began_without_a_baseline_gets_none(store: Store) -> Non
     assert not wants_baseline(with_trials(store, created(store), 1))
 
 
-def test_waiting_costs_nothing_and_does_not_lengthen_what_is_expected(store: Store) -> None:
+def test_waiting_costs_nothing_and_adds_nothing_to_the_forecast(store: Store) -> None:
     """Two trials held two nodes for an hour each; they waited for a day."""
     campaign = created(store, budget={"max_trials": 50, "max_node_hours": 10.5})
     done, waiting = with_trials(store, campaign, 4)[:2], with_trials(store, campaign, 1)
@@ -202,13 +202,13 @@ def test_refusals_that_alternate_are_counted_each() -> None:
     assert asked(found) == "the last 3 trials were refused: partition"
 
 
-def test_a_crash_that_others_do_not_share_pauses_before_any_success() -> None:
+def test_a_repeated_crash_pauses_before_any_success() -> None:
     found = [trial(1, CRASHED, "other"), *trials(CRASHED, 3, after=1)]
     assert asked(found) == "the last 3 trials crashed with the same error: same"
 
 
 @pytest.mark.parametrize("trained", [OK, TrialState.OOM])
-def test_after_others_trained_only_what_is_no_strategys_fault_counts(trained: TrialState) -> None:
+def test_only_faults_of_no_strategy_count_after_others_trained(trained: TrialState) -> None:
     assert asked([trial(1, trained), *trials(CRASHED, 3, after=1)]) is None
     said = asked([trial(1, trained), *trials(REFUSED, 3, after=1, error="Invalid account")])
     assert said == "the last 3 trials were refused: Invalid account"
@@ -219,7 +219,7 @@ def test_jobs_that_somebody_else_cancels_are_told() -> None:
     assert said == "the last 5 trials were cancelled from outside with the same error: by uid 0"
 
 
-def test_a_refusal_rules_its_layout_out_once_another_trial_started() -> None:
+def test_a_refusal_rules_out_its_layout_after_another_started() -> None:
     refused = trials(REFUSED, 2)
     assert without_early_refusals(refused) == refused, "others are tried before the same again"
     found = [*refused, trial(3, OK), trial(4, REFUSED, "more nodes than it may have")]
@@ -286,7 +286,7 @@ def ended_of_study(number: int, nodes: int, **changes: Any) -> Trial:
     return trial.model_copy(update={"purpose": "study", **changes})
 
 
-def test_the_fewest_nodes_come_first_and_the_next_waits_for_its_nodes() -> None:
+def test_the_fewest_nodes_come_first_and_the_next_waits() -> None:
     first = next_of_study(study(), [], STRATEGIES, now=NOW)
     assert (first.strategies, first.purpose) == ((STRATEGIES[0],), "study")
     running = ended_of_study(1, 2, state=TrialState.PENDING, metrics=None)

@@ -20,7 +20,7 @@ def account(objective: Objective, *, train_tokens: float | None = 1e9) -> Traini
     return TrainingAccount.of(asked, [trial(1, A, seconds=20.0)])
 
 
-def test_energy_is_weighed_against_energy_and_node_hours_against_node_hours() -> None:
+def test_energy_and_node_hours_are_each_weighed_in_own_units() -> None:
     hours, energy = account("tokens_per_s"), account("tokens_per_joule")
     assert hours is not None
     assert energy is not None

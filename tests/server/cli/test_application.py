@@ -59,7 +59,7 @@ def test_the_examples_run(alone: Autotune, example: str) -> None:
     assert ran.out
 
 
-def test_neither_help_nor_the_service_waits_for_a_library_that_it_does_not_need() -> None:
+def test_help_and_service_do_not_wait_for_unneeded_libraries() -> None:
     """What is not imported takes no time: a figure would depend on the machine."""
     program = """
 import sys

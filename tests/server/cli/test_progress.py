@@ -16,7 +16,7 @@ def ended(progress: CampaignProgress, item: Trial) -> None:
     assert progress.apply(event)
 
 
-def test_the_best_is_what_the_service_says_and_not_the_fastest_trial() -> None:
+def test_the_best_is_the_services_and_not_the_fastest_trial() -> None:
     progress = CampaignProgress(campaign())
     assert progress.figures == "0 failed · no result yet (simulated)"
     ended(progress, trial(1, 90.0))

@@ -68,7 +68,7 @@ def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) 
     assert page.evaluate(UNNAMED) == []
 
 
-def test_the_launch_script_says_what_it_needs_and_is_shown_and_copied(
+def test_the_launch_script_is_shown_with_its_needs_and_copied(
     service: Service, visit: Open
 ) -> None:
     campaign = service.campaigns.done()
@@ -111,7 +111,7 @@ def test_beyond_the_edge_is_one_click(service: Service, visit: Open) -> None:
     assert other.nodes == campaign.request.nodes
 
 
-def test_where_nothing_ran_the_cause_is_told_and_a_remedy_is_one_click(
+def test_the_cause_and_a_one_click_remedy_show_if_nothing_ran(
     service: Service, visit: Open
 ) -> None:
     campaign = service.campaigns.running(too_big=6, **TOO_LARGE)
@@ -155,7 +155,7 @@ def test_a_projected_best_says_from_how_many_nodes() -> None:
     assert "simulated, confirmed" not in projected
 
 
-def test_the_card_tells_what_a_training_saves_and_when_the_campaign_is_repaid() -> None:
+def test_the_card_gives_a_trainings_saving_and_the_break_even() -> None:
     told = card(trial(1, A, seconds=3.0, purpose="baseline"), trial(2, B, seconds=1.0))
     assert "3x the default layout" in told
     assert re.search(r"against the baseline that <strong>saves .* node-hours and .* MWh", told)

@@ -21,7 +21,7 @@ HALF_TYPED = "422"
 CONFIGS = Path(__file__).parents[2] / "search_spaces" / "recorded" / "hugging-face-configs.json"
 
 
-def test_form_shows_refusals_at_their_fields_and_keeps_what_was_typed(
+def test_form_shows_refusals_at_their_fields_and_keeps_the_input(
     service: Service, visit: Open, faults: list[Faults]
 ) -> None:
     page = visit(f"{service.url}/campaigns/new")
@@ -196,7 +196,7 @@ def test_form_asks_for_a_ray_cluster(service: Service, visit: Open, faults: list
     expect(page.locator("#error-ray-address")).to_contain_text("HOST:PORT")
 
 
-def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
+def test_form_offers_own_profiles_first_and_names_a_broken_one(
     own_service: Service, visit: Open, faults: list[Faults]
 ) -> None:
     folder = own_service.settings.profiles_dir
@@ -215,7 +215,7 @@ def test_form_offers_ones_own_profiles_first_and_says_what_is_wrong_with_one(
     expect(page.locator("#error-slurm-profile")).to_contain_text("slurm.partitoin")
 
 
-def test_form_offers_what_a_trainer_that_a_file_describes_can_vary(
+def test_form_offers_what_a_trainer_described_by_a_file_can_vary(
     service: Service, visit: Open
 ) -> None:
     page = visit(f"{service.url}/campaigns/new")

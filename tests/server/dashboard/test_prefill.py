@@ -10,7 +10,7 @@ from server.dashboard.prefill import address, inputs
 from tests.server.asking import STRATEGY
 
 
-def test_what_differs_from_the_defaults_is_written_as_a_user_would() -> None:
+def test_values_other_than_defaults_are_written_as_a_user_would() -> None:
     request = CampaignCreate.model_validate(
         {
             "name": "its own",

@@ -10,9 +10,7 @@ from playwright.sync_api import expect
 from tests.server.dashboard.conftest import Open, Service
 
 
-def test_swagger_ui_draws_and_runs_operations_from_this_origin_alone(
-    service: Service, visit: Open
-) -> None:
+def test_swagger_ui_loads_and_calls_only_this_origin(service: Service, visit: Open) -> None:
     """`visit` fails on whatever the page's policy refuses."""
     page = visit(f"{service.url}/compare", width=1400, color_scheme="dark")
     requests: list[str] = []

@@ -83,7 +83,7 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
     assert said in get(service, f"{address}/fragments/progress")[2]
 
 
-def test_the_trajectory_is_served_as_a_series_and_as_a_chart_with_its_rows(
+def test_the_trajectory_is_a_series_and_a_chart_with_its_rows(
     service: Service,
 ) -> None:
     campaign = service.campaigns.running(ok=3, too_big=2)
@@ -116,7 +116,7 @@ def test_trial_rows_are_filtered_sorted_and_limited(service: Service) -> None:
     assert get(service, f"{path}?sort=nonsense")[0] == HTTPStatus.UNPROCESSABLE_ENTITY
 
 
-def test_a_trainer_that_counts_another_model_is_told_in_row_details_and_answer(
+def test_another_model_by_count_shows_in_row_details_and_answer(
     service: Service,
 ) -> None:
     campaign = service.campaigns.running()
@@ -164,7 +164,7 @@ def test_names_are_text_and_never_markup(service: Service) -> None:
         assert "<script>alert" not in get(service, path)[2]
 
 
-def test_scripts_are_checked_for_newer_ones_and_the_bundle_is_kept(service: Service) -> None:
+def test_scripts_are_revalidated_and_the_bundle_is_immutable(service: Service) -> None:
     _, headers, _ = get(service, "/static/campaign.js")
     assert headers["cache-control"] == "no-cache"
     _, headers, _ = get(service, "/static/vega.js")

@@ -49,7 +49,7 @@ def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:
                 assert words == str(getattr(ended[line.number].strategy, axis.name))
 
 
-def test_of_many_the_fastest_are_drawn_and_every_failure_has_its_share(many: FigureSource) -> None:
+def test_the_fastest_of_many_are_drawn_with_a_share_of_failures(many: FigureSource) -> None:
     figure = ParallelFigure.of(many)
     assert figure.finished == len(many.trials) > LINES + ALWAYS
     assert len(figure.lines) <= LINES + ALWAYS

@@ -32,7 +32,7 @@ def test_failures_are_points_without_an_objective() -> None:
     assert series.failures == dict.fromkeys(kinds, 1)
 
 
-def test_running_and_cancelled_trials_are_neither_measurements_nor_failures() -> None:
+def test_running_and_cancelled_trials_neither_measure_nor_fail() -> None:
     waiting = [trial(1, None, state=TrialState.PENDING), trial(2, None, state=TrialState.CANCELLED)]
     series = trajectory(campaign(), waiting)
     assert (series.points, series.failures, series.finished) == ([], {}, 0)
@@ -119,7 +119,7 @@ def test_summary_says_what_the_chart_shows() -> None:
     assert "none with a result: 1 failure (1 out of memory)" in failed.summary
 
 
-def test_thinning_keeps_improvements_confirmations_and_every_kind_of_failure() -> None:
+def test_thinning_keeps_improvements_confirmations_and_failures() -> None:
     rates: list[float | None] = [None if n % 7 == 0 else 50.0 + n % 5 for n in range(1, 500)]
     rates[250] = 900.0
     trials = [trial(n, rate) for n, rate in enumerate(rates, start=1)]

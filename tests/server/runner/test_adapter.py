@@ -47,7 +47,7 @@ def own(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
 
 
-def test_a_campaign_ends_with_a_recommendation_of_what_was_measured(
+def test_a_campaign_ends_with_a_measured_recommendation(
     client: TestClient, running: Running, own: Settings, tmp_path: Path
 ) -> None:
     answer = client.post("/api/v1/campaigns", json=CAMPAIGN)
@@ -163,7 +163,7 @@ def test_what_cannot_be_asked_of_it_is_refused(client: TestClient) -> None:
         assert told in error["reason"]
 
 
-def test_the_space_has_what_the_file_mentions_and_does_not_refuse(client: TestClient) -> None:
+def test_the_space_has_what_the_file_mentions_and_accepts(client: TestClient) -> None:
     asked = {key: CAMPAIGN[key] for key in ("model", "machine", "nodes", "evaluator", "adapter")}
     space: dict[str, Any] = {
         "activation_checkpointing": ["none", "selective", "full"],

@@ -123,7 +123,7 @@ def test_the_users_own_layout_is_measured_first_and_told_against(running: Runnin
     assert 1 < found.speedup_over_baseline < as_measured, "at the larger batch of the best"
 
 
-def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Running) -> None:
+def test_a_campaign_survives_a_baseline_that_runs_out_of_memory(running: Running) -> None:
     done = running.done(
         **SHORT | {"budget": {"max_trials": 4}},
         model="gpt-175b",
@@ -141,7 +141,7 @@ def test_a_campaign_goes_on_where_its_baseline_runs_out_of_memory(running: Runni
     assert found.speedup_over_baseline is None
 
 
-def test_a_campaign_may_do_without_a_baseline_and_may_be_one_alone(running: Running) -> None:
+def test_a_campaign_may_have_no_baseline_or_only_a_baseline(running: Running) -> None:
     one = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
     assert [t.purpose for t in running.trials(running.done(baseline="none", **one))] == ["search"]
     alone = running.done(**one)
@@ -172,7 +172,7 @@ def test_as_many_trials_run_at_once_as_nodes_allow(running: Running) -> None:
     assert 8 <= held <= 9
 
 
-def test_how_trials_stand_is_written_when_it_changes_and_not_again(running: Running) -> None:
+def test_progress_of_trials_is_written_only_when_it_changes(running: Running) -> None:
     campaign = created(running.store, **SLOW)
     running.until(
         lambda: (
@@ -257,7 +257,7 @@ def test_a_space_that_is_used_up_ends_the_search(running: Running) -> None:
     assert done.trials == 2
 
 
-def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(running: Running) -> None:
+def test_a_search_ends_when_no_untried_layout_is_likely_faster(running: Running) -> None:
     done = running.done(
         budget={"max_trials": 40, "stop_early": True}, protocol={"confirmations": 0}
     )
@@ -265,7 +265,7 @@ def test_a_search_ends_when_nothing_untried_is_likely_to_be_faster(running: Runn
     assert 2 <= done.trials < 40
 
 
-def test_a_search_for_a_short_training_ends_when_a_trial_costs_more_than_it_saves(
+def test_a_short_trainings_search_ends_when_trials_cost_too_much(
     running: Running,
 ) -> None:
     """A million tokens take a fraction of a node-hour: nothing is worth a second look."""

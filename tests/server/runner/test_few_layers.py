@@ -73,7 +73,7 @@ def true_rate(campaign: Campaign, strategy: Strategy, directory: Path) -> float:
 
 
 @pytest.mark.soak
-def test_few_layers_find_a_good_strategy_for_more_nodes_than_there_are(
+def test_few_layers_find_a_strategy_for_more_nodes_than_present(
     running: Running, tmp_path: Path
 ) -> None:
     campaign, trials, found = done(running, seed=1)

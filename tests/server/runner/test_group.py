@@ -94,7 +94,7 @@ def shared(postgres_url: str, tmp_path: Path) -> Iterator[SharedService]:
     service.store.close()
 
 
-def test_two_people_share_a_service_with_runners_for_all_and_for_one_of_them(
+def test_two_people_share_a_service_with_common_and_own_runners(
     shared: SharedService,
 ) -> None:
     adas, private = shared.create("ada"), shared.create("ben", private=True)

@@ -35,9 +35,7 @@ def is_running(store: Store, campaign_id: int) -> bool:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_leases_are_renewed_while_a_round_takes_longer_than_they_last(
-    settings: Settings, store: Store
-) -> None:
+def test_leases_are_renewed_while_a_round_outlasts_them(settings: Settings, store: Store) -> None:
     """Here because it has to wait for the rows of trials, once it has nothing more to write."""
     campaign = created(store, time_scale=1.0, budget={"max_trials": 1})
     stop = threading.Event()

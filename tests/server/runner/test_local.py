@@ -89,7 +89,7 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     assert {trial.metrics and trial.metrics.routing for trial in trials} == {"balanced"}
 
 
-def test_a_trial_that_a_runner_ended_as_it_lost_the_campaign_is_run_again(
+def test_a_trial_ended_by_a_runner_that_lost_its_lease_is_rerun(
     running: Running,
 ) -> None:
     campaign = created(running.store, **real(budget={"max_trials": 1}))

@@ -12,7 +12,7 @@ def test_one_campaign_has_the_machine_at_a_time() -> None:
     assert queue.enter(1)
 
 
-def test_a_campaign_that_has_had_the_machine_queues_up_behind_the_others() -> None:
+def test_a_campaign_served_by_the_machine_queues_behind_others() -> None:
     queue = MachineQueue()
     assert queue.enter(1)
     assert not queue.enter(2)

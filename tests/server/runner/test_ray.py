@@ -100,7 +100,7 @@ def test_a_profiles_program_runs_and_a_new_runner_goes_on(
     assert {trial.state for trial in trials} == {"ok"}, [trial.error for trial in trials]
 
 
-def test_a_trainer_by_an_adapter_runs_on_two_nodes_and_its_files_come_back(
+def test_an_adapters_trainer_runs_on_two_nodes_and_files_return(
     service: RayService, ray_nodes: RayNodes, tmp_path: Path
 ) -> None:
     adapters = tmp_path / "adapters"

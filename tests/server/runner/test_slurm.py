@@ -332,7 +332,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 """What a profile says, what is asked for, the field that is refused, and what is told."""
 
 
-def test_what_no_trial_could_do_is_refused_before_anything_is_queued(
+def test_a_campaign_no_trial_can_run_is_refused_before_queueing(
     service: SlurmService, profiles: Path
 ) -> None:
     for profile, changes, field, told in REFUSED:
@@ -379,7 +379,7 @@ exit 1
 """
 
 
-def test_what_slurm_refuses_pauses_the_campaign_and_costs_nothing(
+def test_a_refusal_by_slurm_pauses_the_campaign_at_no_cost(
     service: SlurmService, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a site's wrapper of sbatch, which does not say so before."""

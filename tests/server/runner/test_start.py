@@ -72,7 +72,7 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running: Running) -> Non
     assert start.deleted
 
 
-def test_a_fresh_campaign_starts_from_nothing_and_so_does_one_on_another_machine(
+def test_a_fresh_campaign_or_another_machine_starts_from_nothing(
     running: Running,
 ) -> None:
     """Another seed simulates another machine."""

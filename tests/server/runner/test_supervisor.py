@@ -35,7 +35,7 @@ def refusal(
     return main(), capsys.readouterr().err
 
 
-def test_a_killed_runner_is_started_again_and_a_stopped_one_is_gone(
+def test_a_killed_runner_is_restarted_and_a_stopped_one_is_gone(
     sqlite_settings: Settings,
 ) -> None:
     process = RunnerSupervisor(sqlite_settings)
@@ -73,7 +73,7 @@ def test_a_runner_is_refused_in_one_sentence(
     assert "database_url" in told
 
 
-def test_a_runner_whose_database_is_deleted_ends_and_makes_no_other(
+def test_a_runner_without_its_database_ends_and_makes_no_other(
     sqlite_settings: Settings,
 ) -> None:
     process = RunnerSupervisor(sqlite_settings)

@@ -167,7 +167,7 @@ def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
         assert len(listed(campaigns, **asked)) == 2
 
 
-def test_a_list_is_sorted_by_what_was_known_while_nothing_can_be_written(tmp_path: Path) -> None:
+def test_a_list_is_sorted_by_known_values_while_writes_wait(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'autotune.db'}", patience_s=0.05)
     store.upgrade()
     campaigns, first = CampaignList(store, Cache()), created(store)

@@ -144,7 +144,7 @@ def test_an_extension_has_to_extend(store: Store) -> None:
         extend_campaign(session, campaign.id, BudgetExtension(max_trials=99))
 
 
-def test_deleting_takes_trials_and_events_along_and_tells_the_tokens(store: Store) -> None:
+def test_deleting_removes_trials_and_events_and_returns_tokens(store: Store) -> None:
     campaign, other = created(store), created(store)
     trials = with_trials(store, campaign, 2)
     with_trials(store, other, 1)

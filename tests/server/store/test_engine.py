@@ -27,7 +27,7 @@ def test_the_nearest_mount_point_decides(folder: str, expected: str) -> None:
     assert file_system_of(Path(folder), MOUNTS) == expected
 
 
-def test_a_write_ahead_log_only_where_one_host_alone_sees_the_file() -> None:
+def test_a_write_ahead_log_is_used_only_on_a_file_of_one_host() -> None:
     assert journal_mode(shared=False) == "WAL"
     assert journal_mode(shared=True) == "DELETE"
 

@@ -44,7 +44,7 @@ def test_events_of_one_campaign_after_a_given_one(store: Store) -> None:
         assert events_since(session, 0, campaign.id, limit=2) == mine[:2]
 
 
-def test_the_newest_event_of_each_campaign_grows_with_whatever_changes_in_it(store: Store) -> None:
+def test_each_campaigns_newest_event_grows_with_every_change(store: Store) -> None:
     campaign, other, deleted = created(store), created(store), created(store)
     trial = with_trials(store, campaign, 1)[0]
     write(store, cancel_campaign, deleted.id)

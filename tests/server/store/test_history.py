@@ -73,7 +73,7 @@ def past(store: Store, campaign: Campaign, **options: Any) -> list[PastTrial]:
         return past_trials(session, campaign_row(session, campaign.id), **options)
 
 
-def test_past_trials_are_those_of_other_campaigns_that_ended_well_or_out_of_memory(
+def test_past_trials_are_others_that_ended_ok_or_out_of_memory(
     store: Store,
 ) -> None:
     first, second = created(store), created(store, model="gpt-175b")

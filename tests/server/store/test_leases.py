@@ -43,7 +43,7 @@ def test_the_oldest_are_claimed_first_and_no_more_than_asked_for(store: Store) -
     assert claimed(store, "b") == [], "each by one runner"
 
 
-def test_many_runners_at_once_share_the_campaigns_without_overlap(store: Store) -> None:
+def test_many_runners_share_the_campaigns_without_overlap(store: Store) -> None:
     ids = {created(store).id for _ in range(12)}
     with ThreadPoolExecutor(6) as pool:
         rounds = pool.map(lambda n: claimed(store, f"runner-{n}", limit=2), range(6))
@@ -64,7 +64,7 @@ def test_leases_are_renewed_together_and_lost_ones_are_told(store: Store) -> Non
         assert campaign_row(session, lost.id).lease_owner == "b"
 
 
-def test_an_expired_lease_is_taken_over_and_the_old_one_writes_nothing(store: Store) -> None:
+def test_an_expired_lease_is_taken_over_and_writes_nothing(store: Store) -> None:
     campaign = created(store)
     trial = with_trials(store, campaign, 1)[0]
     old = claimed(store, "a", seconds=-1.0)[0]
@@ -101,7 +101,7 @@ def test_a_released_campaign_can_be_claimed_at_once(store: Store) -> None:
     assert len(claimed(store, "b")) == 1
 
 
-def test_a_resting_campaign_is_claimed_only_while_a_trial_of_it_is_open(store: Store) -> None:
+def test_a_resting_campaign_is_claimed_only_with_an_open_trial(store: Store) -> None:
     campaign = created(store)
     trial = with_trials(store, campaign, 1)[0]
     write(store, cancel_campaign, campaign.id)
@@ -141,7 +141,7 @@ def test_only_processes_of_this_host_can_be_known_to_be_gone() -> None:
     assert int(pid) == os.getpid()
 
 
-def test_an_allocation_is_of_use_while_a_campaign_of_its_kind_has_work(store: Store) -> None:
+def test_an_allocation_is_useful_while_a_pilot_campaign_has_work(store: Store) -> None:
     slurm = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
     pilot = slurm | {"slurm": {"profile": "frontier", "mode": "pilot"}}
     found = []

@@ -21,7 +21,7 @@ def test_migrations_lead_to_the_tables_as_declared(store: Store) -> None:
         command.check(alembic_config(connection))
 
 
-def test_migrations_are_named_after_their_versions_in_their_order() -> None:
+def test_migrations_are_named_after_their_versions_in_order() -> None:
     chain = [script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]
     assert list(known_revisions()) == chain[::-1]
 
@@ -61,7 +61,7 @@ def test_several_processes_may_upgrade_at_once(settings: Settings) -> None:
         ("9999", r"a later version .*\(schema 9999; .*\); install that version"),
     ],
 )
-def test_a_schema_without_a_migration_to_ours_is_refused_in_a_sentence(
+def test_a_schema_without_a_migration_to_ours_is_refused(
     store: Store, revision: str, sentence: str
 ) -> None:
     ours = known_revisions()[-1]

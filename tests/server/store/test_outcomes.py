@@ -121,7 +121,7 @@ def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
         assert fits == [0, 0]
 
 
-def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Store) -> None:
+def test_an_unstored_best_is_read_from_the_trials_once(store: Store) -> None:
     number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
     refresh_best(store, [number, 99999])
     with store.session() as session, statements_of(store) as statements:
@@ -135,7 +135,7 @@ def test_the_best_that_no_runner_stored_is_read_from_the_trials_once(store: Stor
     assert listed.best_so_far == [5.0, 9.0, 9.0]
 
 
-def test_a_stored_best_that_cannot_be_read_is_computed_from_the_trials(store: Store) -> None:
+def test_an_unreadable_stored_best_is_computed_from_the_trials(store: Store) -> None:
     number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
     refresh_best(store, [number])
     with store.transaction() as session:

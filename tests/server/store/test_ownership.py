@@ -24,7 +24,7 @@ with ownership(Store(sys.argv[1]), "serve"):
 """
 
 
-def test_a_second_service_on_one_database_is_refused_in_one_sentence(store: Store) -> None:
+def test_a_second_service_on_one_database_is_refused(store: Store) -> None:
     url = store.engine.url.render_as_string(hide_password=False)
     other = Store(url)
     with (
@@ -39,7 +39,7 @@ def test_a_second_service_on_one_database_is_refused_in_one_sentence(store: Stor
     other.close()
 
 
-def test_a_second_runner_is_refused_on_sqlite_and_welcome_on_postgresql(store: Store) -> None:
+def test_a_second_runner_is_accepted_only_on_postgresql(store: Store) -> None:
     with ownership(store, "runner"):
         if store.dialect == "postgresql":
             with ownership(store, "runner"):
@@ -69,7 +69,7 @@ def test_a_killed_service_lets_go(store: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_service_is_alone_again_after_its_database_was_restarted(
+def test_a_service_is_alone_again_after_a_database_restart(
     store: Store, settings: Settings
 ) -> None:
     """A restart cuts all connections, and the server forgets the locks that they had."""

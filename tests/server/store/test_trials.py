@@ -74,7 +74,7 @@ def campaign(store: Store) -> Campaign:
     return campaign
 
 
-def test_trials_are_numbered_from_one_and_have_tokens_of_their_own(store: Store) -> None:
+def test_trials_are_numbered_from_one_and_have_their_own_tokens(store: Store) -> None:
     campaign, other = created(store), created(store)
     first = with_trials(store, campaign, 2)
     elsewhere = with_trials(store, other, 1)

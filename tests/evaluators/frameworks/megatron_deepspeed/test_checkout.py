@@ -74,7 +74,7 @@ def test_what_is_no_checkout_of_the_main_line(
     assert said in found.reason
 
 
-def test_a_fork_where_the_main_line_is_said_to_be_and_the_reverse(megatron: Megatron) -> None:
+def test_a_fork_named_as_the_main_line_and_the_reverse(megatron: Megatron) -> None:
     (found,) = check_files(replace(megatron, variant="ornl"))
     assert (found.field, found.valid) == ("megatron.variant", "'main'")
     write(Path(megatron.path), pretrain_gpt_deepspeed_py="", megatron__arguments_py=FORK)

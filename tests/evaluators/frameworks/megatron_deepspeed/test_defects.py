@@ -118,9 +118,7 @@ def test_the_commit_that_works_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/inside/a/container"])
-def test_a_checkout_that_cannot_be_read_is_taken_for_the_recommended_one(
-    path: str, tmp_path: Path
-) -> None:
+def test_an_unreadable_checkout_counts_as_the_recommended_one(path: str, tmp_path: Path) -> None:
     assert defects_of(path) == defects_of(checkout(tmp_path, *WORKING))
     assert {defect.recommended for defect in defects_of(path)} == {True}
     assert {defect.recommended for defect in set(DEFECTS) - set(defects_of(path))} == {False}

@@ -82,7 +82,7 @@ def test_megatron_trains_each_gas_for_as_long_as_is_said(
 
 @settings(max_examples=50)
 @given(legal_strategies())
-def test_a_run_trains_the_strategy_and_begins_with_its_smallest_gas(strategy: Strategy) -> None:
+def test_a_run_trains_the_strategy_from_its_smallest_gas(strategy: Strategy) -> None:
     stages = strategy.pipeline_parallel
     (run,) = runs(strategy, 4 * stages, 2 * stages)
     trained = strategy_of(words(run), FRONTIER, num_nodes=strategy.num_nodes)
@@ -140,7 +140,7 @@ def test_nothing_comes_between_the_iterations() -> None:
     assert args.lr > 0
 
 
-def test_an_interleaved_pipeline_takes_whole_groups_of_micro_batches() -> None:
+def test_interleaving_takes_whole_groups_of_micro_batches() -> None:
     interleaved = STRATEGIES["interleaved"]
     with pytest.raises(InvalidInput, match="multiple of pipeline_parallel"):
         runs(interleaved, 4, 6)

@@ -36,7 +36,7 @@ def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
     assert "2 nodes, and 1" in why_unfit(trial, allocation, allocation.nodes[:1], now=latest)
 
 
-def test_what_is_not_refused_fits_in_a_new_allocation_for_a_while() -> None:
+def test_an_accepted_trial_fits_in_a_new_allocation_for_a_while() -> None:
     pilot = Pilot(nodes=2, time_limit_h=1.0)
     (trial,) = requests(Path("trials"), 2, time_limit_s=3516.0)
     assert "too long" in why_refused(trial, pilot)

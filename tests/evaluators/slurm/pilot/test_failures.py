@@ -92,7 +92,7 @@ def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) ->
     assert gaps([stay(hanging), stay(later)])[0] > 0
 
 
-def test_steps_of_a_killed_script_are_ended_and_the_trial_starts_again(
+def test_a_killed_scripts_steps_are_ended_and_the_trial_restarts(
     slurm: Cluster, tmp_path: Path
 ) -> None:
     (trial,) = requests(tmp_path, 2)
@@ -136,9 +136,7 @@ def test_a_node_with_a_faulty_gpu_is_left_out(slurm: Cluster, tmp_path: Path) ->
     assert abandoned(trial)["reason"].startswith("a fault of the hardware of n01: RuntimeError")
 
 
-def test_a_lost_allocation_is_followed_by_another_without_the_node(
-    slurm: Cluster, tmp_path: Path
-) -> None:
+def test_a_lost_allocation_is_replaced_without_its_node(slurm: Cluster, tmp_path: Path) -> None:
     """The first node of an allocation takes all of it along when it fails."""
     (trial,) = requests(tmp_path, 3)
     profile = replace(PROFILE, pilot=replace(PROFILE.pilot, nodes=4))
@@ -151,7 +149,7 @@ def test_a_lost_allocation_is_followed_by_another_without_the_node(
     assert "n01" not in ran_on(trial, 2)
 
 
-def test_an_allocation_that_is_cancelled_while_it_waits_is_not_asked_for_again(
+def test_an_allocation_cancelled_while_it_waits_is_not_replaced(
     slurm: Cluster, tmp_path: Path
 ) -> None:
     slurm.command(

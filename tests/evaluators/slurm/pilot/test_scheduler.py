@@ -119,7 +119,7 @@ def test_a_narrow_trial_overtakes_a_wide_one_that_does_not_fit() -> None:
     assert packing.passed_over == {"0": 2}
 
 
-def test_free_nodes_are_kept_for_a_wide_trial_that_was_passed_over_too_often() -> None:
+def test_free_nodes_are_kept_for_a_wide_trial_often_passed_over() -> None:
     often, long = WaitingTrial(name="w", width=8, passed_over=8 * MOST_PASSED_OVER), PATIENCE_S + 1
     for wide in (often, WaitingTrial(name="w", width=8, waited_s=long)):
         queue = [*waiting(2), wide]
@@ -139,7 +139,7 @@ def test_the_group_with_the_fewest_nodes_goes_first() -> None:
     assert starts.keys() == {"b0"}
 
 
-def test_of_groups_with_as_many_nodes_the_least_served_goes_first() -> None:
+def test_the_least_served_of_groups_with_equal_nodes_goes_first() -> None:
     queue = [*waiting(1, group="a"), *waiting(1, group="b")]
     shares = {"a": GroupShare(node_seconds=9.0), "b": GroupShare(node_seconds=8.0)}
     starts = schedule_trials(NODES[:8], free=NODES[:1], waiting=queue, shares=shares).starts

@@ -130,7 +130,7 @@ def test_a_trial_that_goes_on_after_it_fails_for_its_own_reason(after: str) -> N
     assert why_never_launched(f"{NEVER_LAUNCHED}{after}") == ""
 
 
-def test_a_controller_that_is_away_when_a_step_has_ended_is_not_to_blame() -> None:
+def test_a_controller_away_after_a_step_ended_is_not_to_blame() -> None:
     assert isinstance(judged(f"{CRASHED}{AWAY}"), EndAttempt)
 
 
@@ -140,7 +140,7 @@ def test_only_a_failure_is_blamed_on_a_step_that_was_never_made() -> None:
 
 
 @pytest.mark.parametrize("log_end", ["", "iteration 4\n", CRASHED, KILLED_FOR_MEMORY])
-def test_where_srun_complains_about_nothing_of_the_kind_the_trial_is_judged(log_end: str) -> None:
+def test_a_trial_is_judged_if_srun_reports_no_node_or_busy_error(log_end: str) -> None:
     for code in (0, 1, None):
         assert isinstance(judged(log_end, code), EndAttempt)
 
@@ -190,7 +190,7 @@ def decided(
     )
 
 
-def test_a_trial_that_ended_by_itself_is_for_its_program_to_judge() -> None:
+def test_a_trial_that_ended_by_itself_is_judged_by_its_program() -> None:
     for code in (0, 1, 143):
         decision = decided(code)
         assert isinstance(decision, EndAttempt)
@@ -212,7 +212,7 @@ def test_a_failed_node_is_not_the_trials_fault(code: int | None) -> None:
 
 
 @pytest.mark.parametrize("loss", [NO_LOSS, LOST_NODE])
-def test_an_srun_that_lost_its_node_and_ended_well_is_not_believed(loss: NodeLoss) -> None:
+def test_an_srun_that_lost_its_node_is_not_believed_to_end_well(loss: NodeLoss) -> None:
     decision = decided(0, loss=loss, log_end=SECOND_NODE_FAILED)
     assert isinstance(decision, AbandonAttempt)
     assert decision.end.status is TrialState.NODE_FAIL

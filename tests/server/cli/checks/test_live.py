@@ -86,7 +86,7 @@ def test_megatron_needs_no_trainer_of_ours() -> None:
     assert results["Megatron on n1"].found == "/m can be imported"
 
 
-def test_a_megatron_that_cannot_be_imported_is_a_failure_with_advice() -> None:
+def test_a_megatron_that_cannot_be_imported_fails_with_advice() -> None:
     lacking = replace(FINE, rank=1, megatron_error="ModuleNotFoundError: No module named 'six'")
     results = checked(FINE, lacking, program="megatron-deepspeed")
     assert results["Megatron on n1"].status == "fail"
@@ -95,7 +95,7 @@ def test_a_megatron_that_cannot_be_imported_is_a_failure_with_advice() -> None:
     assert "Megatron on n1" not in checked(FINE)
 
 
-def test_megatrons_helpers_that_do_not_compile_are_a_failure_with_advice() -> None:
+def test_megatrons_helpers_that_do_not_compile_fail_with_advice() -> None:
     lacking = replace(FINE, helpers_error="python3: No module named pybind11")
     check = checked(lacking, program="megatron-deepspeed")["Megatron's helpers on n1"]
     assert check.status == "fail"

@@ -169,7 +169,7 @@ def fork(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "fork"
 
 
-def test_a_space_and_a_campaign_leave_out_what_the_trainer_cannot_run(
+def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
     alone: Autotune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The study's own space is of fp16, with ZeRO 0 and 1."""
@@ -258,7 +258,7 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, fork: s
     assert {row["strategy"]["pipeline_parallel"] for row in rows} == {4}
 
 
-def test_what_the_program_lacks_beyond_the_rules_is_said_of_one_strategy(alone: Autotune) -> None:
+def test_a_strategys_report_names_what_the_program_lacks(alone: Autotune) -> None:
     asked = (*ONE, "--sequence-parallel", "on", "--profile", "frontier")
     assert "the bundled trainer has no sequence parallelism" in alone(*asked).out
 
@@ -302,7 +302,7 @@ def test_a_profile_is_asked_for_as_by_submit(alone: Autotune) -> None:
     )
 
 
-def test_what_does_not_fit_is_told_the_options_with_which_it_does(alone: Autotune) -> None:
+def test_a_strategy_that_does_not_fit_gets_options_that_do(alone: Autotune) -> None:
     one = ("predict", "--model", "gpt-22b", "--machine", "frontier", "--tp", "2", "--mbs", "16")
     wanted = (*one, "--gas", "8", "--num-nodes", "2")
     ran = alone(*wanted)

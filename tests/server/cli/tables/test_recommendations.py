@@ -27,7 +27,7 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
         assert "…" not in lines
 
 
-def test_a_list_says_what_each_campaign_waits_for_or_why_it_ended() -> None:
+def test_a_list_says_what_a_campaign_waits_for_or_why_it_ended() -> None:
     reason = "Priority: jobs of a higher priority are before it"
     waits = told_campaign(id=1, waits_for=reason, reason="")
     ended = told_campaign(id=2, reason="the budget of 6 trials is spent")
