@@ -16,8 +16,8 @@ from typing import Any, TypedDict, Unpack
 
 from deephyper.evaluator import Evaluator, HPOJob, Job, JobStatus
 
-from autotune.measurement import impossible_time, metrics, probe_accumulations
-from autotune.objectives import unknown_objective
+from autotune.measurement.metrics import impossible_time, metrics, probe_accumulations
+from autotune.measurement.objectives import unknown_objective
 from autotune.schemas.choices import Objective, TrialState
 from evaluators.trial import Backend, TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.rules import findings

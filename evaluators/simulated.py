@@ -20,9 +20,8 @@ import numpy as np
 
 from autotune.cost_model import Parameters, estimate, perturbed
 from autotune.files import write_whole
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement, cluster_start_up_s
 from autotune.schemas.choices import TrialState
-from autotune.start_up import cluster_start_up_s
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import (
     LOG,

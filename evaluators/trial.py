@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from pydantic import ConfigDict, TypeAdapter
 
 from autotune.files import raise_if_failing, write_whole
-from autotune.measurement import LONG_ITERATION_S, AccumulationMeasurement
+from autotune.measurement.metrics import LONG_ITERATION_S, AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Routing
 from evaluators.stopping_rule import FEWEST, Verdict, gave_up, out_of_time, verdict

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
+from autotune.schemas.resolution import strategy_of
 from search_spaces.errors import InvalidInput
 from server.logs import withhold
 from server.periodic import PeriodicTask

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from autotune.baseline import baseline_of
-from autotune.measurement import SECONDS_PER_HOUR
+from autotune.measurement.metrics import SECONDS_PER_HOUR
 from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.ray.preflight import check as check_ray

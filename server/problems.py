@@ -15,8 +15,8 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from autotune.schemas.validation import field_problems
 from autotune.schemas.wire import FieldProblem, Problem
-from autotune.validation import field_problems
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.store.errors import (
     Conflict,

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.requests import (
     AdapterFile,
     CampaignCreate,
@@ -14,6 +13,7 @@ from autotune.schemas.requests import (
     RayChoice,
     SpaceQuery,
 )
+from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from autotune.dimension_words import capitalised
-from autotune.resolution import strategy_of
+from autotune.measurement.energy import JOULES_PER_MWH
 from autotune.schemas.campaigns import Campaign, StartWorth
 from autotune.schemas.recommendations import Neighbour, Ranked, TrainingCost, TrainingSaving
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.shapes import MachineShape, StrategyShape
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
-from autotune.trial_energy import JOULES_PER_MWH
-from autotune.wording import figure, listed
+from autotune.words.dimensions import capitalised
+from autotune.words.quantities import figure, listed
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
 from search_spaces.transformer import Transformer
 

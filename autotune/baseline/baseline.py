@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
-from autotune.resolution import campaign_space, strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
+from autotune.schemas.resolution import campaign_space, strategy_of, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE

@@ -16,8 +16,8 @@ from autotune.calibration.observations import Observation, time_sample
 from autotune.calibration.posterior import LENGTH, coordinates, shared
 from autotune.calibration.sample import USUAL_NOISE
 from autotune.cost_model.columns import Array, Columns
-from autotune.resolution import model_shape, strategy_of, strategy_shape, transformer_of
 from autotune.schemas.calibrations import ObservationShape
+from autotune.schemas.resolution import model_shape, strategy_of, strategy_shape, transformer_of
 from autotune.schemas.shapes import ModelShape
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy

@@ -9,12 +9,12 @@ import numpy as np
 
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns
-from autotune.measurement import probe_accumulations
-from autotune.resolution import strategy_of
+from autotune.measurement.energy import joules_per_token
+from autotune.measurement.metrics import probe_accumulations
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Accumulation, Trial
 from autotune.schemas.wire import AT_OWN_ACCUMULATION
-from autotune.trial_energy import joules_per_token
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, get_args
 from urllib.parse import quote
 
-from autotune.campaign_outcome import outcome_of_campaign
 from autotune.client.transport import AT_REST, Follower, Transport, listed
 from autotune.files import write_whole
-from autotune.html import facts
-from autotune.objectives import OBJECTIVE_UNITS
-from autotune.resolution import strategy_of
-from autotune.schemas.campaigns import Campaign, Event
+from autotune.measurement.objectives import OBJECTIVE_UNITS
+from autotune.measurement.table import columns_of
+from autotune.schemas.campaigns import Campaign, Event, outcome_of_campaign
 from autotune.schemas.choices import (
     CampaignState,
     FigureName,
@@ -34,12 +32,13 @@ from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
 from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
 from autotune.schemas.requests import BudgetExtension, CampaignChange
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScalingStudy
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics, TrialPage
-from autotune.trial_table import columns_of
-from autotune.validation import validated
-from autotune.wording import figure, nodes_of
+from autotune.schemas.validation import validated
+from autotune.words.html import facts
+from autotune.words.quantities import figure, nodes_of
 from search_spaces.errors import InvalidInput, closest, suggestion
 
 POLL_S = 0.5
@@ -146,7 +145,7 @@ class CampaignHandle:
     def to_dataframe(self) -> Any:
         """Return all trials as a pandas.DataFrame, one row per trial.
 
-        The columns are `autotune.trial_table.COLUMNS`.
+        The columns are `autotune.measurement.table.COLUMNS`.
 
         Raises:
             ImportError: pandas is not installed.
@@ -365,7 +364,7 @@ def dataframe(trials: Iterable[Trial]) -> Any:
     except ModuleNotFoundError as error:
         reason = (
             "to_dataframe() needs pandas, which is not installed: `pip install pandas`; "
-            "autotune.trial_table.columns_of(campaign.trials()) gives the same as plain lists"
+            "autotune.measurement.table.columns_of(campaign.trials()) gives the same as plain lists"
         )
         raise ImportError(reason) from error
     return pandas.DataFrame(columns_of(trials)).set_index("number", drop=False)

@@ -33,7 +33,7 @@ from autotune.schemas.requests import PredictionQuery, SpaceQuery
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.users import BrowserKey, WhoAmI
-from autotune.validation import validated
+from autotune.schemas.validation import validated
 
 Q = TypeVar("Q", bound=BaseModel)
 

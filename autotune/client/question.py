@@ -25,7 +25,7 @@ from autotune.schemas.shapes import (
     StrategyShape,
 )
 from autotune.schemas.spaces import SpaceSpec, StudySpec
-from autotune.validation import validated
+from autotune.schemas.validation import validated
 from search_spaces.errors import InvalidInput
 
 LOCAL = "local"
@@ -145,7 +145,7 @@ def model_choice(model: ModelInput) -> ModelChoice:
     """
     if not isinstance(model, Path):
         return model
-    from autotune.resolution import model_shape
+    from autotune.schemas.resolution import model_shape
     from search_spaces.catalog import read_model
 
     return model_shape(read_model(model))
@@ -159,7 +159,7 @@ def machine_choice(machine: MachineInput) -> MachineChoice:
     """
     if not isinstance(machine, Path):
         return machine
-    from autotune.resolution import machine_shape
+    from autotune.schemas.resolution import machine_shape
     from search_spaces.catalog import read_machine
 
     return machine_shape(read_machine(machine))

@@ -9,13 +9,13 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.dimension_words import gibibytes
 from autotune.explanation.what_if import what_if
-from autotune.failures import cause_of
 from autotune.schemas.choices import Objective
 from autotune.schemas.explanations import FailureCause
 from autotune.schemas.predictions import LayoutChange
 from autotune.search import SearchTrial
+from autotune.words.dimensions import gibibytes
+from autotune.words.failures import cause_of
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

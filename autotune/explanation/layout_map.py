@@ -11,10 +11,10 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import Z
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.explanation.rates import blocks
-from autotune.resolution import strategy_shape
 from autotune.schemas.choices import Objective
 from autotune.schemas.figures import MapPlace, PlaceState
 from autotune.schemas.predictions import LIKELY_TO_FIT
+from autotune.schemas.resolution import strategy_shape
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice

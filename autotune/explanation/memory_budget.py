@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Columns
-from autotune.dimension_words import gibibytes, percent
 from autotune.explanation.parts import MEMORY_WORDS
 from autotune.explanation.what_if import what_if
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
+from autotune.words.dimensions import gibibytes, percent
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.strategy import Strategy

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.calibration import Calibration
-from autotune.dimension_words import COST_WORDS, capitalised, percent, told_apart
-from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.choices import Objective
 from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.recommendations import Ranked, Recommendation
+from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import TrialMetrics
 from autotune.search.layouts import log_work
-from autotune.wording import listed
+from autotune.words.dimensions import COST_WORDS, capitalised, percent, told_apart
+from autotune.words.quantities import listed
 from search_spaces.lattice import Lattice
 from search_spaces.rules import experts_across_network
 from search_spaces.strategy import Strategy

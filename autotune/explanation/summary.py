@@ -9,7 +9,6 @@ from autotune.calibration import Calibration
 from autotune.explanation.failures import explain_failures
 from autotune.explanation.parts import bubble_note, compared_of, parts_of
 from autotune.explanation.what_if import left_out
-from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.explanations import (
     ExplainedStrategy,
@@ -18,6 +17,7 @@ from autotune.schemas.explanations import (
 )
 from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.search import SearchTrial
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

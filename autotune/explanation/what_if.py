@@ -10,13 +10,13 @@ import numpy as np
 
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns
-from autotune.dimension_words import RATE_WORDS, capitalised, gibibytes, percent, with_values_words
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch, with_values
-from autotune.resolution import strategy_shape
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import LIKELY_TO_FIT, FieldValue, LayoutChange
+from autotune.schemas.resolution import strategy_shape
 from autotune.search.layouts import log_work
+from autotune.words.dimensions import RATE_WORDS, capitalised, gibibytes, percent, with_values_words
 from search_spaces.choices import AUTO
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, TABLE, Scalar
 from search_spaces.lattice import Lattice

@@ -11,15 +11,15 @@ from autotune.baseline import baseline_of, read_arguments, remarks
 from autotune.calibration import general_knowledge
 from autotune.cost_model import Estimate, estimate
 from autotune.explanation.what_if import left_out
-from autotune.objectives import unknown_objective
+from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
 from autotune.prediction.scaling import study_dry_run, study_problems, study_space
 from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
-from autotune.resolution import campaign_space, strategy_shape, subject_of
 from autotune.schemas.predictions import BaselinePlan, DryRun
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import campaign_space, strategy_shape, subject_of
 from autotune.search import few_nodes
-from autotune.wording import nodes_of
+from autotune.words.quantities import nodes_of
 from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice

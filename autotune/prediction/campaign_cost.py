@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model import estimate
-from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_accumulations
+from autotune.measurement.metrics import (
+    LOCAL_S,
+    SECONDS_PER_HOUR,
+    cluster_start_up_s,
+    measured_iterations,
+    probe_accumulations,
+)
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.choices import EvaluatorName
 from autotune.schemas.predictions import CampaignCost
 from autotune.schemas.requests import CampaignCreate, ProtocolSpec
 from autotune.search import stand_ins_of
-from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace

@@ -12,7 +12,7 @@ from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.estimate import Estimate
 from autotune.explanation.rates import blocks
-from autotune.measurement import SECONDS_PER_HOUR
+from autotune.measurement.metrics import SECONDS_PER_HOUR
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
 from autotune.search.belief import MARGIN, Belief

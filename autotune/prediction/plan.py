@@ -14,18 +14,18 @@ from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
 from autotune.explanation.failures import remedies_of
 from autotune.explanation.parts import bubble_note, time_by_part
-from autotune.objectives import unknown_objective
-from autotune.plan_sentences import plan_sentence
+from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of
 from autotune.prediction.sweep import row_of
-from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import machine_shape, model_shape
 from autotune.search import few_nodes
 from autotune.search.layouts import log_work
+from autotune.words.plans import plan_sentence
 from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

@@ -12,16 +12,21 @@ from autotune.calibration import Calibration, general_knowledge
 from autotune.calibration.projection import REPEATS, projected
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Array, Columns
-from autotune.dimension_words import value_words
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.space import report_of
-from autotune.resolution import machine_shape, model_shape, strategy_of, strategy_shape, subject_of
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.predictions import DryRun
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate, ProtocolSpec
+from autotune.schemas.resolution import (
+    machine_shape,
+    model_shape,
+    strategy_of,
+    strategy_shape,
+    subject_of,
+)
 from autotune.schemas.scaling import (
     ScaledStrategy,
     ScalingQuery,
@@ -30,7 +35,8 @@ from autotune.schemas.scaling import (
     UnscaledStrategy,
 )
 from autotune.schemas.spaces import SpaceSpec, StudiedStrategy, StudyPlan, StudySpec
-from autotune.wording import listed, nodes_of
+from autotune.words.dimensions import value_words
+from autotune.words.quantities import listed, nodes_of
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from autotune.cost_model import Estimate, Parameters, estimate
-from autotune.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import BrokenRule, SpaceReport
 from autotune.schemas.requests import SpaceQuery
+from autotune.schemas.resolution import machine_shape, model_shape, space_of, subject_of
 from autotune.schemas.spaces import SpaceSpec
 from autotune.search.layouts import Layouts
-from autotune.wording import nodes_of
+from autotune.words.quantities import nodes_of
 from search_spaces.dimensions import OF_EXPERTS, setting_text
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine

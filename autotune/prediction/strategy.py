@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation.memory_budget import memory_budget
 from autotune.explanation.parts import bubble_note
-from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.resolution import machine_shape, model_shape, strategy_of, subject_of
+from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.predictions import BrokenRule, Prediction
 from autotune.schemas.requests import PredictionQuery
+from autotune.schemas.resolution import machine_shape, model_shape, strategy_of, subject_of
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import PROGRAM_RULE, findings

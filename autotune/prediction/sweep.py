@@ -13,10 +13,10 @@ from autotune.cost_model.estimate import Estimate, estimate
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
 from autotune.prediction.space import obstacle_of, queried_space
-from autotune.resolution import machine_shape, model_shape, strategy_shape, subject_of
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.predictions import Sweep, SweepRow
 from autotune.schemas.requests import CampaignCreate, SpaceQuery
+from autotune.schemas.resolution import machine_shape, model_shape, strategy_shape, subject_of
 from autotune.search import few_nodes
 from search_spaces.errors import InvalidInputs
 from search_spaces.lattice import Lattice

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.baseline import read_arguments
-from autotune.measurement import SECONDS_PER_DAY, metrics
+from autotune.measurement.energy import JOULES_PER_MWH, power_factor_of
+from autotune.measurement.metrics import SECONDS_PER_DAY, metrics
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
-from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.recommendations import Baseline, TrainingSaving
+from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search import CampaignBelief
-from autotune.trial_energy import JOULES_PER_MWH, power_factor_of
 
 ENDS = {
     TrialState.PENDING: "is being measured",

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.cost_model.parameters import Parameters
-from autotune.dimension_words import any_value_words
-from autotune.failures import cause_of
-from autotune.objectives import BETTER
+from autotune.measurement.metrics import another_model
+from autotune.measurement.objectives import BETTER
 from autotune.recommendation.ranking import Contender
-from autotune.resolution import machine_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.trials import Trial
-from autotune.trained_model import another_model
+from autotune.words.dimensions import any_value_words
+from autotune.words.failures import cause_of
 from search_spaces.dimensions import ACCUMULATION, TABLE
 from search_spaces.rules import experts_across_network
 

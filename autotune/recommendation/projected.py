@@ -11,17 +11,17 @@ from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import projected
 from autotune.cost_model.columns import Columns
-from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.objectives import keeps_headroom
+from autotune.measurement.energy import power_factor_of
+from autotune.measurement.metrics import AccumulationMeasurement, metrics
+from autotune.measurement.objectives import keeps_headroom
 from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
-from autotune.resolution import strategy_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import LIKELY_TO_FIT
+from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.trial import ended_of, merged, search_trials, unfinished
-from autotune.trial_energy import power_factor_of
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy

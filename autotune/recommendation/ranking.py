@@ -13,12 +13,12 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from autotune.measurement import AccumulationMeasurement
-from autotune.objectives import keeps_headroom
-from autotune.resolution import strategy_of, strategy_shape
+from autotune.measurement.metrics import AccumulationMeasurement
+from autotune.measurement.objectives import keeps_headroom
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, ParetoCost, TrialState
 from autotune.schemas.recommendations import FrontPoint, ParetoFront
+from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics
 from search_spaces.strategy import Strategy

@@ -6,24 +6,24 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from autotune.measurement import SECONDS_PER_DAY, accumulations
-from autotune.model_needs import TOKENS_PER_PARAMETER
-from autotune.recommendation.baseline import baseline_result, training_saving
-from autotune.recommendation.caveats import caveats
-from autotune.recommendation.projected import all_contenders
-from autotune.recommendation.ranking import Contender, measured_accumulations, pareto_fronts
-from autotune.resolution import machine_of, strategy_of, transformer_of
-from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
-from autotune.schemas.trials import FAILURES, Accumulation, Trial
-from autotune.search import CampaignBelief
-from autotune.search.trial import may_be_tried_again
-from autotune.trial_energy import (
+from autotune.measurement.energy import (
     JOULES_PER_MWH,
     joules_per_token,
     power_factor_of,
 )
+from autotune.measurement.metrics import SECONDS_PER_DAY, accumulations
+from autotune.prediction.model_needs import TOKENS_PER_PARAMETER
+from autotune.recommendation.baseline import baseline_result, training_saving
+from autotune.recommendation.caveats import caveats
+from autotune.recommendation.projected import all_contenders
+from autotune.recommendation.ranking import Contender, measured_accumulations, pareto_fronts
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
+from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas.trials import FAILURES, Accumulation, Trial
+from autotune.search import CampaignBelief
+from autotune.search.trial import may_be_tried_again
 from search_spaces.strategy import Strategy
 
 RUNNERS_UP = 4

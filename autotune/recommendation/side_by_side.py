@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.comparisons import (
@@ -16,7 +16,7 @@ from autotune.schemas.comparisons import (
 )
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
-from autotune.wording import figure
+from autotune.words.quantities import figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autotune.html import facts
 from autotune.schemas.choices import TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
-from autotune.wording import figure
+from autotune.words.html import facts
+from autotune.words.quantities import figure
 from search_spaces.strategy import Strategy
 
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}

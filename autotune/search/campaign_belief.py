@@ -13,8 +13,8 @@ from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import REPEATS, projected
-from autotune.resolution import machine_of, transformer_of
 from autotune.schemas.campaigns import Campaign
+from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import Scalar
 from search_spaces.machine import Machine

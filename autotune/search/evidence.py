@@ -14,13 +14,13 @@ from autotune.calibration import Calibration
 from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import log_ratio
 from autotune.cost_model.columns import Columns
-from autotune.failures import cause_of
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search.campaign_belief import CampaignBelief, Projections
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, Layouts, log_work
 from autotune.search.stand_ins import Runs
 from autotune.search.trial import SearchTrial, merged
+from autotune.words.failures import cause_of
 from search_spaces.dimensions import OF_EXPERTS
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

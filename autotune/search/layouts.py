@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.cost_model import estimate
-from autotune.measurement import SECONDS_PER_HOUR
-from autotune.objectives import unknown_objective
+from autotune.measurement.metrics import SECONDS_PER_HOUR
+from autotune.measurement.objectives import unknown_objective
 from autotune.schemas.choices import Objective
 from search_spaces.dimensions import LAYOUT, OF_EXPERTS, TABLE, Scalar
 from search_spaces.lattice import Lattice

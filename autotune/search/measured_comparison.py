@@ -12,13 +12,13 @@ from threadpoolctl import threadpool_limits
 
 from autotune.calibration.observations import columns_of
 from autotune.cost_model.columns import Columns
-from autotune.dimension_words import value_words
-from autotune.resolution import strategy_shape
 from autotune.schemas.recommendations import Neighbour
+from autotune.schemas.resolution import strategy_shape
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
 from autotune.search.stopping import DRAWS, Rival
 from autotune.search.trial import SearchTrial
+from autotune.words.dimensions import value_words
 from search_spaces.dimensions import DIMENSIONS, Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

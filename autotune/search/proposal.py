@@ -11,7 +11,7 @@ import scipy
 
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
-from autotune.measurement import SECONDS_PER_HOUR, measured_iterations, probe_range
+from autotune.measurement.metrics import SECONDS_PER_HOUR, measured_iterations, probe_range
 from autotune.schemas.trials import Expectation
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import Floats, Layouts

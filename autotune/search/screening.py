@@ -15,7 +15,7 @@ from autotune.search.stand_ins import (
     FewerLayers,
     FewerReplicas,
 )
-from autotune.wording import nodes_of
+from autotune.words.quantities import nodes_of
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace

@@ -9,11 +9,11 @@ from datetime import datetime
 import numpy as np
 
 from autotune.cost_model.columns import Array
-from autotune.objectives import BETTER
+from autotune.measurement.objectives import BETTER
 from autotune.schemas.choices import Objective
 from autotune.schemas.requests import Budget
 from autotune.search.belief import DOUBT, MARGIN, Belief
-from autotune.wording import token_count
+from autotune.words.quantities import token_count
 
 
 def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:

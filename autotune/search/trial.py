@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any, Literal
 
 from autotune.calibration import Observation
-from autotune.resolution import strategy_of
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cost_model.parameters import is_cpu
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.adapter import rank_process
 from evaluators.adapter.adapter import Adapter

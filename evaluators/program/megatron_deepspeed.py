@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from autotune.cost_model.parameters import is_cpu
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.frameworks.deepspeed import ds_config_json

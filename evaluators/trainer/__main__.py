@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.measurement import metrics
+from autotune.measurement.metrics import metrics
 from evaluators.trainer.launcher import be_launched, launched
 from evaluators.trainer.libraries import device_of_trials, environment, load
 from evaluators.trainer.supervisor import owned, supervise

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from autotune.files import FAILING
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.disk_room import unwritable

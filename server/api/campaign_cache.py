@@ -13,12 +13,12 @@ from typing import TypeVar, get_args
 from autotune.explanation.summary import explain
 from autotune.recommendation.recommendation import as_of_now
 from autotune.recommendation.standing import standing
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import FigureKind
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers
 from autotune.schemas.recommendations import Ranked, Recommendation
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers

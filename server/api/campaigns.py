@@ -15,11 +15,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from autotune.prediction.campaign import dry_run
-from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.predictions import DryRun
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignCreate
+from autotune.schemas.resolution import machine_shape, model_shape
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput
 from server.api.admission import admit

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
+from autotune.schemas.resolution import machine_shape, model_shape
 from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.cluster import profile_file
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names

@@ -10,8 +10,8 @@ from fastapi import Depends, HTTPException, Path, Query, Request
 from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 
+from autotune.schemas.validation import MOST_UNKNOWN, shortened
 from autotune.schemas.wire import Problem
-from autotune.validation import MOST_UNKNOWN, shortened
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from server.api.answers import Answers
 from server.api.campaign_cache import CampaignCache

@@ -12,11 +12,11 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import general_knowledge
 from autotune.prediction.campaign import misplaced
 from autotune.prediction.plan import plan
-from autotune.resolution import campaign_space, machine_shape, subject_of
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.requests import CampaignCreate, PredictionQuery, ProgramChoice, SpaceQuery
+from autotune.schemas.resolution import campaign_space, machine_shape, subject_of
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs

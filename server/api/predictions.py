@@ -10,11 +10,11 @@ from autotune.prediction.scaling import scaling_study
 from autotune.prediction.space import space_report
 from autotune.prediction.strategy import predict
 from autotune.prediction.sweep import sweep
-from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction, SpaceReport, Sweep, SweepQuery
 from autotune.schemas.requests import CampaignCreate, PredictionQuery, SpaceQuery
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import StrategyShape
 from search_spaces.errors import InvalidInput

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
+from autotune.measurement.table import COLUMNS, row_of, settings_of
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialPage
 from autotune.schemas.wire import TrialPurpose
-from autotune.trial_table import COLUMNS, row_of, settings_of
 from evaluators.trial import LOG
 from server.api.answers import as_json
 from server.api.dependencies import (

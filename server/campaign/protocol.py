@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration import COVERAGE, Calibration
 from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Columns
-from autotune.measurement import AccumulationMeasurement, metrics, probe_accumulations
+from autotune.measurement.metrics import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation.ranking import improvements
-from autotune.resolution import machine_of, strategy_of
 from autotune.schemas.campaigns import Campaign
+from autotune.schemas.resolution import machine_of, strategy_of
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import AT_OWN_ACCUMULATION
 from evaluators.trial import TrialProtocol

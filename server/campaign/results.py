@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from autotune.measurement import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
-from autotune.resolution import machine_of, transformer_of
+from autotune.measurement.metrics import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import (
     Accumulation,

@@ -13,14 +13,13 @@ from statistics import fmean
 
 from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
-from autotune.failures import cause_of, failure_sentence
-from autotune.measurement import SECONDS_PER_HOUR
+from autotune.measurement.metrics import SECONDS_PER_HOUR
 from autotune.recommendation.projected import nodes_at_hand
 from autotune.recommendation.recommendation import strategies_to_confirm
-from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
+from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import AT_OWN_ACCUMULATION, TrialPurpose
 from autotune.search import (
@@ -32,6 +31,7 @@ from autotune.search import (
     search_trials,
 )
 from autotune.search.trial import UNINFORMATIVE, SearchTrial, may_be_tried_again
+from autotune.words.failures import cause_of, failure_sentence
 from search_spaces.strategy import Strategy
 from server.campaign.results import NewTrial
 from server.campaign.worth import may_stop_early, reason_to_spare_trial, worth_confirming

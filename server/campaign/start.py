@@ -15,11 +15,11 @@ from autotune.calibration.history import forecast_errors, observation_of, weight
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
 from autotune.prediction.scaling import study_space
-from autotune.resolution import campaign_space, machine_of, transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartWorth
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import campaign_space, machine_of, transformer_of
 from autotune.schemas.shapes import MachineShape
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief

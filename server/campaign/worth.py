@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from autotune.cost_model import Parameters
+from autotune.measurement.metrics import LOCAL_S, cluster_start_up_s
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import place
 from autotune.recommendation.recommendation import training_cost
-from autotune.resolution import machine_of, strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import machine_of, strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import (
     CampaignBelief,
@@ -24,7 +25,6 @@ from autotune.search import (
     reason_to_spare,
     stand_ins_of,
 )
-from autotune.start_up import LOCAL_S, cluster_start_up_s
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 

@@ -169,7 +169,7 @@ def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
-        from autotune.validation import field_problems
+        from autotune.schemas.validation import field_problems
 
         problems: Iterable[Any] = field_problems(error.errors())
         fields = [InvalidInput(p.field, p.value, p.reason, valid=p.valid) for p in problems]

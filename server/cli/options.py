@@ -210,7 +210,7 @@ class ModelOptions(OptionGroup):
         """
         from autotune.client.question import model_choice
         from autotune.schemas.shapes import ModelShape
-        from autotune.validation import validated
+        from autotune.schemas.validation import validated
 
         shape = self.given(ModelShape.model_fields)
         if self.model is None:
@@ -226,7 +226,7 @@ class ModelOptions(OptionGroup):
         if not shape:
             return model
         if isinstance(model, str):
-            from autotune.resolution import model_shape
+            from autotune.schemas.resolution import model_shape
             from search_spaces.catalog import load_model
 
             model = model_shape(load_model(model))
@@ -254,13 +254,13 @@ class MachineOptions(OptionGroup):
         """
         from autotune.client.question import machine_choice
         from autotune.schemas.shapes import MachineShape
-        from autotune.validation import validated
+        from autotune.schemas.validation import validated
 
         machine = machine_choice(name_or_file(self.machine or default))
         if self.memory_gib is None:
             return machine
         if isinstance(machine, str):
-            from autotune.resolution import machine_shape
+            from autotune.schemas.resolution import machine_shape
             from search_spaces.catalog import load_machine
 
             machine = machine_shape(load_machine(machine))
@@ -454,7 +454,7 @@ class StrategyOptions(DimensionOptions):
         """Return the strategy; raises InvalidInput for several values of a dimension."""
         from autotune.schemas.shapes import StrategyShape
         from autotune.schemas.spaces import Range, SpaceSpec
-        from autotune.validation import validated
+        from autotune.schemas.validation import validated
 
         texts = chosen(
             **{name: getattr(self, name) for name in DIMENSIONS}, settings=self.settings_said
@@ -514,7 +514,7 @@ class PredictedOptions(StrategyOptions):
     def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:
         """Return the GAS for the global batch; the strategy's own if the number of replicas is not
         an integer, which a rule reports."""
-        from autotune.resolution import strategy_of
+        from autotune.schemas.resolution import strategy_of
 
         groups = strategy_of(shape).groups(machine.gpus_per_node)
         replicas = int(groups.data_parallel)
@@ -557,7 +557,7 @@ class SpaceOptions(DimensionOptions):
     def spec(self) -> SpaceSpec:
         """Return the space in the service's form; raises InvalidInput(s)."""
         from autotune.schemas.spaces import SpaceSpec
-        from autotune.validation import validated
+        from autotune.schemas.validation import validated
 
         return validated(
             SpaceSpec,

@@ -18,11 +18,11 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, Event
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from server.cli.output import err, note
 from server.wording import duration, mark, not_started
 

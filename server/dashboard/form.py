@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.resolution import model_shape
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.choices import SearchMethod
 from autotune.schemas.requests import CampaignCreate
-from autotune.wording import figure
+from autotune.schemas.resolution import model_shape
+from autotune.words.quantities import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text
 from server.catalog import profile_summaries, usable_adapters

@@ -11,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from autotune.prediction.scaling import scaled_strategies
 from autotune.recommendation.baseline import baseline_result
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, ScalingKind, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.spaces import StudySpec
 from server.api.trials import log_file

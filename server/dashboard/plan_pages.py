@@ -11,17 +11,17 @@ from fastapi.responses import Response
 
 from autotune.calibration import Calibration
 from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
-from autotune.objectives import OBJECTIVE_UNITS
-from autotune.plan_sentences import HARDLY, tokens
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.prediction.scaling import scaling_study
 from autotune.prediction.strategy import predict
-from autotune.resolution import model_shape, strategy_of
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
+from autotune.schemas.resolution import model_shape, strategy_of
 from autotune.schemas.scaling import ScalingQuery
 from autotune.schemas.shapes import StrategyShape
-from autotune.wording import figure
+from autotune.words.plans import HARDLY, tokens
+from autotune.words.quantities import figure
 from search_spaces.catalog import model_from_hugging_face
 from search_spaces.program import ProgramCapabilities
 from server.api.dependencies import PlansOf, SettingsOf

@@ -14,17 +14,16 @@ from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.baseline import baseline_line
-from autotune.campaign_outcome import outcome_of, outcome_of_campaign
-from autotune.objectives import OBJECTIVE_UNITS
-from autotune.resolution import strategy_of, transformer_of
-from autotune.schemas.campaigns import Campaign
+from autotune.measurement.metrics import another_model
+from autotune.measurement.objectives import OBJECTIVE_UNITS
+from autotune.schemas.campaigns import Campaign, outcome_of, outcome_of_campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.comparisons import ComparedCampaign
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
-from autotune.trained_model import another_model
-from autotune.wording import figure, token_count
+from autotune.words.quantities import figure, token_count
 from search_spaces.dimensions import TABLE, setting_text
 from server import wording
 from server.auth.permissions import CALLER, Caller

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from autotune.dimension_words import value_words
-from autotune.failures import cause_of
 from autotune.schemas.choices import TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
+from autotune.words.dimensions import value_words
+from autotune.words.failures import cause_of
 from search_spaces.dimensions import BY_NAME, IN_LINE, TABLE
 
 OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.choices import ProgressAxis
 from autotune.schemas.comparisons import CampaignComparison, ComparedCampaign
 from autotune.schemas.figures import FigureTable
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from server.figures.figure import Figure
 from server.figures.vega import (
     FIGURE,

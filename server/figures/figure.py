@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import CampaignFigure, FigureChoice, FigureForm, FigureTable
 from autotune.schemas.wire import Wire
 from server.figures.export import export

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from autotune.dimension_words import capitalised, dimension_name, value_words
 from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.schemas.wire import Wire
+from autotune.words.dimensions import capitalised, dimension_name, value_words
 from server.figures.figure import Cells, RateFigure, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, finish, layer, nominal, quantitative

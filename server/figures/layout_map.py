@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from autotune.explanation.layout_map import layout_map
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
 from autotune.schemas.figures import FigureChoice, MapPlace, PlaceState
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, RateFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource

@@ -9,13 +9,13 @@ from itertools import pairwise
 from math import inf
 from typing import Any, Literal
 
-from autotune.dimension_words import value_words
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-from autotune.wording import figure, listed
+from autotune.words.dimensions import value_words
+from autotune.words.quantities import figure, listed
 from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.figure import RateFigure
 from server.figures.outcome import (

@@ -8,7 +8,7 @@ from typing import Literal
 from autotune.recommendation.ranking import COSTS, pareto_fronts
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.wire import Wire
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, DrawnFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from autotune.dimension_words import value_words
 from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_WORDS,
@@ -14,12 +13,13 @@ from autotune.explanation.parts import (
     parts_of,
     shares,
 )
-from autotune.resolution import strategy_of
 from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
-from autotune.wording import figure
+from autotune.words.dimensions import value_words
+from autotune.words.quantities import figure
 from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
 from server.figures.figure import DrawnFigure

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from autotune.prediction.scaling import scaling_series, usual_widths
-from autotune.resolution import strategy_of
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScaledStrategy, ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import FAILURES, Trial
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from server.figures.figure import NOT_MEASURED, Cells, DrawnFigure, Figure, choice, rows_of, tooltip

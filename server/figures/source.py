@@ -14,11 +14,11 @@ from autotune.explanation.rates import BelievedRates
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import machine_of, transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
-from autotune.objectives import OBJECTIVE_UNITS
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from server.figures.figure import DrawnFigure
 from server.figures.outcome import (
     FAILURES,

@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 from autotune.explanation.summary import explain
 from autotune.recommendation.recommendation import recommend
 from autotune.recommendation.standing import standing
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.trial import TrialOutcome

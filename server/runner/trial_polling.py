@@ -16,9 +16,9 @@ import structlog
 
 from autotune.calibration import Calibration
 from autotune.files import is_file_system_failure
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from server.campaign.protocol import protocol_of

@@ -18,10 +18,9 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, s
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from autotune.campaign_outcome import outcome_of_campaign
-from autotune.resolution import strategy_of
-from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign
+from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign, outcome_of_campaign
 from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.search import ended_of
 from search_spaces.errors import InvalidInput
 from server.cache import Cache

@@ -17,13 +17,13 @@ from autotune.calibration.history import (
     observation_shape,
     weight_of,
 )
-from autotune.resolution import strategy_of, transformer_of
+from autotune.measurement.metrics import another_model
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.schemas.shapes import ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
-from autotune.trained_model import another_model
 from search_spaces.space import SearchSpace
 from server.store.campaigns import campaign_row
 from server.store.record import trial_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from autotune.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.trials import Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy

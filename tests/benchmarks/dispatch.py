@@ -38,7 +38,7 @@ from typing import Any, Literal
 
 from deephyper.evaluator import Evaluator, ThreadPoolEvaluator, queued
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.cluster import ClusterProfile
 from evaluators.cluster.profile import Pilot, Polling, RayCluster, Tasks

@@ -25,9 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.measurement import SECONDS_PER_HOUR, metrics
+from autotune.measurement.metrics import SECONDS_PER_HOUR, metrics
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import (
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import (
     machine_of,
     machine_shape,
     model_shape,
@@ -35,9 +38,6 @@ from autotune.resolution import (
     strategy_of,
     transformer_of,
 )
-from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.trials import FAILURES, Trial
 from autotune.search.layouts import Layouts
 from evaluators.simulated import simulate

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measurement import FEWEST_OF_LONG
+from autotune.measurement.metrics import FEWEST_OF_LONG
 from evaluators import stopping_rule
 from evaluators.adapter import expression, figures, rank_process, readers
 from evaluators.program import local_ranks, run_watch, start_watch

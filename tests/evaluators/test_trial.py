@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.trial import TrialOutcome
 

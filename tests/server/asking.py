@@ -8,10 +8,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.orm import Session
 
-from autotune.resolution import machine_of, machine_shape, model_shape, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import machine_of, machine_shape, model_shape, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Expectation, Trial
 from server.campaign.results import FinishedTrial, NewTrial

@@ -17,9 +17,9 @@ from autotune.client.patience import Patience
 from autotune.client.question import CampaignInput
 from autotune.client.transport import Transport
 from autotune.prediction.campaign import check_campaign
-from autotune.resolution import machine_shape
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import machine_shape
 from search_spaces.catalog import load_machine
 from server import demo
 from server.cli.failures import Failed

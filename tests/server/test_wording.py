@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autotune.resolution import machine_shape
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
+from autotune.schemas.resolution import machine_shape
 from autotune.schemas.wire import TrialPurpose
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from search_spaces.catalog import load_machine, load_model
 from server.wording import (
     age,

@@ -18,7 +18,7 @@ from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from evaluators.adapter.adapter import Adapter
-    from evaluators.program.adapter_check import CheckFinding, PatternMatch
+    from evaluators.adapter.check.judgement import CheckFinding, PatternMatch
     from evaluators.trial import Backend, TrialOutcome, TrialRequest
     from server.cli.tables.elements import TableColumns
 
@@ -160,9 +160,9 @@ def check(
     Exit code 1 if something is wrong or could not be checked.
     """
     from autotune.client.question import machine_choice
-    from autotune.resolution import machine_of, transformer_of
-    from evaluators.program.adapter_check import judge, matches
-    from evaluators.program.check_starts import OF_BATCHES, check_starts
+    from autotune.schemas.resolution import machine_of, transformer_of
+    from evaluators.adapter.check.judgement import judge, matches
+    from evaluators.adapter.check.starts import OF_BATCHES, check_starts
     from evaluators.trial import LOG
 
     read = _adapter(adapter)
@@ -202,7 +202,7 @@ def check(
 
 
 def _untried(dimension: str) -> CheckFinding:
-    from evaluators.program.adapter_check import CheckFinding
+    from evaluators.adapter.check.judgement import CheckFinding
 
     told = "not tried: no other value of it is legal for this model on this machine"
     return CheckFinding(what=dimension, good=True, told=told, warns=True)
@@ -249,7 +249,7 @@ def _run(backend: Backend, requests: Mapping[str, TrialRequest]) -> dict[str, Tr
     """Return the outcome of each training run. Runs are sequential, as they would otherwise share
     the machine, and stop at the first failure of a batch run, since the others would fail alike."""
     from autotune.schemas.choices import TrialState
-    from evaluators.program.check_starts import OF_BATCHES
+    from evaluators.adapter.check.starts import OF_BATCHES
     from evaluators.trial import TrialOutcome
 
     outcomes: dict[str, TrialOutcome] = {}

@@ -38,7 +38,7 @@ def models(
 
     Every command also takes any size, such as 13B, and a file.
     """
-    from autotune.resolution import model_shape
+    from autotune.schemas.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
     from server.cli.tables import predictions as predictions_table
 
@@ -55,9 +55,9 @@ def models(
 
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from autotune.client.question import model_choice
-    from autotune.model_needs import model_needs
+    from autotune.prediction.model_needs import model_needs
     from autotune.schemas.models import ModelQuery
-    from autotune.validation import validated
+    from autotune.schemas.validation import validated
     from server.cli.tables import predictions as predictions_table
 
     choice = model_choice(name_or_file(model))
@@ -67,8 +67,8 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
 
 def machines(json: Json = False) -> None:
     """List the built-in machines; commands also take a TOML file."""
-    from autotune.resolution import machine_shape
-    from autotune.wording import figure
+    from autotune.schemas.resolution import machine_shape
+    from autotune.words.quantities import figure
     from search_spaces.catalog import load_machine, machine_names
     from server.cli.tables import elements as elements_table
 

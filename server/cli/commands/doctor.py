@@ -79,7 +79,7 @@ class ClusterOptions(OptionGroup):
     def load_machine(self, profile: ClusterProfile | None) -> Machine:
         """Return the machine of the profile's nodes; raises InvalidInput(s) if it is unknown."""
         from autotune.client.question import machine_choice
-        from autotune.resolution import machine_of
+        from autotune.schemas.resolution import machine_of
 
         named = (profile.name, profile.machine) if profile else ("", "")
         name = self.machine or named_machine(*named)

@@ -62,9 +62,9 @@ def predict(
     Needs no service. Exit code 1 if the strategy is illegal or probably does not fit.
     """
     from autotune.prediction.strategy import predict as predicted
-    from autotune.resolution import machine_of
     from autotune.schemas.requests import PredictionQuery
-    from autotune.validation import validated
+    from autotune.schemas.resolution import machine_of
+    from autotune.schemas.validation import validated
     from server.cli.tables import predictions as predictions_table
     from server.programs import refusals_of
     from server.settings import Settings
@@ -109,7 +109,7 @@ def sweep(
 
     query = _space_query(model, machine, space, program, nodes=nodes)
     from autotune.prediction.sweep import sweep as ranked
-    from autotune.resolution import machine_of
+    from autotune.schemas.resolution import machine_of
 
     answer = ranked(query, most=top, program=program_for(query))
     if json:
@@ -158,7 +158,7 @@ def _space_query(
     nodes: int,
 ) -> SpaceQuery:
     from autotune.schemas.requests import SpaceQuery
-    from autotune.validation import validated
+    from autotune.schemas.validation import validated
 
     question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
     return validated(SpaceQuery, question | subject_fields(machine, program))
@@ -192,7 +192,7 @@ def _fixed(
 ) -> StrategyShape:
     """Return the strategy with the trainer's values of what it does not vary, unless they were
     given."""
-    from autotune.resolution import machine_of
+    from autotune.schemas.resolution import machine_of
     from search_spaces.space import fixed_values
 
     fixed = fixed_values(machine_of(query.machine), program)
@@ -274,7 +274,7 @@ def scaling(
     Needs a service only for --campaign and for --run.
     """
     from autotune.schemas.scaling import ScalingQuery
-    from autotune.validation import validated
+    from autotune.schemas.validation import validated
     from server.cli.tables import predictions as predictions_table
 
     counts = node_counts(nodes)

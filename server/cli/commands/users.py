@@ -75,7 +75,7 @@ def add(
     The user enters it in `autotune login`, or on the sign-in page.
     """
     from autotune.schemas.users import UserCreate
-    from autotune.validation import validated
+    from autotune.schemas.validation import validated
     from server.store.users import add_user
 
     asked = validated(UserCreate, {"name": name, "scope": scope})

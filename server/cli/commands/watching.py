@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.errors import ApiError
-from autotune.failures import common_failure
 from autotune.schemas.choices import CampaignState, TrainerName, TrialState
+from autotune.words.failures import common_failure
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.baseline import baseline_line
-from autotune.campaign_outcome import outcome_of, outcome_of_campaign
-from autotune.objectives import OBJECTIVE_UNITS
-from autotune.schemas.campaigns import Campaign
+from autotune.measurement.metrics import another_model
+from autotune.measurement.objectives import OBJECTIVE_UNITS
+from autotune.schemas.campaigns import Campaign, outcome_of, outcome_of_campaign
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.comparisons import CampaignComparison, ComparedCampaign
 from autotune.schemas.explanations import Explanation
@@ -29,8 +29,7 @@ from autotune.schemas.recommendations import (
     TrainingSaving,
 )
 from autotune.schemas.trials import Trial, TrialMetrics
-from autotune.trained_model import another_model
-from autotune.wording import figure, nodes_of
+from autotune.words.quantities import figure, nodes_of
 from server.cli.tables.elements import (
     NO_VALUE,
     Cell,

@@ -10,10 +10,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from autotune.resolution import transformer_of
 from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.resolution import transformer_of
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
 from server.wording import (

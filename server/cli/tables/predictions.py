@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.plan_sentences import campaign_sentence
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.predictions import (
     DryRun,
@@ -22,7 +21,8 @@ from autotune.schemas.predictions import (
 )
 from autotune.schemas.scaling import ScalingSeries, ScalingStudy
 from autotune.schemas.shapes import StrategyShape
-from autotune.wording import figure
+from autotune.words.plans import campaign_sentence
+from autotune.words.quantities import figure
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from search_spaces.transformer import Transformer
 from server.cli.options import options_between

@@ -14,9 +14,9 @@ import pytest
 from autotune.baseline import baseline_of
 from autotune.baseline.megatron import INERT
 from autotune.prediction.campaign import check_campaign, dry_run
-from autotune.resolution import strategy_shape
 from autotune.schemas.predictions import BaselinePlan
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import strategy_shape
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model

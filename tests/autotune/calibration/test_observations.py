@@ -10,10 +10,10 @@ import pytest
 from autotune.calibration.observations import observations_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model import Parameters
-from autotune.resolution import strategy_of, strategy_shape
+from autotune.measurement.energy import joules_per_token
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.trials import Accumulation, Trial
-from autotune.trial_energy import joules_per_token
 from tests.autotune import records
 from tests.autotune.records import MACHINE, MODEL, strategy
 

@@ -13,9 +13,9 @@ from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.question import campaign_request, subject
 from autotune.client.transport import read
+from autotune.measurement.table import COLUMNS
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import CampaignCreate
-from autotune.trial_table import COLUMNS
 from tests.requirement import require
 from tests.serving import Served
 

@@ -9,8 +9,8 @@ import pytest
 from autotune.calibration import Calibration
 from autotune.explanation.failures import explain_failures
 from autotune.prediction.campaign import check_campaign
-from autotune.resolution import strategy_of
 from autotune.schemas.explanations import FailureCause
+from autotune.schemas.resolution import strategy_of
 from autotune.search import SearchTrial
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model

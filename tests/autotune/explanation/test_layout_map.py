@@ -9,8 +9,8 @@ import pytest
 
 from autotune.explanation.layout_map import layout_map
 from autotune.explanation.rates import BelievedRates
-from autotune.resolution import strategy_shape
 from autotune.schemas.figures import PlaceState
+from autotune.schemas.resolution import strategy_shape
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.calibration import general_knowledge
 from autotune.explanation.memory_budget import memory_budget
-from autotune.resolution import strategy_of
+from autotune.schemas.resolution import strategy_of
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
 

@@ -10,8 +10,8 @@ from autotune.calibration import Calibration, observations_of
 from autotune.explanation.summary import explain
 from autotune.explanation.what_if import fields_with
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import space_of
 from autotune.schemas.explanations import Explanation
+from autotune.schemas.resolution import space_of
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.trials import Trial
 from autotune.search import SearchTrial

@@ -16,8 +16,8 @@ from autotune.cost_model.columns import Columns
 from autotune.explanation.steps import Surroundings, at_batch, with_values
 from autotune.explanation.what_if import CHANGED, WORTH, left_out, what_if
 from autotune.prediction.campaign import check_campaign
-from autotune.resolution import strategy_of
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
+from autotune.schemas.resolution import strategy_of
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.dimensions import ACCUMULATION
 from search_spaces.lattice import Lattice

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.prediction.strategy import predict
-from autotune.resolution import strategy_shape
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.shapes import MachineShape
 from tests.autotune import records
 from tests.autotune.prediction.calibrated import SLOWER, slow, summary

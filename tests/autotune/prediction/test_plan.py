@@ -12,11 +12,11 @@ from autotune.prediction.campaign import dry_run
 from autotune.prediction.candidates import Candidates
 from autotune.prediction.plan import plan
 from autotune.prediction.sweep import sweep
-from autotune.resolution import space_of, strategy_of
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import CampaignCost
 from autotune.schemas.requests import CampaignCreate, SpaceQuery
+from autotune.schemas.resolution import space_of, strategy_of
 from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.measurement import probe_accumulations
+from autotune.measurement.metrics import probe_accumulations
 from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.prediction.space import least_nodes, report_of, space_report
 from autotune.prediction.strategy import predict
-from autotune.resolution import space_of, strategy_of, strategy_shape
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import DryRun, Prediction
 from autotune.schemas.requests import (
@@ -26,6 +25,7 @@ from autotune.schemas.requests import (
     ProtocolSpec,
     SpaceQuery,
 )
+from autotune.schemas.resolution import space_of, strategy_of, strategy_shape
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.spaces import SpaceSpec
 from evaluators.simulated import simulate

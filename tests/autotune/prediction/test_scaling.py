@@ -9,8 +9,8 @@ import pytest
 
 from autotune.calibration import Calibration, Observation, general_knowledge
 from autotune.prediction.scaling import scaling_series, scaling_study
-from autotune.resolution import strategy_of, strategy_shape
 from autotune.schemas.choices import ScalingKind, TrialState
+from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.scaling import ScalingQuery, ScalingSeries
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput

@@ -10,8 +10,8 @@ import pytest
 from autotune.calibration import general_knowledge
 from autotune.prediction.strategy import predict
 from autotune.prediction.sweep import sweep
-from autotune.resolution import space_of
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
+from autotune.schemas.resolution import space_of
 from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs

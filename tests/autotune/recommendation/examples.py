@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.measurement import AccumulationMeasurement, metrics
+from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, Objective, TrialState
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Accumulation, Routing, Trial
 from autotune.schemas.wire import TrialPurpose
 from search_spaces.strategy import Strategy

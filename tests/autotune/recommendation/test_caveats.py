@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.resolution import machine_shape, model_shape
 from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.resolution import machine_shape, model_shape
 from autotune.schemas.trials import Routing, Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice

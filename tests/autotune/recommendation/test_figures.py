@@ -7,8 +7,8 @@ import math
 import pytest
 
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import machine_shape, model_shape, transformer_of
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import machine_shape, model_shape, transformer_of
 from search_spaces.catalog import load_model
 from tests.autotune.cost_model.study import SETTINGS, TERA
 from tests.autotune.recommendation.examples import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from autotune.recommendation.ranking import COSTS, Contender, pareto_fronts
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import machine_shape, strategy_shape
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import machine_shape, strategy_shape
 from autotune.schemas.shapes import StrategyShape
 from tests.autotune.recommendation.examples import answer, campaign, measured_otherwise, trial
 from tests.autotune.records import MACHINE, strategy

@@ -8,10 +8,10 @@ import pytest
 
 from autotune.calibration import Observation
 from autotune.recommendation.recommendation import recommend, strategies_to_confirm
-from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Trial
 from autotune.search import belief_without_start
 from search_spaces.strategy import Strategy

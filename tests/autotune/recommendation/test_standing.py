@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from autotune.recommendation.standing import standing
-from autotune.resolution import strategy_of
 from autotune.schemas.recommendations import Neighbour, SpaceStanding
+from autotune.schemas.resolution import strategy_of
 from autotune.search import Proposer, SearchTrial
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy

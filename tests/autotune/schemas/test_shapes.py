@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 from autotune.schemas.requests import Budget
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.spaces import BatchBounds, Range, SpaceSpec
+from autotune.schemas.validation import validated
 from autotune.schemas.wire import storable
-from autotune.validation import validated
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInputs
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from autotune.cost_model import estimate
 from autotune.errors import NothingToPropose
-from autotune.measurement import measured_iterations
+from autotune.measurement.metrics import measured_iterations
 from autotune.schemas.choices import Objective
 from autotune.search import CampaignBelief, Proposer, SearchTrial, TrialCost, reason_to_be_content
 from autotune.search.evidence import suspected

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotune.resolution import space_of
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import space_of
 from autotune.search import Proposal, Proposer, SearchTrial, few_nodes
 from autotune.search.screening import told_share
 from autotune.search.stand_ins import FewerReplicas

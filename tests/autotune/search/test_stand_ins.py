@@ -11,8 +11,8 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.prediction.campaign import check_campaign, dry_run
-from autotune.resolution import space_of
 from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import space_of
 from autotune.search import Proposer, SearchTrial, few_nodes
 from autotune.search.stand_ins import FewerLayers
 from search_spaces.errors import InvalidInput, InvalidInputs

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.resolution import space_of
+from autotune.schemas.resolution import space_of
 from autotune.schemas.spaces import SpaceSpec
 from evaluators.cluster.profile import Megatron, MegatronVariant
 from evaluators.frameworks.deepspeed import deepspeed_config

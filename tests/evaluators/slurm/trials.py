@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import Attempt
 from evaluators.cluster.profile import ClusterProfile, Polling, Scheduling

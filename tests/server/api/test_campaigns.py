@@ -10,11 +10,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import event
 
-from autotune.resolution import transformer_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, CampaignPage, StartWorth
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.predictions import DryRun
+from autotune.schemas.resolution import transformer_of
 from search_spaces.catalog import load_model
 from server.settings import Settings
 from server.store import Store

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from autotune.schemas.users import UserCreate
-from autotune.validation import MOST_UNKNOWN
+from autotune.schemas.validation import MOST_UNKNOWN
 from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAMETERS, WAITING
 from server.app import create_app
 from server.settings import Settings

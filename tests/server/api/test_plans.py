@@ -8,12 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from autotune.prediction.plan import plan
-from autotune.resolution import machine_of, space_of, transformer_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.resolution import machine_of, space_of, transformer_of
 from autotune.search import CampaignBelief
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from server.api.planning import Plans
 from server.cache import Cache
 from server.campaign.start import SearchStart

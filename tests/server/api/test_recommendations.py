@@ -12,10 +12,10 @@ from fastapi.testclient import TestClient
 from sqlalchemy import delete
 
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScalingStudy
 from server.api.campaign_cache import CampaignCache
 from server.app import create_app

@@ -7,9 +7,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from autotune.measurement.table import COLUMNS
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial, TrialPage
-from autotune.trial_table import COLUMNS
 from server.api.trials import UNITS, tail
 from server.settings import Settings
 from server.store import NotFound, Store

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from autotune.calibration import Calibration, Observation
-from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.resolution import strategy_of
+from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Accumulation, Trial
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from autotune.measurement import AccumulationMeasurement
-from autotune.resolution import strategy_of
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
 from server.campaign.results import Workload, finished_trial

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial
 from autotune.search import Proposer, search_trials

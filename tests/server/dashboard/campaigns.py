@@ -14,15 +14,15 @@ from sqlalchemy import update
 from autotune.cost_model import estimate
 from autotune.prediction.campaign import check_campaign
 from autotune.prediction.scaling import settled
-from autotune.resolution import (
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import (
     machine_shape,
     model_shape,
     strategy_of,
     strategy_shape,
 )
-from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.trials import Expectation, Trial
 from autotune.schemas.wire import TrialPurpose
 from evaluators.cluster import load_profile, profile_as_dict

@@ -10,7 +10,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.choices import CampaignState, TrialState
 from server.figures.trajectory import Trajectory, trajectory

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from autotune.resolution import strategy_shape
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from server.figures.source import FigureSource, SpaceBelief
 from tests.autotune import records

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import COSTS
-from autotune.resolution import model_shape
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import model_shape
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
 from server.figures.calibration import CalibrationFigure

@@ -11,10 +11,10 @@ import pytest
 
 from autotune.prediction.campaign import check_campaign
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import strategy_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest

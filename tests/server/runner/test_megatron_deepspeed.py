@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from autotune.resolution import strategy_of
 from autotune.schemas.choices import TrialState
+from autotune.schemas.resolution import strategy_of
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm

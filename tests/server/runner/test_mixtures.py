@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import strategy_of
+from autotune.schemas.resolution import strategy_of
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts import Launch, trainer_artefacts

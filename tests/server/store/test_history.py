@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from autotune.resolution import machine_of, machine_shape, model_shape
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
 from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.resolution import machine_of, machine_shape, model_shape
 from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
 from server.cache import Cache

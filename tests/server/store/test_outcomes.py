@@ -11,10 +11,10 @@ from sqlalchemy import update
 from autotune.calibration import Observation
 from autotune.calibration.history import observation_shape
 from autotune.recommendation.recommendation import recommend
-from autotune.resolution import strategy_of
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import belief_without_start

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluators.program import checked_adapters
+from tests.evaluators.adapter import checked_adapters
 from tests.server.cli.conftest import Autotune
 
 TRAINER = Path(checked_adapters.__file__).with_name("checked_trainer.py")

@@ -11,7 +11,7 @@ import pytest
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate, SlurmChoice
 from autotune.schemas.spaces import SpaceSpec
-from autotune.wording import figure
+from autotune.words.quantities import figure
 from server.cli.failures import ExitCode
 from server.programs import chosen_profile, chosen_program, reasons_not_to_run
 from server.settings import Settings

@@ -8,11 +8,11 @@ from math import hypot, inf
 from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from autotune.cost_model.parameters import is_cpu
+from autotune.measurement.energy import joules_per_token
 from autotune.schemas.trials import Accumulation, Routing, TrialMetrics
-from autotune.trial_energy import joules_per_token
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -331,3 +331,39 @@ def accumulations(
         for gas, seconds in sorted(times.items())
         for twin in [strategy.with_accumulation(gas)]
     ]
+
+
+AGREES = 0.05
+"""Share by which two counts of one model may differ: padding, biases and positions are counted or
+not."""
+
+
+def agree(told: float, asked: int) -> bool:
+    """Return whether a trainer's count agrees with the requested model's parameters."""
+    return abs(told - asked) <= AGREES * asked
+
+
+def another_model(figures: TrialMetrics | None) -> str:
+    """Return in words that the trainer trained another model; empty if the counts agree or are
+    unknown."""
+    if figures is None or figures.trainer_parameters is None or figures.model_parameters is None:
+        return ""
+    told, asked = figures.trainer_parameters, figures.model_parameters
+    if agree(told, asked):
+        return ""
+    return f"the trainer counts {told:,} parameters, and the model that was asked for has {asked:,}"
+
+
+ONE_NODE_S = 45.0
+"""Imports, process groups and the model's construction on one node of a cluster, assumed."""
+
+PER_DOUBLING_S = 15.0
+"""More of it for each doubling of the nodes: communicators and a slower file system, assumed."""
+
+LOCAL_S = 3.0
+"""On this machine, where ranks are forked from a warm process."""
+
+
+def cluster_start_up_s(num_nodes: ArrayLike) -> NDArray[np.float64]:
+    """Return the start-up seconds of a job on a cluster, in the shape of `num_nodes`."""
+    return ONE_NODE_S + PER_DOUBLING_S * np.log2(np.asarray(num_nodes, dtype=np.float64))

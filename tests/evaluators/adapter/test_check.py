@@ -16,10 +16,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.figures import ReportedIteration
-from evaluators.adapter.reading import read_adapter
-from evaluators.cluster.profile import ClusterProfile
-from evaluators.program.adapter_check import (
+from evaluators.adapter.check.judgement import (
     CheckFinding,
     clock_judgement,
     judge,
@@ -27,13 +24,15 @@ from evaluators.program.adapter_check import (
     printed_sizes,
     size_judgement,
 )
+from evaluators.adapter.check.starts import check_starts
+from evaluators.adapter.figures import ReportedIteration
+from evaluators.adapter.reading import read_adapter
+from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.adapter_program import AdapterProgram
-from evaluators.program.check_starts import check_starts
 from evaluators.program.program import AttemptEnd
 from evaluators.trial import LOG, TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
-from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
-from tests.evaluators.program.checked_adapters import (
+from tests.evaluators.adapter.checked_adapters import (
     ARGUMENTS,
     IGNORED,
     MEMORY,
@@ -44,6 +43,7 @@ from tests.evaluators.program.checked_adapters import (
     TABLE,
     WAYS,
 )
+from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 
 TRAINER = Path(__file__).parent / "checked_trainer.py"
 ONE_GPU = replace(MACHINE, gpus_per_node=1, peak_tflops=100.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.cost_model import state_bytes_per_parameter
-from autotune.resolution import model_shape, transformer_of
 from autotune.schemas.models import ModelNeeds, ModelQuery
+from autotune.schemas.resolution import model_shape, transformer_of
 
 BYTES_PER_GB = 1e9
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.schemas.choices import Objective
-from autotune.wording import listed
+from autotune.words.quantities import listed
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, Scalar, setting_text
 from search_spaces.strategy import Strategy
 

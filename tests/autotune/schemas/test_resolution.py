@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from autotune.resolution import (
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import (
     campaign_space,
     machine_of,
     machine_shape,
@@ -15,7 +16,6 @@ from autotune.resolution import (
     strategy_shape,
     transformer_of,
 )
-from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.spaces import BatchBounds, SpaceSpec
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measurement import (
+from autotune.measurement.metrics import (
     LEAST_PROBE,
     AccumulationLaw,
     AccumulationMeasurement,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.measurement import AccumulationMeasurement, metrics
-from autotune.trial_energy import joules_per_token
+from autotune.measurement.energy import joules_per_token
+from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from tests.autotune.records import MACHINE, MODEL, strategy

@@ -14,17 +14,10 @@ from math import inf
 from pathlib import Path
 from statistics import fmean, median
 
-from autotune.measurement import AccumulationMeasurement
+from autotune.measurement.metrics import AccumulationMeasurement, agree
 from autotune.schemas.choices import TrialState
-from autotune.trained_model import agree
 from evaluators.adapter.adapter import Adapter, AdapterReader
-from evaluators.adapter.figures import LINE, SEARCHED, ReportedIteration, StartFigures
-from evaluators.adapter.log import AdapterLog
-from evaluators.adapter.names import OF_STRATEGY
-from evaluators.adapter.readers import rows_of
-from evaluators.adapter.reading import FIGURES
-from evaluators.program.adapter_program import PlannedStarts
-from evaluators.program.check_starts import (
+from evaluators.adapter.check.starts import (
     FEW,
     MANY,
     MORE_BATCHES,
@@ -33,6 +26,12 @@ from evaluators.program.check_starts import (
     ONE_START,
     PLAIN,
 )
+from evaluators.adapter.figures import LINE, SEARCHED, ReportedIteration, StartFigures
+from evaluators.adapter.log import AdapterLog
+from evaluators.adapter.names import OF_STRATEGY
+from evaluators.adapter.readers import rows_of
+from evaluators.adapter.reading import FIGURES
+from evaluators.program.adapter_program import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.transformer import Transformer
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.dimension_words import capitalised
-from autotune.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
-from autotune.wording import token_count
+from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
+from autotune.words.dimensions import capitalised
+from autotune.words.quantities import token_count
 from search_spaces.rules import experts_across_network
 
 HARDLY = 0.005

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.failures import common_failure
 from autotune.schemas.choices import TrialState
+from autotune.words.failures import common_failure
 from tests.autotune.recommendation import examples
 
 CRASHED, REFUSED = TrialState.CRASHED, TrialState.REFUSED

@@ -1,0 +1,1 @@
+"""Measurements of a trial: metrics, energy, objectives, and trials as a table."""

@@ -1,0 +1,1 @@
+"""Dimensions, quantities and failures in words."""

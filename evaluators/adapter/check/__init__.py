@@ -1,0 +1,1 @@
+"""Checks of an adapter by a few small runs: `autotune adapter check`."""
