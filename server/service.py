@@ -16,12 +16,12 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from autotune.client.known_services import FROM_HERE, NAME, SOCKET, ServiceRecord, known_path
 from server.app import create_app
 from server.auth.authentication import OWN_SOCKET, SIGN_IN, Authenticator
 from server.auth.encryption import PEER, Encryption, own_socket
-from server.connections import BoundedConnection, RequestDeadline
 from server.logs import configure, withhold
 from server.notices import CampaignNotices
 from server.periodic import PeriodicTask
@@ -56,7 +56,6 @@ class WebServer(uvicorn.Server):
     ) -> None:
         self.app = app
         self.own = own
-        self.connection = partial(BoundedConnection, limit_s=settings.request_limit_s)
         config = uvicorn.Config(
             _with_peer(app, settings),
             host=settings.host,
@@ -65,7 +64,7 @@ class WebServer(uvicorn.Server):
             access_log=False,  # `server.api.request_record` logs requests
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_S,
-            http=self.connection,  # type: ignore[arg-type]
+            http="h11",
             ssl_certfile=settings.tls_cert,
             ssl_keyfile=settings.tls_key,
         )
@@ -77,7 +76,7 @@ class WebServer(uvicorn.Server):
             return
         # A server of its own: uvicorn would use TLS here, too, and not mark these connections.
         connection = partial(
-            self.connection,
+            H11Protocol,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state | {OWN_SOCKET: True},
@@ -90,11 +89,10 @@ class WebServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _with_peer(app: ASGIApp, settings: Settings) -> ASGIApp:
+def _with_peer(app: Any, settings: Settings) -> ASGIApp:
     """Return the service with the client's address as a trusted proxy reports it; the address of
     the connection is kept as PEER."""
-    inner: Any = RequestDeadline(app)
-    trusting: Any = ProxyHeadersMiddleware(inner, trusted_hosts=list(settings.proxy_addresses))
+    trusting: Any = ProxyHeadersMiddleware(app, trusted_hosts=list(settings.proxy_addresses))
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
         scope[PEER] = scope.get("client")

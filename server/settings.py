@@ -108,9 +108,6 @@ class Settings(BaseSettings):
     most_streams_of_user: int = Field(
         100, ge=1, description="the same, per user of a shared service"
     )
-    request_limit_s: float = Field(
-        30.0, gt=0, description="time for a client to send a request, and to receive the response"
-    )
     metrics_token_file: Path | None = Field(
         None, description="file with a token for /metrics only, for Prometheus"
     )
