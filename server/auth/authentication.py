@@ -72,7 +72,7 @@ MOST_COUNTED = 10_000
 ASK = (
     "a token is needed: that of service.json in the data folder, which AUTOTUNE_TOKEN names on "
     "another machine; `autotune` needs none where the service runs, and a browser is let in by the "
-    "address that `autotune open` prints there"
+    "address that `autotune ls` prints there"
 )
 ASK_USER = (
     "a user's token is needed: `autotune login` keeps the one that an admin gave you, "

@@ -111,7 +111,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "watch": "watching",
         "ls": "campaigns",
         "show": "campaigns",
-        "open": "campaigns",
         "best": "watching",
         "compare": "campaigns",
         "plot": "campaigns",
@@ -135,7 +134,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "A service that a group shares": {
         "login": "users",
         "logout": "users",
-        "whoami": "users",
         "users": "users",
     },
     "Storage": {"prune": "storage"},
@@ -187,7 +185,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune show 3 --sort=-tokens_per_s --limit 10",
         "autotune show 3 --trial 7 --log 50",
     ),
-    "open": ("autotune open 3",),
     "best": (
         "autotune best 3",
         "autotune best 3 --out run/",

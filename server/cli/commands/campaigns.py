@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json as jsons
-import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
@@ -24,7 +22,6 @@ from autotune.schemas.choices import (
 )
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import recommendation_of, studied
-from server.cli.failures import Failed
 from server.cli.options import BudgetOptions, CampaignId, OptionGroup, ServiceOptions, option
 from server.cli.output import Json, document, note, out, text
 
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from autotune.client.campaign import CampaignHandle, RecommendationHandle
+    from autotune.client.client import Client
     from autotune.schemas.explanations import Explanation
     from autotune.schemas.recommendations import Baseline
 
@@ -52,14 +50,18 @@ def ls(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of campaigns.")] = 50,
     json: Json = False,
 ) -> None:
-    """List campaigns, newest first, with their outcomes."""
+    """List campaigns, newest first, with their outcomes.
+
+    On stderr is the address of the page that lists them; it lets one browser in, once.
+    """
     from server.cli.tables import campaigns as campaigns_table
 
     with service.client() as client:
         found = client.campaigns(state=state, search=search or "", sort=sort)
         campaigns = [handle.campaign for handle in islice(found, limit)]
-    if json:
-        return document(campaigns)
+        if json:
+            return document(campaigns)
+        _tell_address(client, "/")
     if not campaigns and search:
         return note(f"no campaign has all of these words: {search}")
     if not campaigns:
@@ -90,7 +92,10 @@ def show(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show a campaign and its trials, or one trial, with the reason for each choice."""
+    """Show a campaign and its trials, or one trial, with the reason for each choice.
+
+    On stderr is the address of the campaign's page; it lets one browser in, once.
+    """
     from server.cli.tables import campaigns as campaigns_table
     from server.cli.tables import predictions as predictions_table
 
@@ -103,6 +108,7 @@ def show(
         trials = handle.trials(state=state, sort=sort, limit=limit)
         if json:
             return document({"campaign": handle.campaign, "trials": trials})
+        _tell_address(client, f"/campaigns/{campaign}")
         answer = recommendation_of(handle)
         if handle.campaign.request.study is not None:
             told = [predictions_table.scaling(study) for study in studied(handle)]
@@ -123,43 +129,13 @@ def show(
     return None
 
 
-def open_(
-    service: ServiceOptions,
-    campaign: Annotated[
-        int | None,
-        typer.Argument(metavar="ID", help="The campaign's number; without one, the list of all."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Open a campaign's page in a browser, and print its one-time address."""
+def _tell_address(client: Client, page: str) -> None:
+    """Note where a browser finds the page: an address that works once."""
     from autotune.client.known_services import SOCKET
 
-    with service.client() as client:
-        if client.base_url.startswith(SOCKET):
-            reason = "a browser opens no Unix socket; forward a port to it: ssh -L 8765:PATH HOST"
-            raise Failed(f"the service listens at {client.base_url}: {reason}")
-        page = "/" if campaign is None else f"/campaigns/{client.campaign(campaign).id}"
-        address = client.browser_address(page)
-    opened = _opened(address)
-    if json:
-        return document({"address": address, "opened": opened})
-    text(address)
-    return None if opened else note("no browser could be started here")
-
-
-def _opened(address: str) -> bool:
-    """Return whether a browser was started at the address.
-
-    The browser opens a file that only this user can read, since all users can see its command line,
-    and the address has a key.
-    """
-    from autotune.client.known_services import known_folder
-
-    page = known_folder() / "open.html"
-    content = f'<meta http-equiv="refresh" content="0;url={escape(address)}">\n'
-    page.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(page, content, private=True)
-    return webbrowser.open(page.as_uri())
+    # A browser opens no Unix socket.
+    if not client.base_url.startswith(SOCKET):
+        note(f"page (works once): {client.browser_address(page)}")
 
 
 def _answer(

@@ -319,7 +319,7 @@ def submitted(client: Client, question: Mapping[str, Any], *, watch: bool, json:
         return document(handle.campaign)
     out().print(campaigns_table.campaign(handle.campaign))
     return note(
-        f"next: `autotune watch {handle.id}` follows it, `autotune open {handle.id}` shows its page"
+        f"next: `autotune watch {handle.id}` follows it, `autotune show {handle.id}` names its page"
     )
 
 

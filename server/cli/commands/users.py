@@ -164,15 +164,6 @@ def logout(service: ServiceOptions, json: Json = False) -> None:
     return document({"url": url}) if json else note(f"the token for {url} is deleted")
 
 
-def whoami(service: ServiceOptions, json: Json = False) -> None:
-    """Show your user name and scope at the service."""
-    from server.cli.tables import service as service_table
-
-    with service.client() as client:
-        me, url = client.whoami(), client.base_url
-    return document(me) if json else text(f"{service_table.who(me)} at {url}")
-
-
 def _asked(url: str) -> str:
     from autotune.client.location import is_token
 

@@ -41,7 +41,7 @@ def test_the_token_lets_in_and_who_has_none_is_told_where_it_is(
     assert "service.json" in answer.json()["detail"]
     page = stranger.get("/", headers={"Accept": "text/html"})
     assert page.status_code == 401
-    assert "autotune open" in page.text
+    assert "autotune ls" in page.text
     assert stranger.get("/healthz").status_code == stranger.get("/readyz").status_code == 200
     for token, status in (
         (authenticator(app).token, 200),

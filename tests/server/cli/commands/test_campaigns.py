@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 from functools import partial
-from html import escape
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.evaluators.adapter.samples import my_script
 from tests.patience import TRAINING_S, until
@@ -83,27 +83,20 @@ def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
     assert log in told
 
 
-def test_open_starts_a_browser_and_prints_the_address(
-    service: Served, finished: str, tmp_path: Path
+@pytest.mark.parametrize("command", ["ls", "show"])
+def test_the_address_of_a_page_is_printed_to_stderr(
+    autotune: Autotune, service: Served, finished: str, command: str
 ) -> None:
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/seen\n')
-    browser.chmod(0o755)
-    done = subprocess.run(
-        [*COMMAND, "open", finished, "--url", service.url],
-        env=environment() | {"BROWSER": str(browser)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    address = done.stdout.strip()
+    words, page = ([command], "/")
+    if command == "show":
+        words, page = ([command, finished], f"/campaigns/{finished}")
+    address = autotune.done(*words).err.partition("page (works once): ")[2].strip()
     assert address.startswith(f"{service.url}/enter?key=")
-    assert address.endswith(f"to=%2Fcampaigns%2F{finished}")
-    seen = (tmp_path / "seen").read_text().strip()
-    assert "key" not in seen  # other users see the command
-    page = Path(seen.removeprefix("file://"))
-    assert escape(address) in page.read_text()
-    assert page.stat().st_mode & 0o077 == 0
+    entered = httpx2.get(address)
+    assert entered.status_code == 200
+    assert f'"{page}"' in entered.text
+    assert httpx2.get(address).status_code == 401
+    assert "enter?key" not in autotune.done(*words, "--json").err
 
 
 def test_without_a_script_of_the_trials_a_trainer_is_named(
