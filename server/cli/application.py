@@ -136,7 +136,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "logout": "users",
         "users": "users",
     },
-    "Storage": {"prune": "storage"},
 }
 """Panel of --help -> command -> its module."""
 
@@ -202,7 +201,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune plot 3 --kind pareto_front --against num_nodes --json",
     ),
     "extend": ("autotune extend 3 --max-trials 60",),
-    "prune": ("autotune prune --older-than 90d --dry-run", "autotune prune --older-than 26w"),
+    "rm": ("autotune rm 3", "autotune rm --older-than 26w --yes"),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
         "--num-nodes 16 --precision fp16",

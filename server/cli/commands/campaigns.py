@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json as jsons
+import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 import typer
 
+from autotune.errors import ApiError
 from autotune.files import write_whole
 from autotune.schemas.choices import (
     CampaignState,
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
     from autotune.client.client import Client
     from autotune.schemas.explanations import Explanation
     from autotune.schemas.recommendations import Baseline
+
+
+UNITS_D = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 
 
 def ls(
@@ -215,11 +223,93 @@ def _steer(
         out().print(campaigns_table.campaign(after))
 
 
-def rm(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:
-    """Delete a campaign with its trials. An active campaign must be cancelled first."""
+def rm(
+    service: ServiceOptions,
+    campaign: Annotated[
+        int | None, typer.Argument(metavar="ID", help="The campaign's number.")
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            help="Delete all campaigns that ended (done, cancelled or failed) at least this long "
+            "ago: days (90d), weeks (26w) or hours (12h). On a shared service, only your own "
+            "unless you are an admin.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before --older-than.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a campaign with its trials, or all that ended long ago.
+
+    An active campaign must be cancelled first. Later campaigns no longer start from deleted trials.
+    """
+    if (campaign is None) == (older_than is None):
+        reason = "one campaign, or all that ended long ago"
+        raise InvalidInput("older_than", older_than, reason, valid="ID, or --older-than 90d")
     with service.client() as client:
-        client.campaign(campaign).delete()
-    return document({"deleted": campaign}) if json else note(f"campaign {campaign} is deleted")
+        if older_than is None:
+            assert campaign is not None
+            client.campaign(campaign).delete()
+            deleted = [campaign]
+        else:
+            ended = _ended(client, before=datetime.now(UTC) - length_of_time(older_than))
+            if ended and not yes:
+                _confirm(ended)
+            deleted = [handle.id for handle in ended if _deleted(handle)]
+    if json:
+        return document({"deleted": deleted})
+    ids = ", ".join(map(str, deleted))
+    if len(deleted) == 1:
+        return note(f"campaign {ids} is deleted")
+    return note(f"campaigns {ids} are deleted" if deleted else "no campaign is deleted")
+
+
+def _ended(client: Client, *, before: datetime) -> list[CampaignHandle]:
+    """Return the campaigns that ended before this time and that the caller may delete."""
+    me = client.whoami()
+    return [
+        handle
+        for handle in client.campaigns(sort="id")
+        if handle.campaign.finished_at is not None
+        and handle.campaign.finished_at < before
+        and (me.scope == "admin" or handle.campaign.owner == me.name)
+    ]
+
+
+def _confirm(ended: list[CampaignHandle]) -> None:
+    from server.cli.tables.elements import moment
+
+    for handle in ended:
+        ended_at = moment(handle.campaign.finished_at)
+        note(f"campaign {handle.id} {handle.campaign.name}: {handle.campaign.state} {ended_at}")
+    if not sys.stdin.isatty():
+        reason = "nobody can be asked whether to delete them"
+        raise InvalidInput("yes", None, reason, valid="--yes")
+    typer.confirm("Delete them with their trials?", abort=True, err=True)
+
+
+def _deleted(handle: CampaignHandle) -> bool:
+    """Delete a campaign; return whether it was, since it may have been resumed or deleted."""
+    try:
+        handle.delete()
+    except ApiError as error:
+        if error.status not in {HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND}:
+            raise
+        return False
+    return True
+
+
+def length_of_time(text: str) -> timedelta:
+    """Parse a duration: `90d`, `12w` or `36h`; raises InvalidInput."""
+    found = re.fullmatch(r"(\d{1,6})\s*([hdw])", text.strip())
+    if not found:
+        valid = "days, weeks or hours, such as 90d, 12w or 36h"
+        raise InvalidInput("older_than", text, "this is not a duration", valid=valid)
+    days = int(found[1]) * UNITS_D[found[2]]
+    if days > (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days:
+        raise InvalidInput("older_than", text, "nothing is that old", valid="at most some years")
+    return timedelta(days=days)
 
 
 @dataclass(frozen=True, kw_only=True)

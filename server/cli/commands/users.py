@@ -14,12 +14,12 @@ from autotune.files import write_whole
 from autotune.schemas.choices import UserScope
 from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
-from server.cli.commands.storage import existing
 from server.cli.failures import Failed
 from server.cli.options import ServiceOptions, StorageOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
+    from server.settings import Settings
     from server.store import Store
 
 HELP = """Manage the users of a shared service: list, add, change, renew, revoke.
@@ -54,7 +54,7 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
     from server.cli.tables import service as service_table
     from server.store.users import list_users
 
-    with existing(storage.settings()) as store, store.session() as session:
+    with _existing(storage.settings()) as store, store.session() as session:
         users = list_users(session)
     if json:
         return document(users)
@@ -89,7 +89,7 @@ def change(name: Name, scope: Scope, storage: StorageOptions, json: Json = False
     from server.cli.tables import service as service_table
     from server.store.users import change_user
 
-    with existing(storage.settings()) as store, store.transaction() as session:
+    with _existing(storage.settings()) as store, store.transaction() as session:
         changed = change_user(session, name, {"scope": scope})
     return document(changed) if json else out().print(service_table.users([changed]))
 
@@ -101,7 +101,7 @@ def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json 
     """
     from server.store.users import renew_user
 
-    with existing(storage.settings()) as store, store.transaction() as session:
+    with _existing(storage.settings()) as store, store.transaction() as session:
         token = renew_user(session, name)
     _tell(name, token, out_file, json=json)
 
@@ -111,7 +111,7 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
     from server.cli.tables import service as service_table
     from server.store.users import revoke_user
 
-    with existing(storage.settings()) as store, store.transaction() as session:
+    with _existing(storage.settings()) as store, store.transaction() as session:
         user = revoke_user(session, name)
     if json:
         return document(user)
@@ -198,4 +198,23 @@ def _made(storage: StorageOptions) -> Iterator[Store]:
     closed_folder(settings.data_dir)
     with refusing_databases(), closing(Store(settings.url)) as store:
         store.upgrade()
+        yield store
+
+
+@contextmanager
+def _existing(settings: Settings) -> Iterator[Store]:
+    """Open an existing database; it is never created.
+
+    Raises:
+        Failed: there is none, or its schema is of another version.
+    """
+    from server.store import Store
+    from server.store.engine import parse_url
+
+    url = parse_url(settings.url)
+    if url.get_dialect().name == "sqlite" and not Path(str(url.database)).exists():
+        raise Failed(f"there is no database {url.database}; choose one with --data-dir")
+    with closing(Store(settings.url)) as store:
+        if fault := store.schema_fault():
+            raise Failed(f"the database {store.shown} cannot be used: {fault}")
         yield store

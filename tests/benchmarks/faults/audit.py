@@ -4,6 +4,7 @@ faults that may have made trials fail though their programs never do."""
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,14 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from evaluators.trial import read_result
-from server.pruning import OF_TRIAL
 from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from tests.benchmarks.faults.kinds import DISK
 from tests.benchmarks.faults.programs import marked
 from tests.benchmarks.faults.stage import Stage
 
+OF_TRIAL = re.compile(r"c\d+-t\d+-[0-9a-f]{12}")
+"""Names of trial folders, which are tokens."""
 AT_REST = {"done", "failed", "cancelled", "paused"}
 STARTED = "rank 0 of"
 """What the stand-in for Megatron-DeepSpeed says once, when it starts."""

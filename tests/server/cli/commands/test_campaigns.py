@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import closing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from autotune.schemas.choices import CampaignState
+from search_spaces.errors import InvalidInput
+from server.cli.commands.campaigns import length_of_time
+from server.store import Store
+from server.store.campaigns import campaign_row, change_state
 from tests.evaluators.adapter.samples import my_script
 from tests.patience import TRAINING_S, until
+from tests.server.asking import created
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
 
@@ -216,8 +224,36 @@ def test_steering(autotune: Autotune) -> None:
     assert "Traceback" not in refused.err
     assert "cancelled" in autotune("cancel", number).out
     _until_at_rest(autotune, number)
-    assert autotune("rm", number, "--json").json() == {"deleted": int(number)}
+    assert autotune("rm", number, "--json").json() == {"deleted": [int(number)]}
     assert autotune("show", number).code == 2
+
+
+def test_campaigns_that_ended_long_ago_are_deleted(
+    autotune: Autotune, service: Served, finished: str
+) -> None:
+    with closing(Store(f"sqlite:///{service.data_dir / 'autotune.db'}")) as store:
+        old = created(store, name="long ago")
+        with store.transaction() as session:
+            row = campaign_row(session, old.id)
+            change_state(session, row, CampaignState.CANCELLED)
+            row.finished_at = row.created_at - timedelta(days=100)
+    older = ("rm", "--older-than", "90d")
+    unasked = autotune(*older)
+    assert unasked.code == 2
+    assert f"campaign {old.id} long ago: cancelled" in unasked.err
+    assert "--yes" in unasked.err
+    assert autotune(*older, "--yes", "--json").json() == {"deleted": [old.id]}
+    assert "no campaign is deleted" in autotune.done(*older).err
+    assert autotune("rm", finished, *older[1:]).code == autotune("rm").code == 2
+    autotune.done("show", finished)
+
+
+def test_lengths_of_time() -> None:
+    assert length_of_time("90d") == length_of_time("2160h") == timedelta(days=90)
+    assert length_of_time("2w") == timedelta(days=14)
+    for text in ("", "90", "-1d", "d", "1y", "1.5d", "999999w"):
+        with pytest.raises(InvalidInput):
+            length_of_time(text)
 
 
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
