@@ -138,17 +138,19 @@ def machine_of_profile(name: str, machine: str, *, valid: str) -> str:
 
 
 def model_choice(model: ModelInput) -> ModelChoice:
-    """Return the shape in a model's file; names and shapes unchanged.
+    """Return the shape in a model's file or line; names and shapes unchanged.
 
     Raises:
-        InvalidInput: the file cannot be read as a model.
+        InvalidInput, InvalidInputs: the file or the line cannot be read as a model.
     """
-    if not isinstance(model, Path):
-        return model
     from autotune.schemas.resolution import model_shape
-    from search_spaces.catalog import read_model
+    from search_spaces.catalog import model_from_line, read_model
 
-    return model_shape(read_model(model))
+    if isinstance(model, Path):
+        return model_shape(read_model(model))
+    if isinstance(model, str) and "=" in model:
+        return model_shape(model_from_line(model))
+    return model
 
 
 def machine_choice(machine: MachineInput) -> MachineChoice:

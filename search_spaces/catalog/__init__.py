@@ -11,7 +11,7 @@ from search_spaces.catalog.machines import (
     read_machine,
 )
 from search_spaces.catalog.models import load_model, model_names, read_model
-from search_spaces.catalog.shapes import model_from_table
+from search_spaces.catalog.shapes import model_from_line, model_from_table
 from search_spaces.catalog.spaces import load_space, space_names
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "machine_from_table",
     "machine_names",
     "model_from_hugging_face",
+    "model_from_line",
     "model_from_table",
     "model_names",
     "read_machine",

@@ -104,6 +104,62 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
     return transformer
 
 
+SHORT = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_query_groups",
+    "ffn": "ffn_hidden_size",
+    "gated": "gated_mlp",
+    "tied": "tied_embeddings",
+    "seq": "seq_length",
+    "vocab": "vocab_size",
+}
+"""Short form of a field in a line -> the field."""
+LINE_FIELDS = {field.name: field.kind for field in FIELDS if field.kind is not dict}
+ON_OFF = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+
+
+def model_from_line(text: str) -> Transformer:
+    """Return a transformer from `layers=24,hidden=2048,heads=16`: fields of a model's TOML file, or
+    their short forms. Experts, latent attention and Mamba layers need a file.
+
+    Raises:
+        InvalidInputs: fields `model` and `model.…`: all that is wrong.
+    """
+    shape: dict[str, Any] = {}
+    problems: list[InvalidInput] = []
+    for part in text.split(","):
+        word, equals, value = (each.strip() for each in part.partition("="))
+        key = word.lower().replace("-", "_")
+        name = SHORT.get(key, key)
+        if not equals or not value:
+            problems.append(
+                InvalidInput("model", part.strip(), "it sets no field", valid="field=value")
+            )
+        elif name not in LINE_FIELDS:
+            tables = {field.name for field in FIELDS if field.kind is dict}
+            nested = name.partition(".")[0] in tables
+            reason = "it needs a TOML file" if nested else "a model has no such field"
+            valid = ", ".join(
+                [*SHORT, *(each for each in LINE_FIELDS if each not in SHORT.values())]
+            )
+            problems.append(InvalidInput("model", word, reason, valid=valid))
+        elif name in shape:
+            problems.append(InvalidInput("model", part.strip(), "the field is set twice"))
+        else:
+            shape[name] = _in_line(value, LINE_FIELDS[name])
+    refuse_all(problems)
+    return model_from_table(shape)
+
+
+def _in_line(value: str, kind: type) -> Any:
+    """Return the value of a field, or the text where it is none, which is refused by the field."""
+    if kind is bool:
+        return ON_OFF.get(value.lower(), value)
+    return int(value) if kind is int and value.isascii() and value.isdecimal() else value
+
+
 def _present(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table, and those in it, without what is None."""
     return {

@@ -222,7 +222,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune space --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "
         "--global-batch 512:1024",
-        "autotune space --layers 24 --hidden 2048 --heads 16 --machine perlmutter --nodes 2",
+        "autotune space --model layers=24,hidden=2048,heads=16 --machine perlmutter --nodes 2",
     ),
 }
 """Command -> the examples of its --help, which tests run."""

@@ -176,61 +176,36 @@ def named_machine(profile: str, machine: str) -> str:
 class ModelOptions(OptionGroup):
     """A model by name, size, file or shape."""
 
-    PANEL: ClassVar[str] = "The model: a name, or its shape"
+    PANEL: ClassVar[str] = "The model"
 
     model: str | None = option(
-        "--model", "A name (gpt-22b), a size (13B), a TOML file, or a Hugging Face config.json."
+        "--model",
+        "A name (gpt-22b), a size (13B), a shape (layers=24,hidden=2048,heads=16), a TOML file, or "
+        "a Hugging Face config.json.",
     )
-    num_layers: int | None = option("--layers", "Layers of a model of your own.")
-    hidden_size: int | None = option("--hidden", "Its hidden size.")
-    num_attention_heads: int | None = option("--heads", "Its attention heads.")
-    num_query_groups: int | None = option("--kv-heads", "Its query groups (key/value heads).")
-    head_dim: int | None = option(
-        "--head-dim", "Width of its heads.", default="hidden size / attention heads"
-    )
-    ffn_hidden_size: int | None = option("--ffn", "Inner width of its MLP.")
-    gated_mlp: bool | None = option(
-        "--gated-mlp", "Llama-like model with a gated MLP, instead of a GPT-3-like one."
-    )
-    tied_embeddings: bool | None = option(
-        "--tied-embeddings/--untied-embeddings",
-        "Whether its output layer shares the embedding's weight.",
-        default="tied",
-    )
-    seq_length: int | None = option("--seq-length", "Tokens of one sample, of any model.")
-    vocab_size: int | None = option("--vocab", "Tokens of the vocabulary, of any model.")
+    seq_length: int | None = option("--seq-length", "Tokens of one sample.")
 
     def choice(self) -> str | ModelShape:
         """Return the model in the service's form; files are read here.
-
-        A named model may have another sequence length or vocabulary, but its layers are fixed.
 
         Raises:
             InvalidInput, InvalidInputs: there is no model, or it is invalid.
         """
         from autotune.client.question import model_choice
+
+        if self.model is None:
+            valid = "a name, a size, a shape, or a file"
+            raise InvalidInput("model", None, "no model was given", valid=valid)
+        model = model_choice(name_or_file(self.model))
+        if self.seq_length is None:
+            return model
+        from autotune.schemas.resolution import model_shape
         from autotune.schemas.shapes import ModelShape
         from autotune.schemas.validation import validated
+        from search_spaces.catalog import load_model
 
-        shape = self.given(ModelShape.model_fields)
-        if self.model is None:
-            if not shape:
-                valid = "--model, or --layers and others"
-                raise InvalidInput("model", None, "no model was given", valid=valid)
-            return validated(ModelShape, shape)
-        model = model_choice(name_or_file(self.model))
-        for name in sorted(set(shape) - {"seq_length", "vocab_size"}):
-            reason = "a model that is named keeps its own shape"
-            valid = "--seq-length and --vocab with --model, the others without"
-            raise InvalidInput(name, shape[name], reason, valid=valid)
-        if not shape:
-            return model
-        if isinstance(model, str):
-            from autotune.schemas.resolution import model_shape
-            from search_spaces.catalog import load_model
-
-            model = model_shape(load_model(model))
-        return validated(ModelShape, model.model_dump() | shape)
+        shape = model_shape(load_model(model)) if isinstance(model, str) else model
+        return validated(ModelShape, shape.model_dump() | {"seq_length": self.seq_length})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.catalog import load_model, model_names, read_model
+from search_spaces.catalog import load_model, model_from_line, model_names, read_model
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.transformer import Experts
@@ -275,3 +275,34 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidInput, match="UTF-8"):
         read_model(tmp_path / "binary.toml")
+
+
+def test_a_line_sets_fields_by_their_names_or_short_forms() -> None:
+    llama = load_model("llama-3.2-1b")
+    line = (
+        f"layers={llama.num_layers}, hidden={llama.hidden_size}, heads={llama.num_attention_heads},"
+        f"kv-heads={llama.num_query_groups}, ffn={llama.ffn_hidden_size}, gated=on, tied=yes,"
+        f"vocab_size={llama.vocab_size}, seq={llama.seq_length}, name={llama.name}"
+    )
+    assert model_from_line(line) == llama
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "reason"),
+    [
+        ("layers=4,depth=64", "model", "a model has no such field"),
+        ("layers=4,hidden", "model", "it sets no field"),
+        ("layers=4,num_layers=5", "model", "the field is set twice"),
+        ("layers=4,experts.top_k=2", "model", "it needs a TOML file"),
+        ("layers=4,hidden=64", "model.num_attention_heads", "this field is missing"),
+        ("layers=4.5,hidden=64,heads=4", "model.num_layers", "whole number"),
+        ("layers=4,hidden=64,heads=4,tied=maybe", "model.tied_embeddings", "true or false"),
+        ("layers=4,hidden=100,heads=3", "model.num_attention_heads", "not divisible by 3 heads"),
+    ],
+)
+def test_what_a_line_cannot_say_is_refused(line: str, field: str, reason: str) -> None:
+    with pytest.raises(InvalidInputs) as refused:
+        model_from_line(line)
+    [problem] = refused.value.problems
+    assert problem.field == field
+    assert reason in f"{problem.reason} {problem.valid}"

@@ -118,11 +118,11 @@ def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
     ("words", "reason"),
     [
         ((), "--model: no model was given"),
-        (("--layers", "4", "--hidden", "64"), "--heads: "),
-        (("--model", "gpt-22b", "--layers", "4"), "--layers: a model that is named keeps its own"),
+        (("--model", "layers=4,hidden=64"), "--model: num_attention_heads: "),
+        (("--model", "layers=4,depth=64"), "--model: a model has no such field (got 'depth'"),
         (
-            ("--layers", "4", "--hidden", "100", "--heads", "3"),
-            "--heads: --hidden 100 is not divisible by 3 heads",
+            ("--model", "layers=4,hidden=100,heads=3"),
+            "--model: num_attention_heads: hidden_size 100 is not divisible by 3 heads",
         ),
         (("--model", "./absent.toml"), "--model: the file cannot be read"),
         (("--model", "gpt-22b", "--space", "tabel-v"), "--space: no such"),

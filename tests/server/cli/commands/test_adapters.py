@@ -69,7 +69,7 @@ def test_the_file_for_hydra_starts_a_script_as_it_is(
     Path("train.py").write_text(WITH_WORDS)
     Path("one.toml").write_text(MACHINE)
     assert alone("adapter", "new", "mine", "--like", "template-hydra", "--folder", ".").code == 0
-    shape = ("--layers", "2", "--hidden", "64", "--heads", "4", "--seq-length", "32")
+    shape = ("--model", "layers=2,hidden=64,heads=4", "--seq-length", "32")
     ran = alone("adapter", "check", "./mine.toml", *shape, "--machine", "./one.toml", "--json")
     assert ran.json()["good"], ran.out
 

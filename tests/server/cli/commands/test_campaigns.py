@@ -268,8 +268,8 @@ def test_dry_run_submits_nothing(autotune: Autotune) -> None:
 
 def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: Path) -> None:
     my_script(tmp_path)
-    shape = ("--layers", "4", "--hidden", "64", "--heads", "4", "--seq-length", "32")
-    question = ("submit", *shape, "--vocab", "512", "--dry-run", "--json", "--adapter")
+    shape = ("--model", "layers=4,hidden=64,heads=4,vocab=512", "--seq-length", "32")
+    question = ("submit", *shape, "--dry-run", "--json", "--adapter")
     answer = autotune.done(*question, str(tmp_path / "my-script.toml"))
     assert answer.json()["space"]["dimensions"]["flash_attention"] == [True]
     (tmp_path / "my.json").unlink()

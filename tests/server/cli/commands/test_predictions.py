@@ -26,7 +26,7 @@ STUDY = (
     *("predict", "--model", "gpt-175b", "--machine", "frontier", "--tp", "4", "--pp", "16"),
     *("--gas", "640", "--num-nodes", "16", "--precision", "fp16"),
 )
-SHAPE = ("--layers", "24", "--hidden", "2048", "--heads", "16")
+SHAPE = ("--model", "layers=24,hidden=2048,heads=16")
 
 
 def refused(ran: Ran) -> str:
@@ -209,7 +209,7 @@ def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
     "asked",
     [
         ("--model", "13B", "--seq-length", "4096", "--machine", "summit", "--nodes", "16"),
-        (*SHAPE, "--gated-mlp", "--untied-embeddings", "--machine", "frontier", "--nodes", "2"),
+        (SHAPE[0], f"{SHAPE[1]},gated=on,tied=off", "--machine", "frontier", "--nodes", "2"),
     ],
     ids=["V100, which has no bf16", "a shape"],
 )
