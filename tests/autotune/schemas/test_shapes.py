@@ -33,15 +33,9 @@ def test_a_value_that_a_dimension_cannot_have_is_refused(name: str, value: objec
         StrategyShape(**ONE | {name: value})
 
 
-def test_what_was_a_trainer_s_own_is_the_dimension_of_that_name() -> None:
-    """An adapter may have had a dimension of its own before every trainer had it."""
-    kept = ONE | {"settings": {"virtual_stages": 2, "overlap": True}}
-    assert StrategyShape(**kept) == StrategyShape(
-        **ONE, virtual_stages=2, settings={"overlap": True}
-    )
-    assert SpaceSpec(settings={"virtual_stages": [1, 2]}) == SpaceSpec(virtual_stages=[1, 2])
+def test_settings_name_no_dimension_of_all_trainers() -> None:
     with pytest.raises(ValidationError, match="not dimensions of a trainer's own"):
-        StrategyShape(**ONE, virtual_stages=1, settings={"virtual_stages": 2})
+        StrategyShape(**ONE, settings={"virtual_stages": 2})
 
 
 def test_a_text_that_no_database_stores_is_refused() -> None:
