@@ -143,6 +143,6 @@ SAMPLES: Mapping[str, CallSample] = {
     "campaigns.resume": CallSample(python="client.campaign(1).resume()", shell="autotune resume 1"),
     "campaigns.cancel": CallSample(python="client.campaign(1).cancel()", shell="autotune cancel 1"),
     "campaigns.delete": CallSample(python="client.campaign(1).delete()", shell="autotune rm 1"),
-    "access.whoami": CallSample(python="me = client.whoami()", shell="autotune login"),
+    "access.whoami": CallSample(python="me = client.whoami()"),
 }
 """By the operation's id."""
