@@ -17,19 +17,12 @@ UserName = Annotated[str, Field(pattern=USER_NAME, max_length=64)]
 
 
 class UserCreate(Wire):
-    """A user to be added."""
+    """A user to add, or to give a new token."""
 
     name: UserName
-    """Letters, digits and `._@+-`; unique, also among revoked users."""
+    """Letters, digits and `._@+-`."""
     scope: UserScope = "submit"
-    """Scope of the user."""
-
-
-class UserChange(Wire):
-    """Fields to change; omitted fields stay unchanged."""
-
-    scope: UserScope = "submit"
-    """Scope of the user."""
+    """Scope of the user; omitted: that of a user who exists stays."""
 
 
 class User(Wire):

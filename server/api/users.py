@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
 
-from autotune.schemas.users import USER_NAME, NewToken, User, UserChange, UserCreate
+from autotune.schemas.users import USER_NAME, NewToken, User, UserCreate
 from server.api.dependencies import StoreOf, problems
 from server.store.users import (
     add_user,
-    change_user,
     get_user,
     list_users,
-    renew_user,
     revoke_user,
 )
 
@@ -25,7 +23,6 @@ UserNamed = Annotated[
     Path(pattern=USER_NAME, max_length=64, description="Name of the user.", examples=["bob"]),
 ]
 ADDED: dict[str, Any] = {"who may submit": {"value": {"name": "bob", "scope": "submit"}}}
-CHANGED: dict[str, Any] = {"an admin": {"value": {"scope": "admin"}}}
 
 
 @router.get("/users", response_description="All users.", responses=problems(403))
@@ -35,13 +32,17 @@ def listing(store: StoreOf) -> list[User]:
         return list_users(session)
 
 
-@router.post("/users", status_code=HTTPStatus.CREATED, responses=problems(403, 409, 507))
+@router.post("/users", status_code=HTTPStatus.CREATED, responses=problems(403, 507))
 def create(
     request: Annotated[UserCreate, Body(openapi_examples=ADDED)],
     response: Response,
     store: StoreOf,
 ) -> NewToken:
-    """Add a user and return the token, which is returned only once."""
+    """Add a user and return the token, which is returned only once.
+
+    A user who exists gets a new token, and the scope if one is given; one who was revoked is
+    admitted again.
+    """
     with store.transaction() as session:
         token = add_user(session, request)
     response.headers["Cache-Control"] = "no-store"
@@ -53,26 +54,6 @@ def read(name: UserNamed, store: StoreOf) -> User:
     """Return one user."""
     with store.session() as session:
         return get_user(session, name)
-
-
-@router.patch("/users/{name}", responses=problems(403, 404, 507))
-def change(
-    name: UserNamed,
-    request: Annotated[UserChange, Body(openapi_examples=CHANGED)],
-    store: StoreOf,
-) -> User:
-    """Change a user's scope."""
-    with store.transaction() as session:
-        return change_user(session, name, request.model_dump(exclude_unset=True))
-
-
-@router.post("/users/{name}/renew", responses=problems(403, 404, 507))
-def renew(name: UserNamed, response: Response, store: StoreOf) -> NewToken:
-    """Replace a user's token; a revoked user is admitted again."""
-    with store.transaction() as session:
-        token = renew_user(session, name)
-    response.headers["Cache-Control"] = "no-store"
-    return NewToken(name=name, token=token)
 
 
 @router.post("/users/{name}/revoke", responses=problems(403, 404, 507))

@@ -31,18 +31,18 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune.schemas.choices import UserScope
-from autotune.schemas.users import USER_NAME, UserCreate
+from autotune.schemas.users import USER_NAME
 from server.auth.encryption import Encryption
 from server.auth.origin import INERT
 from server.auth.permissions import CALLER, Caller
 from server.problems import problem
 from server.settings import Settings
 from server.store import Store
-from server.store.errors import Conflict, DatabaseReplaced, cause
+from server.store.errors import DatabaseReplaced, cause
 from server.store.users import (
     Account,
     account_of,
-    add_user,
+    add_proxy_user,
     new_token,
     note_use,
     token_hash,
@@ -243,8 +243,8 @@ class Authenticator:
         if account is None and new_users and self.store is not None and re.match(USER_NAME, name):
             try:
                 with self.store.transaction() as session:
-                    add_user(session, UserCreate(name=name, scope=new_users), with_token=False)
-            except (Conflict, IntegrityError):
+                    add_proxy_user(session, name, new_users)
+            except IntegrityError:
                 log.info("user_added_by_another_request", user=name)
             account = self._account(name)
         refusal = f"{name[:LONGEST_NAME]!r} is no user of this service; an admin adds users"

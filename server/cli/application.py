@@ -141,7 +141,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "adapter": ("list", "show", "new", "check"),
-    "users": ("list", "add", "change", "renew", "revoke"),
+    "users": ("list", "add", "revoke"),
 }
 """Group -> its commands."""
 
@@ -153,7 +153,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune users add alice --scope admin --out alice.token",
         "autotune users add bob --out bob.token",
     ),
-    "users change": ("autotune users change bob --scope admin",),
     "login": ("autotune login --url https://tuning.example.org < my.token",),
     "runner": ("AUTOTUNE_DATABASE_URL=postgresql://user@host/name autotune runner",),
     "submit": (

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from autotune.schemas.choices import UserScope
 from autotune.schemas.users import User, UserCreate
 from server.store.campaigns import RESTING
-from server.store.errors import Conflict, NotFound
+from server.store.errors import NotFound
 from server.store.record import record_of
 from server.store.tables import CampaignRow, UserRow
 
@@ -64,40 +64,31 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def add_user(session: Session, request: UserCreate, *, with_token: bool = True) -> str:
-    """Add a user and return the token, or an empty string without one; raises Conflict if the name
-    was ever used."""
-    if _found(session, request.name) is not None:
-        reason = f"there is, or was, a user {request.name}; a name is given once"
-        valid = "another name, or a new token by `autotune users renew`"
-        raise Conflict("name", request.name, reason, valid=valid)
-    row = UserRow(**request.model_dump(), created_at=datetime.now(UTC))
-    session.add(row)
-    token = _renewed(row) if with_token else ""
+def add_user(session: Session, request: UserCreate) -> str:
+    """Add a user and return the token. One who exists gets a new token and the scope, if the
+    request has one, and is admitted again after being revoked."""
+    row = _found(session, request.name)
+    if row is None:
+        row = _added(session, request.name, request.scope)
+    elif "scope" in request.model_fields_set:
+        row.scope = request.scope
+    row.revoked_at = None
+    token = new_token(row.name)
+    row.token_hash = token_hash(token)
     session.flush()
     return token
 
 
-def renew_user(session: Session, name: str) -> str:
-    """Replace a user's token and return the new one; a revoked user is admitted again. Raises
-    NotFound."""
-    row = _row(session, name)
-    row.revoked_at = None
-    return _renewed(row)
+def add_proxy_user(session: Session, name: str, scope: UserScope) -> None:
+    """Add a user without a token; raises IntegrityError for one who exists."""
+    _added(session, name, scope)
+    session.flush()
 
 
-def _renewed(row: UserRow) -> str:
-    token = new_token(row.name)
-    row.token_hash = token_hash(token)
-    return token
-
-
-def change_user(session: Session, name: str, changes: dict[str, str | int | float | None]) -> User:
-    """Change a user's scope, limits or address; raises NotFound."""
-    row = _row(session, name)
-    for field, value in changes.items():
-        setattr(row, field, value)
-    return get_user(session, name)
+def _added(session: Session, name: str, scope: UserScope) -> UserRow:
+    row = UserRow(name=name, scope=scope, created_at=datetime.now(UTC))
+    session.add(row)
+    return row
 
 
 def revoke_user(session: Session, name: str) -> User:

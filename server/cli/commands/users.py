@@ -15,14 +15,14 @@ from autotune.schemas.choices import UserScope
 from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
 from server.cli.failures import Failed
-from server.cli.options import ServiceOptions, StorageOptions
+from server.cli.options import ServiceOptions, StorageOptions, chosen
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
     from server.settings import Settings
     from server.store import Store
 
-HELP = """Manage the users of a shared service: list, add, change, renew, revoke.
+HELP = """Manage the users of a shared service: list, add, revoke.
 
 These commands write to the database: use them to add the first admin before `autotune serve
 --group`. Each user has a token, which is printed once; the database stores only its hash.
@@ -34,9 +34,7 @@ campaigns, and changes its own; `admin` changes all, sees private ones, and mana
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 NewName = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME", help="Letters, digits and ._@+-; a name is given once and for all."
-    ),
+    typer.Argument(metavar="NAME", help="Letters, digits and ._@+-."),
 ]
 Out = Annotated[
     Path | None,
@@ -44,9 +42,6 @@ Out = Annotated[
         "--out", metavar="FILE", help="Write the token to this file (0600) instead of printing it."
     ),
 ]
-
-
-Scope = Annotated[UserScope, typer.Option("--scope", help="Scope of the user.")]
 
 
 def list_(storage: StorageOptions, json: Json = False) -> None:
@@ -66,43 +61,31 @@ def list_(storage: StorageOptions, json: Json = False) -> None:
 def add(
     name: NewName,
     storage: StorageOptions,
-    scope: Scope = "submit",
+    scope: Annotated[
+        UserScope | None,
+        typer.Option(
+            "--scope", help="Scope of the user.  \\[default: submit, or what the user has]"
+        ),
+    ] = None,
     out_file: Out = None,
     json: Json = False,
 ) -> None:
-    """Add a user, and print the token once.
+    """Add a user, or give one a new token or another scope, and print the token once.
 
-    The user enters it in `autotune login`, or on the sign-in page.
+    The user enters it in `autotune login`, or on the sign-in page. The token that an existing user
+    had before is no longer valid; a revoked user is admitted again.
     """
     from autotune.schemas.users import UserCreate
     from autotune.schemas.validation import validated
-    from server.store.users import add_user
+    from server.store.users import account_of, add_user
 
-    asked = validated(UserCreate, {"name": name, "scope": scope})
+    asked = validated(UserCreate, {"name": name} | chosen(scope=scope))
     with _made(storage) as store, store.transaction() as session:
+        before = account_of(session, name)
         token = add_user(session, asked)
-    _tell(name, token, out_file, json=json)
-
-
-def change(name: Name, scope: Scope, storage: StorageOptions, json: Json = False) -> None:
-    """Change a user's scope."""
-    from server.cli.tables import service as service_table
-    from server.store.users import change_user
-
-    with _existing(storage.settings()) as store, store.transaction() as session:
-        changed = change_user(session, name, {"scope": scope})
-    return document(changed) if json else out().print(service_table.users([changed]))
-
-
-def renew(name: Name, storage: StorageOptions, out_file: Out = None, json: Json = False) -> None:
-    """Replace a user's token, and print the new one once.
-
-    This also restores a revoked user.
-    """
-    from server.store.users import renew_user
-
-    with _existing(storage.settings()) as store, store.transaction() as session:
-        token = renew_user(session, name)
+        after = account_of(session, name)
+    if before is not None and after is not None:
+        note(f"{name} is a user with the scope {after.scope}; the token before is no longer valid")
     _tell(name, token, out_file, json=json)
 
 
@@ -152,7 +135,7 @@ def login(service: ServiceOptions, json: Json = False) -> None:
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
-    """Delete the stored token of a service; the token stays valid until an admin renews it."""
+    """Delete the stored token of a service; the token stays valid until an admin gives another."""
     from autotune.client.known_services import login_at, login_path, logins
     from autotune.client.location import default_url, plain_url
 

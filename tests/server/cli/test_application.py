@@ -36,7 +36,7 @@ def test_a_list_of_commands_says_what_each_does(alone: Autotune) -> None:
     for group, name, summary in (
         ("", "resume", "Continue a paused campaign."),
         ("", "users", "Manage the users of a shared service"),
-        ("users", "renew", "Replace a user's token, and print the new one once."),
+        ("users", "revoke", "Revoke a user's access, including browser sessions"),
     ):
         lines = alone(*group.split(), "--help").out.splitlines()
         assert any(name in line and summary in line for line in lines)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import update
+from sqlalchemy.exc import IntegrityError
 
 from autotune.schemas.choices import TrialState
 from autotune.schemas.users import UserCreate
-from server.store import NotFound, Store
+from server.store import Store
 from server.store.campaigns import campaign_row
-from server.store.errors import Conflict
 from server.store.history import TrialStack, trials_of
 from server.store.tables import CampaignRow
 from server.store.trials import finish_trial
 from server.store.users import (
     account_of,
+    add_proxy_user,
     add_user,
-    change_user,
     list_users,
-    renew_user,
     revoke_user,
     token_hash,
 )
@@ -38,22 +37,21 @@ def test_of_a_token_the_database_keeps_a_hash_alone(store: Store) -> None:
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM users").all()
     assert token.partition(".")[2] not in repr(rows)
-    renewed = write(store, renew_user, "alice")
+    renewed = add(store)
     account = read(store, account_of, "alice")
     assert account is not None
     assert account.token_hash == token_hash(renewed) != token_hash(token)
 
 
-def test_a_name_is_given_once(store: Store) -> None:
-    add(store)
+def test_an_added_user_who_exists_gets_a_token_and_a_scope(store: Store) -> None:
+    add(store, scope="read")
     write(store, revoke_user, "alice")
-    with pytest.raises(Conflict, match="there is, or was, a user alice"):
-        add(store)
-    with store.transaction() as session, pytest.raises(NotFound):
-        change_user(session, "bob", {"scope": "admin"})
-    assert [(user.name, user.revoked_at is None) for user in read(store, list_users)] == [
-        ("alice", False)
-    ]
+    for fields, scope in (({}, "read"), ({"scope": "admin"}, "admin")):
+        add(store, **fields)
+        [user] = read(store, list_users)
+        assert (user.scope, user.revoked_at) == (scope, None)
+    with store.transaction() as session, pytest.raises(IntegrityError):
+        add_proxy_user(session, "alice", "submit")
 
 
 def test_nothing_private_tells_a_campaign_that_others_see(store: Store) -> None:

@@ -20,13 +20,13 @@ def test_two_users_share_a_service(
     added = alone("users", "add", "ann", "--scope", "admin", "--out", str(token), *folder)
     assert (added.code, added.out) == (0, ""), added.err
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
-    again = alone("users", "add", "ann", *folder)
-    assert (again.code, "a name is given once" in again.err) == (1, True)
     wrong = alone("users", "add", "no name", *folder)
     assert wrong.code == 2
-    bob = alone("users", "add", "bob", "--scope", "read", *folder).out.strip()
-    assert bob.startswith("bob.")
-    assert alone("users", "change", "bob", "--scope", "submit", *folder).code == 0
+    former = alone("users", "add", "bob", "--scope", "read", *folder).out.strip()
+    assert former.startswith("bob.")
+    changed = alone("users", "add", "bob", "--scope", "submit", *folder)
+    assert "bob is a user with the scope submit; the token before is no" in changed.err
+    bob = changed.out.strip()
     kept = {user["name"]: user for user in alone("users", "list", "--json", *folder).json()}
     assert {name: user["scope"] for name, user in kept.items()} == {"ann": "admin", "bob": "submit"}
 
@@ -46,6 +46,9 @@ def test_two_users_share_a_service(
 
         monkeypatch.setenv("AUTOTUNE_TOKEN", bob)
         assert alone("ls", *url, "--json").json() == []
+        monkeypatch.setenv("AUTOTUNE_TOKEN", former)
+        assert alone("ls", *url).code == 1
+        monkeypatch.setenv("AUTOTUNE_TOKEN", bob)
         assert "there is no campaign 1" in alone("cancel", "1", *url).err
         assert alone("users", "revoke", "bob", *folder).code == 0
         shut_out = alone("ls", *url)
