@@ -181,7 +181,7 @@ def test_the_space_has_what_the_file_mentions_and_accepts(client: TestClient) ->
 def test_a_trial_that_prints_without_end_leaves_little(
     client: TestClient, running: Running, own: Settings
 ) -> None:
-    """A line of noise before each figure, of a MB: its log reads as a quiet one's."""
+    """A line of noise before each figure, of a MB: its log is cut when it has ended."""
     script = own.adapters_dir / "train.py"
     text = script.read_text()
     figure = '        print(f"[{update}'
@@ -194,14 +194,13 @@ def test_a_trial_that_prints_without_end_leaves_little(
     (trial,) = client.get(f"{address}/trials").json()["items"]
     assert trial["state"] == TrialState.OK, trial
     (log,) = own.trials_dir.glob("*/attempt-*/trial.log")
-    assert log.stat().st_size > 10_000_000
-    running.until(lambda: log.stat().st_blocks * 512 < 5_000_000)
+    running.until(lambda: log.stat().st_size < 5_000_000)
     told = client.get(f"{address}/trials/1/log?lines=10000").text
     assert "[autotune left out " in told
     assert "\0" not in told
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_power_is_kept_from_the_log_to_the_page(
     client: TestClient,
     running: Running,
@@ -213,7 +212,7 @@ def test_power_is_kept_from_the_log_to_the_page(
     tool(tmp_path, "nvidia-smi", NVIDIA)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     script = own.adapters_dir / "train.py"
-    script.write_text(script.read_text().replace("    work(4", "    time.sleep(2.0)\n    work(4"))
+    script.write_text(script.read_text().replace("    work(4", "    time.sleep(5.0)\n    work(4"))
     space = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "zero_stage": 1}
     asked = CAMPAIGN | {"space": space, "budget": {"max_trials": 1}}
     number = client.post("/api/v1/campaigns", json=asked).json()["id"]
