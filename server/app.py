@@ -119,9 +119,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.stopping = threading.Event()
     app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store)
-    app.add_middleware(
-        StreamLimit, most=settings.most_streams, most_of_user=settings.most_streams_of_user
-    )
+    app.add_middleware(StreamLimit)
     app.add_middleware(RequestLimit)
     app.add_middleware(ConcurrencyLimit)
     app.add_middleware(ConditionalAnswers)

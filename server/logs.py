@@ -22,7 +22,10 @@ from server.settings import Settings
 OURS = ("server", "evaluators")
 """Packages that log at the configured level; others log warnings."""
 
-BYTES_PER_MB = 10**6
+MOST_BYTES = 20 * 10**6
+"""Size at which a log is rotated."""
+FILES = 5
+"""Logs that are kept, of the service and of each runner."""
 SECRETS = re.compile(
     r"(?<=[?&]key=)[\w-]+"  # sign-in key of a browser
     r"|(?<=Bearer )[\w.~+/=-]+"
@@ -58,8 +61,8 @@ def configure(settings: Settings, program: Literal["service", "runner"], *, term
     level = logging.getLevelNamesMapping()[settings.log_level]
     file = RotatingLog(
         free_log(closed_folder(settings.data_dir), program),
-        most_bytes=int(settings.log_file_mb * BYTES_PER_MB),
-        files=settings.log_files,
+        most_bytes=MOST_BYTES,
+        files=FILES,
         takes_output=not terminal,
     )
     handlers: list[logging.Handler] = [file]

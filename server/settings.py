@@ -104,10 +104,6 @@ class Settings(BaseSettings):
     )
     stream_life_s: float = Field(600.0, gt=0, description="maximum duration of an event stream")
     stream_poll_s: float = Field(0.5, gt=0, description="poll interval of event streams")
-    most_streams: int = Field(1000, ge=1, description="maximum open event streams")
-    most_streams_of_user: int = Field(
-        100, ge=1, description="the same, per user of a shared service"
-    )
     metrics_token_file: Path | None = Field(
         None, description="file with a token for /metrics only, for Prometheus"
     )
@@ -115,17 +111,12 @@ class Settings(BaseSettings):
         "",
         description="Apprise URLs for campaigns that end or pause; or env:NAME, file:PATH",
     )
-    trial_log_mb: float = Field(
-        1.0, ge=0.1, description="MB kept at the beginning and at the end of a trial's log"
-    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="of service and runner"
     )
     log_format: Literal["text", "json"] = Field(
         "text", description="text, or one JSON object per line"
     )
-    log_file_mb: float = Field(20.0, gt=0, description="size at which a log is rotated")
-    log_files: int = Field(5, ge=2, description="logs that are kept, of service and runner each")
 
     @field_validator("log_level", mode="before")
     @classmethod

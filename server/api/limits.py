@@ -24,6 +24,10 @@ MOST_FIELDS = 2000
 MOST_PARAMETERS = 100
 """Maximum parameters of a query."""
 STREAMS = "/events"
+MOST_STREAMS = 1000
+"""Maximum open event streams."""
+MOST_STREAMS_OF_USER = 100
+"""The same, of each user except the service's own."""
 RETRY_S = 5
 AT_ONCE = 8
 """Concurrent requests of one user; the service has forty threads."""
@@ -110,17 +114,10 @@ class ConcurrencyLimit:
 
 
 class StreamLimit:
-    """Middleware that limits the number of open event streams.
+    """Middleware that limits the number of open event streams."""
 
-    Args:
-        most: of the service.
-        most_of_user: of each user except the service's own.
-    """
-
-    def __init__(self, app: ASGIApp, *, most: int, most_of_user: int) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.most = most
-        self.most_of_user = most_of_user
         self._open: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,16 +137,14 @@ class StreamLimit:
                 del self._open[user]
 
     def _refusal(self, user: str | None) -> Response | None:
-        if user is not None and self._open[user] >= self.most_of_user:
+        if user is not None and self._open[user] >= MOST_STREAMS_OF_USER:
             return too_many(
-                f"{self.most_of_user} of your streams of events are open, as many as "
-                "AUTOTUNE_MOST_STREAMS_OF_USER allows"
+                f"{MOST_STREAMS_OF_USER} of your streams of events are open, which is the maximum"
             )
-        if self._open.total() >= self.most:
-            reason = f"{self.most} streams of events are open, as many as AUTOTUNE_MOST_STREAMS "
+        if self._open.total() >= MOST_STREAMS:
+            reason = f"{MOST_STREAMS} streams of events are open, which is the maximum"
             after = {"Retry-After": str(RETRY_S)}
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-            return problem(status, f"{reason}allows", headers=after)
+            return problem(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=after)
         return None
 
 

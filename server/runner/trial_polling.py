@@ -23,11 +23,13 @@ from autotune.schemas.trials import Trial
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload
-from server.logs import BYTES_PER_MB
 from server.runner.trial_logs import attempt_folder, attempt_folders, shorten_logs
 from server.settings import Settings
 
 log = structlog.get_logger(__name__)
+
+KEPT_LOG_BYTES = 10**6
+"""Of a trial's log, at its beginning and at its end each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +104,8 @@ class TrialPolling:
                 ended.append((trial, report))
             else:
                 in_progress.append((trial, report))
-        kept_bytes = int(self._settings.trial_log_mb * BYTES_PER_MB)
         for trial, _ in ended:
-            shorten_logs(self._settings.trial_dir(trial.token), kept_bytes=kept_bytes)
+            shorten_logs(self._settings.trial_dir(trial.token), kept_bytes=KEPT_LOG_BYTES)
         return PolledTrials(
             ended=ended, in_progress=in_progress, unknown=unknown, without_room=self._without_room
         )

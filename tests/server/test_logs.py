@@ -114,11 +114,12 @@ def test_no_line_has_a_secret(app: FastAPI, tmp_path: Path) -> None:
 
 
 def test_a_log_is_rotated_when_it_has_grown_and_the_oldest_goes(
-    tmp_path: Path, written: None
+    tmp_path: Path, written: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del written
-    settings = Settings(data_dir=tmp_path, log_file_mb=0.002, log_files=3)
-    logs.configure(settings, "runner", terminal=True)
+    monkeypatch.setattr(logs, "MOST_BYTES", 2000)
+    monkeypatch.setattr(logs, "FILES", 3)
+    logs.configure(Settings(data_dir=tmp_path), "runner", terminal=True)
     for number in range(100):
         structlog.get_logger("server").info("happened", number=number, campaign=7)
     files = sorted(tmp_path.glob("runner.log*"))

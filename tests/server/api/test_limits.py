@@ -12,6 +12,7 @@ import pytest
 
 from autotune.schemas.users import UserCreate
 from autotune.schemas.validation import MOST_UNKNOWN
+from server.api import limits
 from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAMETERS, WAITING
 from server.app import create_app
 from server.settings import Settings
@@ -25,9 +26,9 @@ PIECE = b" " * 100_000
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """Two streams at a time."""
+    """A service of one user."""
     folder = tmp_path_factory.mktemp("strict")
-    settings = Settings(data_dir=folder, most_streams=2, stream_poll_s=0.05)
+    settings = Settings(data_dir=folder, stream_poll_s=0.05)
     with serving(create_app(settings)) as live:
         yield live
 
@@ -40,9 +41,9 @@ def client(strict: Live) -> Iterator[httpx2.Client]:
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, dict[str, str]]]:
-    """Shared by two users, each with two streams at a time; and their tokens."""
+    """A service that two users share, and their tokens."""
     folder = tmp_path_factory.mktemp("crowded")
-    settings = Settings(data_dir=folder, group=True, most_streams_of_user=2, stream_poll_s=0.05)
+    settings = Settings(data_dir=folder, group=True, stream_poll_s=0.05)
     app = create_app(settings)
     with app.state.store.transaction() as session:
         tokens = {
@@ -72,7 +73,10 @@ def test_a_declared_length_is_refused_before_it_is_sent(strict: Live) -> None:
         assert client.recv(100).startswith(b"HTTP/1.1 413 ")
 
 
-def test_more_streams_than_allowed_are_refused_for_now(client: httpx2.Client) -> None:
+def test_more_streams_than_allowed_are_refused_for_now(
+    client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_STREAMS", 2)
     with ExitStack() as streams:
         for _ in range(2):
             stream = streams.enter_context(client.stream("GET", "/api/v1/events"))
@@ -148,7 +152,10 @@ def when(live: Live, token: str, status: int) -> httpx2.Response:
     raise AssertionError(f"no answer {status}")
 
 
-def test_streams_of_one_user_leave_those_of_others(crowded: tuple[Live, dict[str, str]]) -> None:
+def test_streams_of_one_user_leave_those_of_others(
+    crowded: tuple[Live, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_STREAMS_OF_USER", 2)
     live, tokens = crowded
 
     def streamed(client: httpx2.Client, name: str) -> httpx2.Response:
