@@ -52,7 +52,6 @@ def write_whole(
 
 
 def is_file_system_failure(error: BaseException) -> bool:
-    """Return whether the file system failed, not the file; see `FAILING`."""
     return isinstance(error, OSError) and error.errno in FAILING
 
 

@@ -141,13 +141,10 @@ class Attempt:
 
     @property
     def ended_folder(self) -> Path:
-        """Return the folder in which each ended attempt of these trials leaves an empty file of its
-        name."""
         return self.request.directory.parent / ENDED
 
     @property
     def end_notice(self) -> Path:
-        """Return the empty file that marks this attempt as ended."""
         return self.ended_folder / self.name
 
     @property
@@ -193,7 +190,6 @@ ABANDONED = "abandoned.json"
 
 
 def write_abandoned(folder: Path, *, status: str, reason: str, duration_s: float) -> None:
-    """Record that the attempt is abandoned, and why. Raises OSError."""
     content = {"status": status, "reason": reason, "duration_s": duration_s}
     write_whole(folder / ABANDONED, json.dumps(content))
 
@@ -241,7 +237,6 @@ def write_outcome(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOu
 
 
 def _read_patiently(attempt: Attempt, read: Callable[[], TrialOutcome]) -> TrialOutcome:
-    """Read an attempt's files; while its file system fails, retry for up to PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -353,7 +348,6 @@ class AttemptedTrial(ActiveTrial):
 
     @property
     def failures(self) -> int:
-        """Return the number of earlier attempts that count against the profile's limit."""
         return self.attempt.number - 1
 
     def become(self, state: AttemptState) -> None:
@@ -374,7 +368,6 @@ class AttemptedTrial(ActiveTrial):
         return self.answer
 
     def settle(self, status: TrialState, error: str) -> None:
-        """End a trial that does not run, with this outcome."""
         folder = self.attempt.folder
         self._read(lambda: without_run(folder, status, error))
 
@@ -398,8 +391,6 @@ class AttemptedTrial(ActiveTrial):
         self.try_again(replace(end, status=TrialState.NODE_FAIL, reason=reason))
 
     def _nodes(self, end: AttemptEnd) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the hosts of the attempt in the order of their ranks, and by which name each is
-        left out."""
         hosts = end.host.split(",")
         return hosts, hosts
 
@@ -432,7 +423,6 @@ class AttemptedTrial(ActiveTrial):
         self.answer = TrialProgress(phase="waiting", reason=reason)
 
     def _read(self, read: Callable[[], TrialOutcome]) -> None:
-        """Read the outcome in another thread: a log may be gigabytes long."""
         if self.state is AttemptState.NEW:  # an earlier process began it, or none ever will
             self.become(AttemptState.COMPLETING)
         self.become(AttemptState.ENDED)
@@ -474,7 +464,6 @@ class TrialBackend(ABC, Generic[T]):
         """Start the trial, or go on with one that has attempts."""
 
     def _resume(self, request: TrialRequest) -> T | None:  # noqa: ARG002
-        """Return a trial that was submitted before this object existed, or None."""
         return None
 
     def _advance(self, trial: T) -> TrialOutcome | TrialProgress:
@@ -484,7 +473,6 @@ class TrialBackend(ABC, Generic[T]):
         """Drop a trial whose result is written."""
 
     def _find(self, request: TrialRequest) -> T | TrialOutcome | None:
-        """Return the active trial, or else its result."""
         if trial := self._trials.get(request.token):
             return trial
         if outcome := read_result(request.directory):
@@ -560,7 +548,6 @@ class FollowingBackend(AttemptBackend[A]):
         """Do what remains before the thread ends."""
 
     def _follow(self) -> None:
-        """Begin a round now."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name=f"{self.name}-trials", daemon=True

@@ -129,7 +129,6 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
         )
 
     async def _run(self, request: TrialRequest) -> TrialOutcome:
-        """Run a trial to its end; cancel it if the search times out or is stopped."""
         token = request.token
         self._open.setdefault(token, request)
         self._attempts.setdefault(token, 1)
@@ -172,7 +171,6 @@ class BackendEvaluator(Evaluator):  # type: ignore[misc]
                 del self._open[token]
 
     def _output(self, request: TrialRequest, outcome: TrialOutcome) -> dict[str, Any]:
-        """Return the job's output; the metadata become columns of DeepHyper's results."""
         measured = request.transformer, request.machine, request.strategy, outcome.measurements
         if impossible := impossible_time(*measured):
             outcome = replace(outcome, status=TrialState.CRASHED, error=impossible)

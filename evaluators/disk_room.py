@@ -47,12 +47,10 @@ def is_unwritable(folder: Path) -> bool:
 
 
 def _takes_no_more_files(room: os.statvfs_result) -> bool:
-    """Return whether the file system has run out of inodes; Btrfs has no such limit."""
     return room.f_files > 0 and room.f_favail == 0
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or its nearest existing parent."""
     folder = folder.absolute()
     return next(each for each in (folder, *folder.parents) if each.is_dir())
 

@@ -20,7 +20,6 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a child Python that can import these packages."""
     root = str(Path(evaluators.__file__).parents[1])
     path = filter(None, [root, os.environ.get("PYTHONPATH")])
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)}

@@ -108,7 +108,6 @@ class SimulatedBackend:
         return trials
 
     def _read(self, request: TrialRequest, *, now: datetime) -> TrialOutcome | TrialProgress | None:
-        """Return a trial's state from its directory; None if it was never submitted."""
         self._times.pop(request.token, None)
         times = _times(request)
         outcome = read_result(request.directory)
@@ -133,7 +132,6 @@ class SimulatedBackend:
         _finish(request, trial.cut(after_s, TrialState.CANCELLED, "cancelled on request"))
 
     def close(self) -> None:
-        """Do nothing: a simulated trial continues by the clock, like a queued job."""
         self._requests.clear()
         self._times.clear()
 
@@ -183,7 +181,6 @@ def simulate(
 def _without_limit(
     request: TrialRequest, started_at: datetime, program: ProgramCapabilities
 ) -> SimulatedTrial:
-    """Simulate without the time limit: crash, run out of memory, or train."""
     startup_s = float(cluster_start_up_s(request.strategy.num_nodes))
     blank = TrialOutcome(
         status=TrialState.OK,
@@ -227,7 +224,6 @@ def _until_full_s(request: TrialRequest, iteration_time_s: float) -> float:
 def _measured(
     request: TrialRequest, blank: TrialOutcome, *, times_s: Sequence[float], peak_gib: float
 ) -> SimulatedTrial:
-    """Return a successful trial: `blank` with noisy iteration times."""
     protocol = request.protocol
     rng = _generator(request.seed, _drawn_by(request.strategy), protocol.accumulations)
     run = rng.lognormal(0.0, RUN_NOISE)
@@ -266,7 +262,6 @@ def _measured(
 
 
 def _truth(request: TrialRequest, program: ProgramCapabilities) -> tuple[list[float], float]:
-    """Return the true seconds per iteration at each GAS, and the true peak memory in GiB."""
     machine, strategy = request.machine, request.strategy
     twins = [strategy.with_accumulation(gas) for gas in request.protocol.values]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
@@ -293,14 +288,11 @@ def _drawn_by(strategy: Strategy) -> dict[str, Any]:
 
 
 def _generator(seed: int, *key: Any) -> np.random.Generator:
-    """Return a generator seeded by `key` alone, independent of the order of trials."""
     digest = hashlib.sha256(repr(key).encode()).digest()
     return np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
 
 
 def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
-    """Write the trial's log, in Megatron's format with a header line saying that it is simulated,
-    and its result."""
     lines = [
         "SIMULATED: no training took place; the figures below are predicted, with noise added.",
         f"{request.transformer.name} on {request.machine.name}: {request.strategy.short()}",
@@ -326,7 +318,6 @@ def _finish(request: TrialRequest, trial: SimulatedTrial) -> TrialOutcome:
 
 
 def _times(request: TrialRequest) -> tuple[datetime, datetime] | None:
-    """Return the start and end time of a trial; None if it was never submitted."""
     try:
         data = json.loads((request.directory / _SUBMITTED).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -66,12 +66,10 @@ def verdict(
 
 
 def gave_up(accumulation: int, limit_s: float) -> str:
-    """Return the log line of a trial that was given up at this GAS."""
     return f"given up: no iteration at GAS {accumulation} takes as little as {limit_s:.4g} s"
 
 
 def out_of_time(accumulation: int) -> str:
-    """Return the log line of a trial that ends after this GAS."""
     return f"given up: the time limit would end it before what comes after GAS {accumulation}"
 
 
@@ -91,6 +89,5 @@ def standard_error_s(times_s: Sequence[float]) -> float:
 
 
 def _at(ordered: Sequence[float], place: float) -> float:
-    """Return the value at a rank between 0 and n - 1, by linear interpolation."""
     low = max(0, min(len(ordered) - 2, int(place)))
     return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])

@@ -28,26 +28,20 @@ _CLOCKS_DIFFER_S = 1.0
 
 
 def command_within(time_limit_s: float, command: str) -> str:
-    """Return a line of bash that runs `command` with a time limit."""
     return f"timeout --kill-after={KILL_AFTER_S} {time_limit_s:.3f} {command}"
 
 
 def slurm_minutes(time_limit_s: float) -> int:
-    """Return the `--time` of a job whose trial has this limit."""
     return math.ceil((time_limit_s + SLURM_MARGIN_S) / 60)
 
 
 def longest_s(time_limit_s: float) -> float:
-    """Return the maximum seconds for which a trial with this limit holds its nodes."""
     return time_limit_s + KILL_AFTER_S + RELEASE_MARGIN_S
 
 
 def ended_by_limit(exit_code: int, *, duration_s: float, time_limit_s: float) -> bool:
-    """Return whether `timeout` ended the commands, rather than they themselves with the same exit
-    code."""
     return exit_code in _TIMEOUT_CODES and duration_s >= time_limit_s - _CLOCKS_DIFFER_S
 
 
 def reached(started: float, *, time_limit_s: float) -> bool:
-    """Return whether a trial started at this time (monotonic clock) has reached its limit."""
     return time.monotonic() - started >= time_limit_s

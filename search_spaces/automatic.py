@@ -43,12 +43,10 @@ class AutomaticFor:
 
 
 def powers_of_two(most: int) -> list[int]:
-    """Return 1, 2, 4, … up to `most`."""
     return [1 << exponent for exponent in range(most.bit_length())]
 
 
 def divisors(number: int) -> list[int]:
-    """Return all divisors of a positive number, in rising order."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return [*low, *(number // d for d in reversed(low) if d * d != number)]
 
@@ -105,7 +103,6 @@ def context_parallel(given: AutomaticFor) -> set[int]:
 
 
 def expert_parallel(given: AutomaticFor) -> set[int]:
-    """Return the numbers of GPUs that can share the experts evenly."""
     experts = given.transformer.experts
     return {part for part in divisors(experts.num_experts if experts else 1) if part <= given.gpus}
 

@@ -31,12 +31,10 @@ class GlobalBatch:
 
     @classmethod
     def of(cls, samples: int) -> GlobalBatch:
-        """Return one size and no other."""
         return cls(minimum=samples, maximum=samples)
 
     @property
     def fixed(self) -> int | None:
-        """The one size that is allowed; None where there are several."""
         return self.minimum if self.minimum == self.maximum else None
 
     @property
@@ -45,7 +43,6 @@ class GlobalBatch:
 
     @property
     def most(self) -> float:
-        """Infinite where there is no upper bound."""
         return self.maximum if self.maximum is not None else float("inf")
 
     def __str__(self) -> str:

@@ -196,7 +196,6 @@ def automatic_accumulations(
 
 
 def _replicas(values: Mapping[str, tuple[Scalar, ...]], machine: Machine) -> NDArray[np.int64]:
-    """Return every number of replicas that the other dimensions allow."""
     names = (*DIVIDING, "num_nodes")
     whole = (np.array(values[name], dtype=np.int64) for name in names)
     columns = dict(zip(names, np.meshgrid(*whole, indexing="ij", sparse=True), strict=True))
@@ -206,6 +205,5 @@ def _replicas(values: Mapping[str, tuple[Scalar, ...]], machine: Machine) -> NDA
 
 
 def _roundest(low: int, high: int) -> int:
-    """Return the largest power of two from `low` to `high`, or `high` where there is none."""
     power = 1 << (high.bit_length() - 1)
     return power if power >= low else high

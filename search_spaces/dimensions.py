@@ -96,7 +96,6 @@ class Dimension:
 
     @property
     def head(self) -> str:
-        """Its short name at the head of a column or an axis."""
         return self.short[:1].upper() + self.short[1:]
 
     @property
@@ -105,17 +104,14 @@ class Dimension:
 
     @property
     def is_named(self) -> bool:
-        """Whether its values are words, without an order of their own."""
         return bool(self.values) and isinstance(self.values[0], str)
 
     @property
     def is_counted(self) -> bool:
-        """Whether its values are numbers."""
         return not self.is_switch and not self.is_named
 
     @property
     def is_searched(self) -> bool:
-        """Whether a space that says nothing of it has its automatic values."""
         return self.default is None
 
     def told(self, value: Scalar) -> str:
@@ -131,16 +127,13 @@ class Dimension:
         return f"{self.short}{'-' if self.values else ' '}{value}"
 
     def brief(self, value: Scalar) -> str:
-        """Return a value as `told`, "" where it goes without saying."""
         return "" if value == self.default and not self.is_named else self.told(value)
 
     def is_absent(self, value: Scalar) -> bool:
-        """Return whether a value is that of a model which lacks the dimension."""
         return self.of_experts and value == self.default
 
 
 def setting_text(value: Scalar) -> str:
-    """Return a value of a dimension as people write it: `on`, `8`, `fused`."""
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 

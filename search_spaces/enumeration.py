@@ -143,12 +143,10 @@ class Grid:
         return others * int(np.sum(tuples * np.maximum(upto - below, 0)))
 
     def combinations(self, program: ProgramCapabilities) -> int:
-        """Return how many elements the largest array of an enumeration has, without making it."""
         own = ((*DIVIDING, "num_nodes", *refusal.dimensions) for refusal in program.refusals)
         return max(map(self.size, (*COMBINED, *own)))
 
     def size(self, names: Collection[str]) -> int:
-        """Return the number of combinations of the values of some dimensions."""
         return math.prod(len(values) for name, values in self.dimensions.items() if name in names)
 
     def open(self, names: Collection[str] | None = None) -> Lattice:
@@ -177,12 +175,10 @@ class Grid:
         return Lattice(columns=columns, gpus_per_node=self.gpus_per_node)
 
     def values(self, name: str) -> NDArray[Any]:
-        """Return the values of a dimension as a column has them."""
         values = self.dimensions[name]
         return np.array(values) if name in DIMENSIONS else settings_column(values)
 
     def left_out(self, lattice: Lattice) -> Mask:
-        """Return which of the points do not count, legal or not."""
         etp, tp = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
         return np.asarray((etp != 1) & (etp != tp) & self.experts_as_usual)
 
@@ -262,7 +258,6 @@ class _Crossing:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the product: the legal tuples, then each other dimension."""
         return (self._size, *(self.grid.shape[axis] for axis in self.others))
 
     def over(self, mask: Mask) -> Mask:

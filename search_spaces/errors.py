@@ -48,7 +48,6 @@ def closest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
 
 
 def suggestion(near: Sequence[str]) -> str:
-    """Return the end of a reason: `; did you mean tp or pp?`; empty without names."""
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 

@@ -43,17 +43,14 @@ class ParallelGroups:
 
     @cached_property
     def model_parallel(self) -> Whole:
-        """GPUs that hold one replica of the model."""
         return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
 
     @cached_property
     def expert_model_parallel(self) -> Whole:
-        """GPUs that hold all experts once."""
         return self.expert_span * self.pipeline_parallel
 
     @cached_property
     def expert_span(self) -> Whole:
-        """GPUs, side by side, among which tokens are sent to their experts."""
         return self.expert_tensor_parallel * self.expert_parallel
 
     @cached_property
@@ -63,12 +60,10 @@ class ParallelGroups:
 
     @property
     def data_parallel(self) -> Whole:
-        """Replicas of the model; 0 where it needs more GPUs than there are."""
         return self._replicas[0]
 
     @property
     def left_over(self) -> Whole:
-        """GPUs that belong to no whole replica."""
         return self._replicas[1]
 
     @cached_property
@@ -78,21 +73,16 @@ class ParallelGroups:
 
     @property
     def expert_data_parallel(self) -> Whole:
-        """Copies of each expert; 0 where the experts need more GPUs than there are."""
         return self._expert_replicas[0]
 
     @property
     def experts_left_over(self) -> Whole:
-        """GPUs that belong to no whole copy of the experts."""
         return self._expert_replicas[1]
 
     @cached_property
     def dense_shards(self) -> Whole:
-        """GPUs that hold the same weights before ZeRO, which shards over them: the replicas times
-        the parts of their sequences."""
         return self.world_size // (self.tensor_parallel * self.pipeline_parallel)
 
     @property
     def expert_shards(self) -> Whole:
-        """GPUs that hold the same part of an expert before ZeRO, which shards over them."""
         return self.expert_data_parallel

@@ -55,7 +55,6 @@ class Lattice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """`(n,)`, or one axis for each dimension of an open grid."""
         return np.broadcast_shapes(*(column.shape for column in self.columns.values()))
 
     def __getitem__(self, dimension: str) -> NDArray[Any]:
@@ -66,12 +65,9 @@ class Lattice:
 
     @cached_property
     def settings(self) -> tuple[str, ...]:
-        """The dimensions of the trainer's own."""
         return tuple(name for name in self.columns if name not in DIMENSIONS)
 
     def shaped(self, mask: Mask) -> Mask:
-        """Return a mask that a rule made of columns: one row for each strategy, or as many axes as
-        an open grid has."""
         if len(self.shape) == 1:
             return np.broadcast_to(mask, self.shape)
         return mask.reshape((1,) * (len(self.shape) - mask.ndim) + mask.shape)
@@ -87,13 +83,11 @@ class Lattice:
         return strategy_with({name: of(column) for name, column in self.columns.items()})
 
     def distinct(self, dimensions: Sequence[str]) -> Iterator[Strategy]:
-        """Yield the first strategy of each combination of these dimensions' values."""
         combinations = zip(*(self[name].tolist() for name in dimensions), strict=True)
         first = {values: row for row, values in reversed(list(enumerate(combinations)))}
         return (self.strategy(row) for row in sorted(first.values()))
 
     def take(self, rows: Mask | NDArray[np.integer[Any]]) -> Lattice:
-        """Return the rows chosen by a mask of shape (n,) or by indices, in that order."""
         chosen = {name: column[rows] for name, column in self.columns.items()}
         return Lattice(columns=chosen, gpus_per_node=self.gpus_per_node)
 
@@ -103,7 +97,6 @@ class Lattice:
 
     @cached_property
     def groups(self) -> ParallelGroups:
-        """How the GPUs of each strategy divide into groups, arrays of shape (n,)."""
         return ParallelGroups.of(self.__getitem__, world_size=self.world_size)
 
     @property
@@ -112,12 +105,10 @@ class Lattice:
 
     @property
     def data_parallel(self) -> NDArray[np.int64]:
-        """Replicas, shape (n,); 0 where the model needs more GPUs than there are."""
         return np.asarray(self.groups.data_parallel)
 
     @cached_property
     def uneven_world(self) -> Mask:
-        """Where GPUs are left over, shape (n,)."""
         return np.asarray(self.groups.left_over != 0)
 
     @cached_property
@@ -127,8 +118,6 @@ class Lattice:
 
 
 def settings_column(values: Sequence[Scalar | None]) -> NDArray[Any]:
-    """Return values of a trainer's own dimension as they are: NumPy would make 1 and 2.5 floats,
-    and the trainer would be told 1.0."""
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column

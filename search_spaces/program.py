@@ -91,7 +91,6 @@ class DimensionRefusal(ABC):
 
     @property
     def words(self) -> str:
-        """The dimension, as sentences have it."""
         said = BY_NAME[self.dimension]
         return said.words or said.label.lower()
 
@@ -215,7 +214,6 @@ class OwnDimension:
 
 
 def _written(value: Scalar) -> str:
-    """Return a value as texts have it, `on` and `yes` for true; 2 and 2.0 are one number."""
     text = str(value).strip().lower()
     if isinstance(value, float) and value.is_integer():
         text = str(int(value))
@@ -273,32 +271,23 @@ class ProgramCapabilities:
 
     @property
     def splits_experts_as_layers(self) -> bool:
-        """Whether it splits each expert over the GPUs of tensor_parallel, as all other weights:
-        what a trainer does that does not say how else."""
         name = "expert_tensor_parallel"
         return not self.varies(name) and dict(self.fixed).get(name) is None
 
     def ties_sequence_parallel(self, transformer: Transformer) -> bool:
-        """Return whether sequence_parallel has to be on for this model wherever tensor_parallel is
-        above 1."""
         return self.experts_need_sequence_parallel and transformer.experts is not None
 
     def varies(self, dimension: str) -> bool:
-        """Return whether it can have several values of a dimension."""
         return dimension not in self._unvaried
 
     @property
     def divides_experts_unseen(self) -> bool:
-        """Whether its layout of experts is a dimension of its own, from before models could be said
-        to have experts."""
         return any(each.name in OF_EXPERTS for each in self.own)
 
     def declares(self, dimension: str) -> tuple[Scalar, ...]:
-        """Return the values of a dimension that it has and others have not."""
         return dict(self.special).get(dimension, ())
 
     def untrained(self, transformer: Transformer) -> str | None:
-        """Return why it cannot train a model, as a sentence; None where it can."""
         return untrained(transformer, program=self.name, trains=self.trains)
 
 
@@ -347,7 +336,6 @@ def _refused(
 
 
 def _places(column: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the values of a column as numbers from 0 on, equal ones alike."""
     values = column.ravel().tolist()
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
     return np.array([places[value] for value in values], dtype=np.int64).reshape(column.shape)

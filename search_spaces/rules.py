@@ -52,8 +52,6 @@ def _rule_of(
     broken: Callable[[Lattice, Part, RuleContext], Any],
     reason: Callable[[Strategy, Part, RuleContext], str],
 ) -> Rule:
-    """Return a rule for models with a part, which `broken` and `reason` take as an argument."""
-
     def breaks(lattice: Lattice, to: RuleContext) -> Any:
         its = part(to.transformer)
         return its is not None and broken(lattice, its, to)
@@ -121,19 +119,15 @@ def rule_masks(
 
 
 def _parts_of_sequence(value: Callable[[str], Any]) -> Any:
-    """Return into how many equal parts context parallelism cuts a sequence."""
     over_tensor = np.where(value("sequence_parallel"), value("tensor_parallel"), 1)
     return 2 * value("context_parallel") * over_tensor
 
 
 def _alignment(precision: Any) -> Any:
-    """Return what divides the sides of matrix products: a block's numbers, or Transformer Engine's
-    16 for 8-bit tensors."""
     return np.where(np.isin(precision, BLOCKS_OF_32), 32, 16)
 
 
 def _widths(value: Callable[[str], Any], transformer: Transformer) -> list[tuple[str, Any]]:
-    """Return the sides of a rank's matrix products, in words and as whole numbers or arrays."""
     tensor = value("tensor_parallel")
     over = np.where(value("sequence_parallel"), tensor, 1) * value("context_parallel")
     tokens = transformer.seq_length * value("micro_batch_size") // over
@@ -151,14 +145,12 @@ def _widths(value: Callable[[str], Any], transformer: Transformer) -> list[tuple
 
 
 def _cut_mlps(transformer: Transformer) -> list[tuple[str, int]]:
-    """Return the widths that tensor parallelism cuts: of the dense MLP and of shared experts."""
     shared = transformer.experts.shared_ffn_hidden_size if transformer.experts else 0
     dense = transformer.ffn_hidden_size if transformer.has_dense_mlp else 0
     return [("ffn_hidden_size", dense), ("shared_ffn_hidden_size", shared)]
 
 
 def _product(strategy: Strategy) -> str:
-    """Return what the GPUs of a replica are the product of: `tensor_parallel 8 x …`."""
     values = ((name, strategy.value(name)) for name in DIVIDING)
     return " x ".join(
         f"{name} {value}" for name, value in values if value > 1 or BY_NAME[name].is_searched

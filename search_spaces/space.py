@@ -330,7 +330,6 @@ def _following_tensor_parallel(
     program: ProgramCapabilities,
     transformer: Transformer,
 ) -> dict[str, tuple[Scalar, ...]]:
-    """Return the dimensions that nobody chose and whose values follow from tensor_parallel's."""
     degrees = values["tensor_parallel"]
     following: dict[str, tuple[Scalar, ...]] = {}
     if transformer.experts and program.splits_experts_as_layers:
@@ -343,8 +342,6 @@ def _following_tensor_parallel(
 def _may_widen(
     dimension: str, choices: Mapping[str, DimensionChoice], program: ProgramCapabilities
 ) -> bool:
-    """Return whether a dimension that trades time for memory is searched unasked: where the layouts
-    are automatic, or the program searches it, and nothing names it."""
     if dimension in choices or dimension in dict(program.fixed):
         return False
     named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
@@ -356,7 +353,6 @@ def _widened(
     wider: Mapping[str, tuple[Scalar, ...]],
     points: Callable[[Mapping[str, tuple[Scalar, ...]]], int],
 ) -> dict[str, tuple[Scalar, ...]]:
-    """Return all dimensions, as many of them with their `wider` values as there is room for."""
     rest = list(_given_up(wider))
     while rest:
         whole = {**values, **dict(reversed(rest))}
@@ -377,8 +373,6 @@ def _left_out(
 def _given_up(
     wider: Mapping[str, tuple[Scalar, ...]],
 ) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
-    """Yield the dimensions with their wider values in the order in which they are given up, values
-    that only some programs have before the others of their dimension."""
     for name, values in wider.items():
         usual = tuple(value for value in values if value not in BY_NAME[name].special)
         if usual != values:
@@ -420,7 +414,6 @@ def _faults(
     choices: Mapping[str, DimensionChoice],
     program: ProgramCapabilities,
 ) -> Iterator[InvalidInput]:
-    """Yield a problem for invalid `nodes`, an untrainable model, and each unknown dimension."""
     if not 1 <= nodes <= machine.max_nodes:
         reason = (
             "at least one node is needed"

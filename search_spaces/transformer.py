@@ -272,7 +272,6 @@ class LayerKind:
 
     @property
     def _shared_parameters(self) -> int:
-        """Weights that every token passes."""
         mixer = self.attention_parameters + self.mamba_parameters
         return mixer + self.mlp_parameters + self.router_parameters
 
@@ -283,7 +282,6 @@ class LayerKind:
         return number(experts) * self._mlp(experts.ffn_hidden_size)
 
     def _mlp(self, width: int) -> int:
-        """Weights of an MLP: two matrices, three when gated."""
         matrices = 3 if self.transformer.gated_mlp else 2
         return matrices * self.transformer.hidden_size * width
 
@@ -566,7 +564,6 @@ class Transformer:
 
     @property
     def _end_parameters(self) -> int:
-        """Embeddings, learned positions and the final norm."""
         embeddings = self.embedding_parameters * (1 if self.tied_embeddings else 2)
         positions = self.seq_length * self.hidden_size if self.has_biases else 0
         return embeddings + positions + self.hidden_size * (2 if self.has_biases else 1)

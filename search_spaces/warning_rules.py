@@ -12,7 +12,6 @@ EXPERTS_WITHIN_NODE = "experts_within_node"
 
 
 def uneven_stages(lattice: Lattice, transformer: Transformer) -> Mask:
-    """Return where some pipeline stage has more layers than another, and none is empty."""
     layers, stages = transformer.num_layers, lattice["pipeline_parallel"]
     return np.asarray((layers % stages != 0) & (stages <= layers))
 

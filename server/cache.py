@@ -80,12 +80,10 @@ class Cache:
             self._entries[key] = _Entry(version, future, 1)
 
     def ready(self, key: Hashable, *, version: Hashable = None) -> Any:
-        """Return the value of a key and version; None if it is not cached."""
         with self._lock:
             return _done(self._requested(key, version))
 
     def latest(self, key: Hashable) -> Any:
-        """Return the cached value of a key, of whichever version; None if there is none."""
         with self._lock:
             return _done(self._entries.get(key))
 

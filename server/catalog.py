@@ -40,7 +40,6 @@ def profile_detail(name: str, folder: Path) -> ProfileDetail:
 
 
 def _source(name: str, folder: Path) -> str:
-    """Return the file of a user's own profile; empty for a bundled one."""
     path = profile_file(name, folder=folder)
     return str(path) if path.parent == folder else ""
 
@@ -50,12 +49,10 @@ def _head(content: dict[str, Any]) -> dict[str, str]:
 
 
 def adapter_summaries(folder: Path) -> list[AdapterSummary]:
-    """Return all adapters by name, including those in `folder`; invalid ones with their error."""
     return [_adapter_summary(name, folder) for name in adapter_names(folder)]
 
 
 def usable_adapters(folder: Path) -> list[AdapterSummary]:
-    """Return the adapters that a campaign may use, the user's own first."""
     found = [each for each in adapter_summaries(folder) if not each.problem]
     chosen = [each for each in found if each.own or each.name not in TEMPLATES]
     return sorted(chosen, key=lambda each: not each.own)
@@ -79,7 +76,5 @@ def _adapter_summary(name: str, folder: Path) -> AdapterSummary:
 
 
 def _message(error: InvalidInput | InvalidInputs) -> str:
-    """Return what is wrong and where, without the commands in the file, which the reader need not
-    see."""
     problems = [error] if isinstance(error, InvalidInput) else error.problems
     return "; ".join(f"{problem.field}: {problem.reason}" for problem in problems)

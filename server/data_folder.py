@@ -15,7 +15,6 @@ log = structlog.get_logger(__name__)
 
 
 def closed_file(path: Path) -> BinaryIO:
-    """Open a file for appending that only this user may read and write (0600)."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE), "ab")
 
 

@@ -161,7 +161,6 @@ def _browser_address(url: str) -> str:
 
 @contextmanager
 def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `autotune serve` as a child; yield it once it responds, and end it in any case."""
     command = [sys.executable, "-m", "server.cli", "serve"]
     options = ["--host", HOST, "--port", str(port), "--data-dir", str(folder)]
     environment = {k: v for k, v in os.environ.items() if k != "AUTOTUNE_DATABASE_URL"}
@@ -189,7 +188,6 @@ def _service(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C, so that child processes are ended first."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -198,7 +196,6 @@ def _terminable() -> Iterator[None]:
 
 
 def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the service responds; raises Failed if it ends or takes too long."""
     ends = time.monotonic() + START_LIMIT_S
     while time.monotonic() < ends and process.poll() is None:
         try:
@@ -212,7 +209,6 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
 
 
 def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:
-    """Run two campaigns concurrently, then the one that starts from their trials."""
     with Client(url) as client:
         if simulated:
             return _run(client, folder, [SIMULATED])
@@ -231,7 +227,6 @@ def _run(client: Client, folder: Path, questions: Sequence[CampaignInput]) -> li
 
 
 def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
-    """Yield the events of campaigns as they arrive, until all of them have ended."""
     arrived: SimpleQueue[Event | Exception | None] = SimpleQueue()
 
     def follow(handle: CampaignHandle) -> None:
@@ -257,14 +252,12 @@ def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
 
 
 def limited(machine: MachineShape) -> MachineShape:
-    """Return a machine without GPUs with less memory for each rank; others unchanged."""
     if machine.peak_tflops is not None:
         return machine
     return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
 
 
 def _result(handle: CampaignHandle, folder: Path) -> Result:
-    """Return the result of a campaign, after downloading its recommendation if it has one."""
     handle.refresh()
     try:
         answer = handle.best()
@@ -289,7 +282,6 @@ def _show(result: Result) -> None:
 
 
 def judge(results: list[Result]) -> None:
-    """Raise Failed with each campaign that is not done or has no recommendation."""
     failed = [result.handle.campaign for result in results if not result.succeeded]
     if failed:
         raise Failed("; ".join(f"campaign {c.id} {c.state}: {c.reason}" for c in failed))

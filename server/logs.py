@@ -37,13 +37,11 @@ _withheld: set[str] = set()
 
 
 def withhold(secret: str) -> None:
-    """Hide this text in all log lines of this process."""
     if secret:
         _withheld.add(secret)
 
 
 def without_secrets(line: str) -> str:
-    """Return the line with all secrets hidden."""
     for secret in _withheld:
         line = line.replace(secret, HIDDEN)
     return SECRETS.sub(HIDDEN, line)

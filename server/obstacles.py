@@ -45,13 +45,11 @@ def obstacles(
 
 
 def quickly(profile: ClusterProfile, *, limit_s: float) -> ClusterProfile:
-    """Return the same profile with short timeouts for the cluster's answers."""
     limit_s = min(limit_s, profile.polling.command_limit_s)
     return replace(profile, polling=replace(profile.polling, command_limit_s=limit_s))
 
 
 def _widest(request: CampaignCreate, space: SearchSpace) -> int:
-    """Return the nodes of the widest trial."""
     widest = int(space.lattice()["num_nodes"].max())
     baseline = baseline_of(request, space)
     widest = max(widest, baseline.num_nodes if baseline else 0)
@@ -76,7 +74,6 @@ def _largest_job(
 
 
 def _of_request(problem: InvalidInput, request: CampaignCreate) -> InvalidInput:
-    """Return a profile's problem as one of the request that chose the profile."""
     field = problem.field
     if OF_REQUEST.get(field) == field:
         return problem

@@ -32,7 +32,6 @@ class PeriodicTask:
         self._thread.start()
 
     def stop(self, *, timeout_s: float | None = None) -> None:
-        """Stop; wait for an action in progress, at most for `timeout_s`."""
         self.stopping.set()
         self._thread.join(timeout_s)
 

@@ -53,7 +53,6 @@ def problem(
 
 
 def _request_id() -> str:
-    """Return the id of the current request (`server.api.request_record`); empty outside of one."""
     found: str = structlog.contextvars.get_contextvars().get("request", "")
     return found
 
@@ -87,7 +86,6 @@ def refusal(errors: Sequence[FieldProblem]) -> Response:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a sentence quotes it; the answer, which is JSON, escapes double quotes."""
     shown = plain(value)
     return repr(shown) if isinstance(shown, str) and '"' in shown else json.dumps(shown)
 
@@ -110,7 +108,6 @@ ANSWERED = (
 
 
 def install(app: FastAPI) -> None:
-    """Make `app` respond to every error with a problem."""
     for kind in ANSWERED:
         app.add_exception_handler(kind, _answer)
 

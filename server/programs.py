@@ -86,7 +86,6 @@ def _adapter_of(choice: str | AdapterFile, folder: Path) -> Adapter:
 
 
 def _cluster_profile(request: RunChoice, folder: Path) -> ClusterProfile | None:
-    """Return the profile of the cluster; None without one."""
     if request.evaluator == "ray":
         return _ray_profile(request, folder)
     if request.ray is not None:
@@ -150,7 +149,6 @@ def _loaded(name: str, folder: Path, *, field: str) -> ClusterProfile:
 
 
 def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCapabilities:
-    """Return the capabilities of the program of the trials."""
     return capabilities_of(request.evaluator, profile)
 
 

@@ -151,8 +151,6 @@ def run(
 
 
 def _note_down(settings: Settings, bound: socket.socket, token: str, resources: ExitStack) -> None:
-    """Write the service's address and token, until `resources` end, into the data folder and where
-    this user's programs find a service by its address."""
     record = ServiceRecord(
         url=address(settings),
         socket=bound.getsockname(),

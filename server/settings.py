@@ -225,7 +225,6 @@ class Settings(BaseSettings):
         return self.data_dir / "trials"
 
     def trial_dir(self, token: str) -> Path:
-        """Return the folder for the log and the result of one trial."""
         return self.trials_dir / token
 
     def environment(self) -> dict[str, str]:
@@ -238,7 +237,6 @@ class Settings(BaseSettings):
 
 
 def _secret(field: str, file: Path) -> str:
-    """Return the secret in a file; raises InvalidInput."""
     try:
         return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

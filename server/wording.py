@@ -31,7 +31,6 @@ def count(value: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 trial`, `2 trials`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -51,7 +50,6 @@ def not_started(reasons: Mapping[str, int]) -> str:
 
 
 def nothing_ran(campaign: Campaign) -> bool:
-    """Return whether every ended trial has failed."""
     ended = campaign.trials + campaign.confirmations - campaign.pending
     return 0 < ended <= campaign.failures
 
@@ -75,7 +73,6 @@ def started_from(campaign: Campaign) -> str:
 
 
 def _start_worth(worth: StartWorth | None) -> list[str]:
-    """Return how earlier trials changed predictions, as a sentence; empty if unknown."""
     if worth is None:
         return []
     without, given = (
@@ -97,19 +94,16 @@ def fastest_single(campaign: Campaign) -> str:
 
 
 def projected_from(item: Ranked) -> str:
-    """Return what a strategy's metrics are projected from; empty if they were measured."""
     return _projected(item.projected_from_nodes, item.projected_from_layers)
 
 
 def best_origin(campaign: Campaign) -> str:
-    """Return the origin of the best's metrics: measured, simulated or projected."""
     if not campaign.best_projected_from_nodes:
         return mark(campaign.simulated)
     return f"projected, {mark(campaign.simulated)}"
 
 
 def best_projected_from(campaign: Campaign) -> str:
-    """Return what the best's metrics are projected from; empty if they were measured."""
     return _projected(campaign.best_projected_from_nodes, campaign.best_projected_from_layers)
 
 
@@ -157,8 +151,6 @@ def why_chosen(trial: Trial) -> str:
 
 
 def _rate_expected(trial: Trial, expected: Expectation) -> str:
-    """Return the predicted rate relative to the best so far, or the predicted time if there was no
-    best."""
     if expected.best_so_far is None or trial.purpose == "study":
         return f"Predicted {iteration_expected(trial)} an iteration"
     ratio = expected.objective / expected.best_so_far
@@ -197,7 +189,6 @@ def step_spread(metrics: TrialMetrics) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Return a short time as it is measured: `345 ms`, `12.3 s`."""
     if value is None:
         return "–"
     return f"{1000 * value:.3g} ms" if value < 1 else f"{figure(value)} s"
@@ -261,12 +252,10 @@ def probability(share: float | None) -> str:
 
 
 def mark(simulated: bool) -> str:
-    """Return the origin of metrics; simulated ones are marked wherever they are shown."""
     return "simulated" if simulated else "measured"
 
 
 def times(ratio: float) -> str:
-    """Return a ratio: `2.1x`, `1.04x`."""
     return f"{ratio:.2f}x" if ratio < 1.2 else f"{ratio:.2g}x"
 
 
@@ -280,7 +269,6 @@ def gain(share: float) -> str:
 
 
 def confirmed(best: Ranked) -> str:
-    """Return how reliable the best's metrics are."""
     known = "confirmed" if best.confirmed else "not confirmed"
     return projected_from(best) or known
 
@@ -322,14 +310,12 @@ def saved(saving: TrainingSaving) -> str:
 
 
 def neighbour_state(item: Neighbour, *, simulated: bool) -> str:
-    """Return the origin of a neighbour's metrics, or how its trial failed."""
     if item.state is None:
         return "predicted"
     return {"ok": mark(simulated), "oom": "out of memory", "failed": "failed"}[item.state]
 
 
 def fits(item: Neighbour) -> str:
-    """Return whether a neighbour fits in memory, or its probability of fitting."""
     if item.state in {"ok", "oom"}:
         return "yes" if item.fit_probability else "no"
     return probability(item.fit_probability)
@@ -356,5 +342,4 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
 
 
 def strategy_line(strategy: StrategyShape) -> str:
-    """Return a strategy in one line."""
     return strategy_of(strategy).short()

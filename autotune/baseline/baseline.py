@@ -129,8 +129,6 @@ def _customary(space: SearchSpace, *, pool: int, headroom_gib: float) -> Strateg
 
 
 def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:
-    """Return the strategy that the user meant, from a space in which all named dimensions are
-    fixed."""
     own = _space_of(request, space, said)
     lattice = own.lattice()
     if not len(lattice):
@@ -155,7 +153,6 @@ def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> ND
 
 
 def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> SearchSpace:
-    """Return the campaign's space with the named dimensions fixed."""
     chosen: dict[str, object] = dict(said.dimensions)
     batch, wanted = space.batch, said.global_batch_size
     if wanted is not None and not batch.least <= wanted <= batch.most:
@@ -180,7 +177,6 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
 
 
 def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> InvalidInput:
-    """Return why no strategy is legal, for the one that breaks the fewest rules."""
     grid = space.grid(most=MOST_WEIGHED)
     judged = (space.transformer, space.machine, space.batch)
     masks = rule_masks(grid, *judged, program=space.program)
@@ -208,7 +204,6 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
 
 
 def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
-    """Return the rows of `lattice`, shape (n,), the most customary strategy first."""
     tensor, passed = lattice["tensor_parallel"], space.transformer.active_parameters
     recipe = next(degree for most, degree in RECIPE_TENSOR_PARALLEL if passed < most)
     spread = _recipe_expert_parallel(space)
@@ -245,6 +240,5 @@ def _recipe_expert_parallel(space: SearchSpace) -> float:
 
 
 def _shown(request: CampaignCreate) -> object:
-    """Return the user's words as an error quotes them."""
     choice = request.baseline
     return choice.model_dump(mode="json") if isinstance(choice, StrategyShape) else choice

@@ -295,7 +295,6 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
 def _each(
     given: Iterable[Option], transformer: Transformer, *, text: str
 ) -> tuple[dict[str, Scalar], list[str]]:
-    """Return what the options say one by one, and those that were not read."""
     said: dict[str, Scalar] = {}
     unread: list[str] = []
     for option in given:
@@ -349,7 +348,6 @@ def _flag(name: str) -> str:
 
 
 def _meaning(option: Option) -> tuple[str, Scalar | None] | None:
-    """Return the dimension that an option names, and what it means; None: its value."""
     if option.key.lower() in KEYS:
         return KEYS[option.key.lower()], None
     return OPTIONS.get(option.flag) or OPTIONS.get(f"{option.flag} {option.value}")
@@ -391,7 +389,6 @@ def _check_model(option: Option, transformer: Transformer, *, text: str) -> None
 def _sharding(
     given: Mapping[str, Option], said: Mapping[str, Scalar], program: LineReader, *, text: str
 ) -> dict[str, Scalar]:
-    """Return the ZeRO stage; empty if nothing says it."""
     if "zero_stage" in said:
         return {}
     if _is_on(given, TORCH_FSDP):
@@ -439,7 +436,6 @@ def _recomputation(
     *,
     text: str,
 ) -> dict[str, Scalar]:
-    """Return activation_checkpointing; empty if nothing says it."""
     granularity = whole.get("activation_checkpointing")
     modules = given.get(MODULES)
     if granularity == "selective" or (granularity is None and modules):
@@ -450,7 +446,6 @@ def _recomputation(
 
 
 def _recomputed(modules: Option | None, *, text: str) -> Scalar:
-    """Return the value of activation_checkpointing for the modules of selective recomputation."""
     named = set(re.findall(r"\w+", modules.value)) if modules else set()
     if modules is None or named <= {ATTENTION_SCORES}:
         return "selective"
@@ -469,7 +464,6 @@ def _demand_all_layers(
     *,
     text: str,
 ) -> None:
-    """Refuse `block` with fewer layers than a chunk of a stage has."""
     layers = given.get(RECOMPUTED_LAYERS, Option(RECOMPUTED_LAYERS, ""))
     chunks = int(whole.get("pipeline_parallel", 1)) * int(whole.get("virtual_stages", 1))
     longest = ceil(transformer.num_layers / chunks)
@@ -482,7 +476,6 @@ def _demand_all_layers(
 
 
 def _unread_chunks(given: Mapping[str, Option], whole: Mapping[str, Scalar]) -> list[str]:
-    """Return the number of layers that are recomputed together, if it is not one."""
     layers = given.get(RECOMPUTED_LAYERS)
     is_uniform = METHOD not in given or given[METHOD].value == "uniform"
     if whole.get("activation_checkpointing") != "full" or layers is None or not is_uniform:
@@ -497,7 +490,6 @@ def _virtual_stages(
     *,
     text: str,
 ) -> int:
-    """Return the chunks per pipeline stage for this number of layers per chunk."""
     option = given[LAYERS_OF_STAGE]
     per_stage = int(read_value("virtual_stages", option.value, shown=option.shown, text=text))
     layers, stages = transformer.num_layers, int(whole.get("pipeline_parallel", 1))

@@ -45,7 +45,6 @@ class LayoutStatement:
 
     @property
     def layout(self) -> str:
-        """The named dimensions in a line: `TP 8 · PP 4 · MBS 1 · ZeRO-1`."""
         read = (d.brief(self.dimensions[d.name]) for d in IN_LINE if d.name in self.dimensions)
         return " · ".join(filter(None, read))
 

@@ -111,7 +111,6 @@ class Calibration:
 
     @cached_property
     def power(self) -> PowerScale:
-        """Ratio of the measured GPU power to the machine's power figures."""
         return PowerScale.of(self.machine, self.observations, self.parameters)
 
     @classmethod
@@ -276,7 +275,6 @@ class Calibration:
 
 
 def _adding_up(parts: dict[str, Array], whole: Array) -> dict[str, Array]:
-    """Scale the parts of the formulas so that they add up to `whole`."""
     scale = whole / total(parts)
     return {name: part * scale for name, part in parts.items()}
 
@@ -293,5 +291,4 @@ def machine_figures(machine: Machine) -> dict[str, Any]:
 def general_knowledge(
     machine: Machine, tuning: Tuning = "usual", states: StateWidths = USUAL_STATES
 ) -> Calibration:
-    """Return the priors for this machine as a calibration without trials."""
     return Calibration.of(machine, tuning=tuning, states=states)

@@ -129,14 +129,11 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
 
 
 def _parts(columns: Columns) -> Array:
-    """Return the number of parts that the weights are split into, shape (n,)."""
     cut = columns["tensor_parallel"] * columns["pipeline_parallel"]
     return np.broadcast_to(cut, len(columns))
 
 
 def _kept_share(columns: Columns) -> Array:
-    """Return the share of all layers whose activations the first stage holds, `min(m, p)/p`, shape
-    (n,)."""
     stages = columns["pipeline_parallel"]
     share = np.minimum(columns["gradient_accumulation_steps"], stages) / stages
     return np.broadcast_to(share, len(columns))

@@ -139,7 +139,6 @@ def most_informative(
 
 
 def _places(earlier: Sequence[EarlierTrial], *, gpus_per_node: int) -> Array:
-    """Return the coordinates of the trials, shape (n, d)."""
     rows: dict[Transformer, list[int]] = {}
     for row, trial in enumerate(earlier):
         rows.setdefault(trial.transformer, []).append(row)

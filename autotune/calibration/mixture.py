@@ -162,7 +162,6 @@ class Mixture:
         return generator.permutation(np.concatenate(parts))
 
     def _correlation(self, columns: Columns) -> Array:
-        """Return the correlation with the observations, which all members share."""
         return self.members[0][1].correlation(columns)
 
 
@@ -182,7 +181,6 @@ def _fitted(
 
 
 def _log_priors(grid: Sequence[Scales]) -> Array:
-    """Return the prior log probability of each pair of scales."""
     residuals = np.log([scales.residual / USUAL.residual for scales in grid]) / DOUBT
     noises = np.log([scales.noise / USUAL.noise for scales in grid]) / DOUBT
     density = -0.5 * (residuals**2 + noises**2)

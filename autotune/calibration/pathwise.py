@@ -85,7 +85,6 @@ class _Waves:
         return cls(frequencies=frequencies, phases=phases, observed=observed, own=own)
 
     def at(self, columns: Columns) -> Array:
-        """Return the features of strategies, shape (n, FEATURES)."""
         return _waves(coordinates(columns, self.own), self.frequencies, self.phases)
 
 
@@ -131,7 +130,6 @@ class _Drawn:
 
 
 def _noise(posterior: Posterior, count: int, generator: np.random.Generator) -> Array:
-    """Return draws of the observations' noise, shape (observed, count)."""
     lower = np.tril(posterior.factor[0])
     variance = np.sum(lower**2, axis=1) - posterior.scales.residual**2
     deviation = np.sqrt(np.maximum(variance, 0.0))

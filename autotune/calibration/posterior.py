@@ -204,16 +204,13 @@ class Posterior:
 
     @property
     def z(self) -> Array:
-        """The constants at the maximum, shape (c,), see `Quantity`."""
         return self.linear.z
 
     @cached_property
     def precision(self) -> Array:
-        """Inverse covariance of the observations around the formulas, shape (n, n)."""
         return _solved(self.factor, np.eye(len(self.weights)))
 
     def correlation(self, columns: Columns) -> Array:
-        """Return the correlation of strategies with the observed ones, shape (n, observed)."""
         return shared(coordinates(columns, self.quantity.own), self.places)
 
     def mean(self, columns: Columns, labelled: Array, correlation: Array) -> Array:

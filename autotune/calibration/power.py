@@ -72,7 +72,6 @@ class PowerScale:
 
 
 def _tokens(observations: Sequence[Observation], machine: Machine) -> Array:
-    """Return the tokens of one step, shape (n,)."""
     gpus = machine.gpus_per_node
     samples = [o.strategy.global_batch_size(gpus) * o.transformer.seq_length for o in observations]
     return np.array(samples, dtype=np.float64)

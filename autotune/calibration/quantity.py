@@ -36,7 +36,6 @@ def iteration_time_s(strategies: Strategies) -> Array:
 
 
 def memory_gib(strategies: Strategies) -> Array:
-    """Return GiB of the fullest rank, shape (n,), or (k, n) for k sets of constants."""
     return total(memory_parts(strategies)) / GIB
 
 

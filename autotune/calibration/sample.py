@@ -53,16 +53,12 @@ class Sample:
 
     @property
     def edge(self) -> float:
-        """Standard deviation of the logarithm of the memory limit of one run."""
         return EDGE_OF_PEAKS if np.any(self.side == 0) else EDGE
 
     def _margin(self, noise: float) -> float:
-        """Return the standard deviation of the margin at which one run fails: its peak and the
-        limit both vary."""
         return float(np.hypot(self.edge, noise))
 
     def _variance(self, noise: float) -> Array | float:
-        """Return the variance of the measurements, increased for observations with less weight."""
         return noise**2 + USUAL_NOISE**2 * (1.0 / self.weight - 1.0)
 
     def log_likelihood(self, latent: Array, noise: float) -> float:

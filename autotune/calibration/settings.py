@@ -51,7 +51,6 @@ class OwnLevels:
         return np.asarray(np.linalg.cholesky(correlation))
 
     def indicators(self, columns: Columns) -> Array:
-        """Return which strategies have each value, as 0 or 1, shape (k, n)."""
         rows = [columns.has_setting(self.name, value) for value in self.values]
         return np.stack([np.broadcast_to(row, len(columns)) for row in rows])
 

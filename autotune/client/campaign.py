@@ -73,7 +73,6 @@ class CampaignHandle:
         )
 
     def _found(self) -> list[tuple[str, str]]:
-        """Return the recommendation so far, or the measurements of a scaling study."""
         item, study = self.campaign, self.campaign.request.study
         if study is not None:
             nodes = ", ".join(map(str, study.nodes))

@@ -272,7 +272,6 @@ class Client:
         return validated(kind, subject(self._placed(about)) | asked)
 
     def _placed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields, with the cluster profile's machine if none was named."""
         name = profile_named(fields)
         if not name or fields.get("machine") is not None:
             return {**fields}

@@ -145,7 +145,6 @@ def _token(url: str, file: Path | None) -> str | None:
 
 
 def _demand_encryption(url: str) -> None:
-    """Raise InvalidInput if the token would travel unencrypted."""
     parts = httpx2.URL(url)
     allowed = os.environ.get(INSECURE, "").lower() in YES
     if parts.scheme == "http" and not is_loopback(parts.host) and not allowed:

@@ -216,7 +216,6 @@ class Follower:
 
     @property
     def _at_rest(self) -> bool:
-        """Return whether the campaign is at rest. A cancelled one may still be ending trials."""
         return self._rests and self._pending <= 0
 
     def lost(self, error: httpx2.TransportError, patience: Patience, *, base_url: str) -> None:

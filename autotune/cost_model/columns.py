@@ -196,7 +196,6 @@ _NOT = np.zeros(())
 
 
 def _kinds(transformer: Transformer) -> dict[str, float]:
-    """Return the LAYER_KINDS columns of a model."""
     experts, latent, mamba = (
         transformer.experts,
         transformer.latent_attention,
@@ -252,7 +251,6 @@ def _choices(lattice: Lattice) -> dict[str, Array]:
 
 
 def _occurring(column: NDArray[Any], values: Sequence[Scalar]) -> dict[Scalar, Mask]:
-    """Return a mask for each value that occurs."""
     where: dict[Scalar, Mask] = {}
     left = column.size
     for value in values:

@@ -135,7 +135,6 @@ def linear_time_s(
 
 
 def _summed(times: Array) -> Array:
-    """Sum over layers; shape (k, n), or (n,) for one set of constants."""
     whole = np.asarray(np.add.reduce(times))
     return np.asarray(whole[0]) if len(whole) == 1 else whole
 
@@ -181,7 +180,6 @@ def score_pairs(strategies: Strategies) -> Array:
 
 
 def _head_rate(strategies: Strategies) -> Array:
-    """Return the rate of a head's kernels, which pad its width to a multiple of 8."""
     misaligned = np.mod(strategies.head_width, 8) != 0
     return np.where(misaligned, strategies.parameters.misaligned_head, 1.0)
 

@@ -65,7 +65,6 @@ def iteration_energy_joule(
 
 
 def _utilisation(time_parts_s: Mapping[str, Array]) -> Array:
-    """Return the mean position between idle and capped power over a step, shape (n,)."""
     drawing = total(
         {part: DRAW[part] * time_parts_s[part] for part in DRAW if part in time_parts_s}
     )

@@ -121,9 +121,6 @@ def attention_block(strategies: Strategies) -> LayerTimes:
 def _latent_layers(
     strategies: Strategies,
 ) -> tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]]:
-    """Return inputs and outputs of latent attention's down-projections, which every GPU computes in
-    full for its own tokens, and of its up-projections, which TP shards (DeepSeek-V2, arXiv
-    2405.04434, section 2.1)."""
     columns, h, t = strategies.columns, strategies.hidden_size, strategies.tensor_parallel
     heads, rope = columns["num_attention_heads"], columns["rope_head_dim"]
     query, rank = columns["q_rank"], np.maximum(columns["kv_rank"], 1.0)
@@ -159,7 +156,6 @@ def _mlp_block(strategies: Strategies, width: Array, *, repeated: str) -> LayerT
 
 
 def _norm(strategies: Strategies) -> Array:
-    """Return the forward seconds of one of a layer's two norms, with its residual."""
     return compute.streamed_time_s(strategies, compute.norm_passes(strategies) / 2.0)
 
 

@@ -484,6 +484,5 @@ def perturbed(parameters: Parameters, *, seed: int) -> Parameters:
 
 
 def _highest(name: str) -> float:
-    """Return the upper bound of a constant."""
     unit = Parameters.__dataclass_fields__[name].metadata["unit"]
     return HIGHEST_FRACTION if unit == "fraction" else np.inf

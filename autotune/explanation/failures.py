@@ -63,7 +63,6 @@ def explain_failures(
 
 
 def _causes(messages: Iterable[str]) -> dict[str, int]:
-    """Count messages by kind, ignoring numbers; each kind is represented by its first message."""
     alike: dict[str, list[str]] = {}
     for message in messages:
         alike.setdefault(cause_of(message), []).append(message)
@@ -104,14 +103,12 @@ def remedies_of(
 
 
 def _intended_strategy(trial: SearchTrial) -> Strategy:
-    """Return the strategy that ran, or the one that it stood in for with fewer layers."""
     return trial.strategy if trial.num_layers is None else trial.full
 
 
 def _need(
     space: SearchSpace, calibration: Calibration, strategies: Sequence[Strategy]
 ) -> list[float]:
-    """Return the predicted memory of each strategy in GiB, ascending."""
     if not strategies:
         return []
     lattice = Lattice.of(strategies, gpus_per_node=space.machine.gpus_per_node)

@@ -153,12 +153,10 @@ class _Believed:
         )
 
     def _promising(self, rows: Rows) -> int | None:
-        """Return the row with the best prediction among those that probably fit."""
         fitting = rows[self.fits[rows] >= LIKELY_TO_FIT]
         return int(fitting[np.argmax(self.log_rate[fitting])]) if len(fitting) else None
 
     def _rates(self, trials: Sequence[SearchTrial]) -> list[float]:
-        """Return the measured objective of each trial; 0 if it has none."""
         if not trials:
             return []
         lattice = Lattice.of(

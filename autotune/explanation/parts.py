@@ -78,7 +78,6 @@ def bubble_note(calibration: Calibration) -> str:
 
 
 def time_words(note: str) -> Mapping[str, str]:
-    """Return TIME_WORDS, with `bubble_note` appended to the bubble."""
     return {**TIME_WORDS, "bubble": f"{TIME_WORDS['bubble']} ({note})"} if note else TIME_WORDS
 
 
@@ -235,7 +234,6 @@ def parts_of(
 
 
 def shares(strategy: ExplainedStrategy) -> dict[str, float]:
-    """Return the share of each part in the step's time."""
     parts = strategy.time_parts_s.items()
     return {name: part / strategy.iteration_time_s for name, part in parts}
 
@@ -293,7 +291,6 @@ def _against(
 
 
 def _cost(longer: float, objective: Objective) -> str:
-    """Return a difference in cost in words."""
     same, more, less = COST_WORDS[objective]
     if longer >= TWICE:
         return f"{1.0 + longer:.2g} times {same}"

@@ -132,19 +132,16 @@ class BelievedRates:
 
     @cached_property
     def levels(self) -> Integers:
-        """Index of each strategy's value in each of the `dimensions`, shape (n, d)."""
         columns = [self.level(name) for name in self.dimensions]
         empty = np.zeros((len(self.lattice), 0), dtype=np.int64)
         return np.stack(columns, axis=1) if columns else empty
 
     def values(self, dimension: str) -> tuple[Scalar, ...]:
-        """Return the values of a dimension that occur, ascending."""
         numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         _, first = np.unique(numbers, return_index=True)
         return tuple(self.lattice[dimension][first].tolist())
 
     def level(self, dimension: str) -> Integers:
-        """Return the index into `values` of each strategy, shape (n,)."""
         numbers = as_numbers(dimension, self.lattice[dimension], self.settings)
         return np.asarray(np.unique(numbers, return_inverse=True)[1], dtype=np.int64)
 
@@ -218,7 +215,6 @@ def _weights(d: int) -> Array:
 
 
 def _seen(levels: Integers, table: Array, coalition: int, asked: Rows) -> Array:
-    """Return the value of one coalition for the rows `asked`, shape (m, k)."""
     chosen = [column for column in range(levels.shape[1]) if coalition >> column & 1]
     group, count = grouped(levels[:, chosen])
     size = np.maximum(np.bincount(group, minlength=count), 1)

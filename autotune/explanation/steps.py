@@ -66,13 +66,11 @@ class Surroundings:
         return [each for each, broken in zip(distinct, refused, strict=True) if not broken]
 
     def refusal(self, strategy: Strategy) -> str | None:
-        """Return why a strategy is not legal at any global batch; None if it is legal."""
         broken = findings(strategy, self.transformer, self.machine, program=self.program)
         return next((each.reason for each in broken if each.severity == "refuse"), None)
 
 
 def with_values(strategy: Strategy, values: Mapping[str, Any]) -> Strategy:
-    """Return a strategy with other values of some dimensions."""
     return replace(strategy, **values)
 
 

@@ -165,7 +165,6 @@ class _Search:
         return sorted(found, key=_gain)
 
     def _levels(self) -> Iterator[list[_Found]]:
-        """Yield the answers with one changed dimension, then with two, then with three."""
         seen = {self.start}
         frontier = [self.start]
         for _ in range(MOST_CHANGES):
@@ -197,7 +196,6 @@ class _Search:
                 yield strategy.with_accumulation(factor * strategy.gradient_accumulation_steps)
 
     def _with(self, strategy: Strategy, values: Mapping[str, Scalar]) -> Strategy | None:
-        """Return it with other values at the same global batch if whole micro-batches make it."""
         batch = strategy.global_batch_size(self._gpus)
         other = with_values(strategy, values)
         return at_batch(other, batch, self._gpus) or (other if self.other_batch else None)
@@ -240,8 +238,6 @@ class _Search:
         return log_work(lattice, self.transformer, machine, objective=self.objective)
 
     def _values(self, strategy: Strategy) -> dict[str, Scalar]:
-        """Return the values in which it differs, with the accumulation only where the batch
-        does."""
         changes: dict[str, Scalar] = {
             name: getattr(strategy, name)
             for name in CHANGED
@@ -252,12 +248,10 @@ class _Search:
         return changes
 
     def _named(self, strategy: Strategy) -> tuple[str, ...]:
-        """Return the changed dimensions; the accumulation only if nothing else changes."""
         changes = tuple(self._values(strategy))
         return tuple(name for name in changes if name != ACCUMULATION) or changes
 
     def _one_per_set(self, found: Sequence[_Found]) -> list[_Found]:
-        """Return the first of each set of changed dimensions."""
         chosen: dict[tuple[str, ...], _Found] = {}
         for each in found:
             chosen.setdefault(self._named(each.strategy), each)

@@ -47,7 +47,6 @@ class AccumulationMeasurement:
 
     @property
     def spread_s(self) -> float:
-        """Half of the distance between the 10th and the 90th percentile, seconds."""
         low, high = np.percentile(self.iteration_times_s, [10, 90])
         return float(high - low) / 2
 
@@ -339,7 +338,6 @@ not."""
 
 
 def agree(told: float, asked: int) -> bool:
-    """Return whether a trainer's count agrees with the requested model's parameters."""
     return abs(told - asked) <= AGREES * asked
 
 
@@ -365,5 +363,4 @@ LOCAL_S = 3.0
 
 
 def cluster_start_up_s(num_nodes: ArrayLike) -> NDArray[np.float64]:
-    """Return the start-up seconds of a job on a cluster, in the shape of `num_nodes`."""
     return ONE_NODE_S + PER_DOUBLING_S * np.log2(np.asarray(num_nodes, dtype=np.float64))

@@ -51,6 +51,5 @@ def memory_limit_gib(campaign: Campaign) -> float:
 
 
 def keeps_headroom(campaign: Campaign, figures: TrialMetrics) -> bool:
-    """Return whether a trial's peak leaves the headroom; True if the peak is unknown."""
     peak = figures.peak_memory_gib
     return peak is None or peak <= memory_limit_gib(campaign)

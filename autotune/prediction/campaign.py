@@ -94,7 +94,6 @@ def _search_problems(
 
 
 def _late(deadline: datetime | None, now: datetime) -> Iterator[InvalidInput]:
-    """Yield a problem if the deadline has passed; one without a time zone is taken as UTC."""
     if deadline is None:
         return
     aware = deadline if deadline.tzinfo else deadline.replace(tzinfo=UTC)
@@ -132,8 +131,6 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
 
 
 def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
-    """Yield a problem if the pool is smaller than the smallest strategy: the campaign would wait
-    forever."""
     smallest = int(space.lattice()["num_nodes"].min())
     if request.pool_nodes is not None and request.pool_nodes < smallest:
         reason = f"every strategy of the space needs {nodes_of(smallest)} or more"
@@ -142,7 +139,6 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
 
 
 def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator[InvalidInput]:
-    """Yield a problem if no strategy is predicted to leave the headroom."""
     left = estimated.machine.memory_gib - float(np.min(estimated.memory_gib))
     if request.min_headroom_gib > left:
         reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"

@@ -133,8 +133,6 @@ def _trial_costs(
 def _search_node_hours(
     request: CampaignCreate, space: SearchSpace, layouts: Sequence[Strategy], screening: FewNodes
 ) -> NDArray[np.float64]:
-    """Return the predicted node-hours of one search trial for each layout, in no particular
-    order."""
     narrow, in_full = _runs_of(layouts, space, screening)
     smaller = space.transformer.with_layers(screening.layers)
     hours = [
@@ -154,8 +152,6 @@ def _search_node_hours(
 def _runs_of(
     layouts: Sequence[Strategy], space: SearchSpace, screening: FewNodes
 ) -> tuple[list[Strategy], list[Strategy]]:
-    """Return the strategies that are run to measure layouts: the layouts themselves, or their
-    stand-ins with fewer layers."""
     stand_ins = stand_ins_of(screening, space.transformer)
     if stand_ins is None or not layouts:
         return [], list(layouts)

@@ -109,7 +109,6 @@ class Candidates:
         )
 
     def promising(self, most: int | None = None) -> list[Strategy]:
-        """Return the layouts that probably fit, best prediction first."""
         return [self.layouts.lattice.strategy(row) for row in self.likely[:most].tolist()]
 
     def gain(self, cost: CampaignCost, *, tokens: float | None, seed: int = 0) -> CampaignGain:
@@ -148,9 +147,6 @@ class Candidates:
         return float(self.belief.log_rate[np.flatnonzero(self.belief.rows == row)[0]])
 
     def _leads(self, seed: int) -> tuple[Rows, Array]:
-        """Return the drawn layouts in the order in which they would be used without a campaign,
-        and, for each draw in which any fits, the logarithm of the gain of the best over the one
-        used."""
         belief = self.belief
         promise = belief.promise(failed=True)
         rivals = belief.rows[np.argsort(-promise, kind="stable")[:RIVALS]]

@@ -97,7 +97,6 @@ def plan(
 def _what_to_try(
     request: CampaignCreate, space: SearchSpace, calibration: Calibration, *, most: int
 ) -> dict[str, object]:
-    """Return the fields of a plan that exist only if some strategy fits."""
     candidates = Candidates.of(
         space,
         calibration,
@@ -128,7 +127,6 @@ def _planned(
     calibration: Calibration,
     strategies: Sequence[Strategy],
 ) -> list[PlannedStrategy]:
-    """Return the strategies in order, each with its rank."""
     transformer, machine = space.transformer, space.machine
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
@@ -154,7 +152,6 @@ def _nothing_to_try(
     *,
     legal: int,
 ) -> dict[str, object]:
-    """Return why no strategy can be tried, and what would help."""
     obstacle = obstacle_of(space, estimated, spec=request.space, parameters=calibration.parameters)
     remedies = (
         remedies_of(

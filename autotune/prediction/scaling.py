@@ -200,7 +200,6 @@ def _timed(
     points: Sequence[Strategy],
     measured: Mapping[Strategy, float],
 ) -> list[ScaledStrategy]:
-    """Return the layout's times on each number of nodes, the base first."""
     lattice = Lattice.of(points, gpus_per_node=calibration.machine.gpus_per_node)
     columns = Columns.of(transformer, lattice)
     seconds = [measured.get(each) for each in points]
@@ -329,7 +328,6 @@ def _sentence(
 
 
 def _failures(failed: Mapping[Strategy, TrialState]) -> Iterator[str]:
-    """Yield each kind of failure with its numbers of nodes: `out of memory on 16 and 32 nodes`."""
     words = {each: FAILED_WORDS.get(state, OTHERWISE_FAILED) for each, state in failed.items()}
     for why in dict.fromkeys(words.values()):
         nodes = [str(each.num_nodes) for each, cause in words.items() if cause == why]
@@ -503,8 +501,6 @@ def study_dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
 
 
 def unhurried(protocol: ProtocolSpec) -> ProtocolSpec:
-    """Return the protocol for trials at their own accumulation, without a time limit that would cut
-    them."""
     return protocol.model_copy(update={"time_limit_s": LONGEST_S})
 
 

@@ -103,7 +103,6 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
 
 
 def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
-    """Yield the number of strategies that each rule removes; for the program, by reason."""
     for rule, count in space.enumerate().removed.items():
         if rule != PROGRAM_RULE:
             yield BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
@@ -165,8 +164,6 @@ FINEST = 64
 def _fits_nowhere(
     space: SearchSpace, estimated: Estimate, *, spec: SpaceSpec, parameters: Parameters | None
 ) -> InvalidInput:
-    """Return why no legal strategy of `space` fits, and the minimum number of nodes on which one
-    would."""
     machine = space.machine
     leanest = float(np.min(estimated.memory_gib))
     needs = (
@@ -209,8 +206,6 @@ def least_nodes(
 
 
 def _node_counts(above: int, most: int) -> Iterator[int]:
-    """Yield counts above `above` up to `most`: powers of two, and STEPS - 1 between successive
-    ones."""
     low = 1 << (above.bit_length() - 1)
     while low < most:
         step = max(low // STEPS, 1)

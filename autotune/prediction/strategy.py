@@ -90,7 +90,6 @@ def predict(
 def _figures(
     calibration: Calibration, transformer: Transformer, strategy: Strategy
 ) -> dict[str, object]:
-    """Return the fields of a Prediction that only a legal strategy has."""
     machine = calibration.machine
     lattice = Lattice.of([strategy], gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)

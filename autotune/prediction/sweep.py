@@ -90,7 +90,6 @@ def _ranked(
     *,
     most: int,
 ) -> list[SweepRow]:
-    """Return the best `most` by forecast, among the best by the formulas."""
     rates = lattice.global_batch_size / estimated.iteration_time_s
     fitting = np.flatnonzero(estimated.fits)
     by_rate = fitting[np.argsort(-rates[fitting], kind="stable")]

@@ -94,7 +94,6 @@ def _cause(trial: Trial) -> str:
 def _comparison(
     campaign: Campaign, baseline: Contender, best: Contender, *, name: str
 ) -> tuple[float, str]:
-    """Return the best's rate over the baseline's, and the sentence that says so."""
     number = baseline.trials[0].number
     if best.strategy.layout_key() == baseline.strategy.layout_key():
         return best.rate / baseline.rate, f"{name} (trial {number}) is the best so far"
@@ -112,8 +111,6 @@ def _comparison(
 
 
 def _against(speedup: float, baseline: str, objective: Objective) -> str:
-    """Return the best relative to the baseline in words: so many times the rate, or so many times
-    the cost per token."""
     if objective == "tokens_per_joule":
         return f"the best takes {1 / speedup:.3g} times the energy of {baseline} per token"
     if objective == "tokens_per_node_hour":

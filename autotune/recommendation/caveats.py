@@ -77,7 +77,6 @@ def _origin_of_figures(campaign: Campaign) -> str | None:
 
 
 def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
-    """Return a caveat if the requested headroom is not left, or unknown."""
     wanted, best = campaign.request.min_headroom_gib, ranked[0]
     if not wanted:
         return None
@@ -192,8 +191,6 @@ def _few_trials(trials: Sequence[Trial]) -> str | None:
 
 
 def _another_model(trials: Sequence[Trial]) -> str | None:
-    """Return a caveat if the trainer counts another model's parameters: every figure is of that
-    model."""
     differing = [trial for trial in trials if another_model(trial.metrics)]
     if not differing:
         return None
@@ -254,7 +251,6 @@ def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
 
 
 def _global_batch(ranked: Sequence[Contender]) -> str | None:
-    """Return a caveat about convergence: a faster step of another batch trains differently."""
     sizes = sorted({contender.metrics.global_batch_size for contender in ranked})
     if len(sizes) == 1:
         return None
@@ -316,7 +312,6 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
-    """Yield the values of a dimension at which all trials crashed, grouped by error."""
     by_value: dict[Any, list[Trial]] = {}
     for trial in trials:
         by_value.setdefault(trial.strategy.value(dimension), []).append(trial)
@@ -338,7 +333,6 @@ def _kinds_of(dimension: str, trials: Sequence[Trial]) -> Iterator[CrashedKind]:
 
 
 def _error_of(trial: Trial) -> str | None:
-    """Return a crash's error without numbers; None if it did not crash, or ran out of memory."""
     crashed = trial.state is TrialState.CRASHED
     if not crashed or not trial.error or OF_MEMORY.search(trial.error):
         return None

@@ -58,7 +58,6 @@ def all_contenders(
 
 
 def nodes_at_hand(campaign: Campaign) -> int:
-    """Return the maximum nodes of the campaign's concurrent trials."""
     return campaign.request.pool_nodes or campaign.request.nodes
 
 
@@ -102,8 +101,6 @@ def projected_contenders(
 
 
 def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> bool:
-    """Return whether a strategy is likely to fit in full: with fewer layers each stage had fewer
-    micro-batches in flight."""
     columns = _columns(transformer_of(campaign.model), calibration.machine, strategy)
     headroom_gib = campaign.request.min_headroom_gib
     return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= LIKELY_TO_FIT)
@@ -121,7 +118,6 @@ def _projection(
     *,
     error: float,
 ) -> TrialMetrics:
-    """Return the metrics of a strategy projected from its trial on few nodes or with few layers."""
     machine, ran = calibration.machine, unfinished(trial).run(transformer)
     narrow, wide = columns_of([ran], machine), _columns(transformer, machine, strategy)
     measured_s = trial.metrics.iteration_time_s if trial.metrics else 1.0

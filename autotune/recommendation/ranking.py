@@ -66,7 +66,6 @@ class Contender:
 
     @property
     def counted(self) -> list[TrialMetrics]:
-        """Return the metrics that count: those at the strategy's own GAS if there are any."""
         figures = [trial.metrics for trial in self.trials if trial.metrics is not None]
         return [figure for figure in figures if figure.measured] or figures
 
@@ -95,7 +94,6 @@ class Contender:
 
     @property
     def rate(self) -> float:
-        """Return the campaign's objective."""
         return float(getattr(self.metrics, self.objective))
 
     @property
@@ -106,7 +104,6 @@ class Contender:
         return max(relative, REPEATABILITY)
 
     def beats(self, other: Contender) -> bool:
-        """Return whether it is faster by more than both uncertainties together."""
         return self.rate * (1.0 - self.uncertainty) > other.rate * (1.0 + other.uncertainty)
 
     def leads_by(self, ratio: float, *, over: Contender) -> bool:

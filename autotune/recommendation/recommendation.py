@@ -67,13 +67,10 @@ def strategies_to_confirm(
 
 
 def _within_bounds(ranked: Sequence[Contender]) -> Sequence[Contender]:
-    """Return the contenders that keep the headroom; all if none does."""
     return [contender for contender in ranked if contender.keeps_headroom] or ranked
 
 
 def _above_the_confirmed(ranked: Sequence[Contender]) -> list[Strategy]:
-    """Return the best unconfirmed contender if it beats every confirmed one by more than both
-    spreads."""
     confirmed = [contender for contender in ranked if contender.confirmed]
     fresh = [
         contender
@@ -136,8 +133,6 @@ def recommend(
 def as_of_now(
     recommendation: Recommendation, campaign: Campaign, trials: Sequence[Trial]
 ) -> Recommendation:
-    """Return a recommendation of the ended trials with what changes without an end: the number of
-    trials, and whether it is provisional."""
     provisional = _is_provisional(campaign, confirmed=recommendation.best.confirmed)
     return recommendation.model_copy(update={"provisional": provisional, "trials": len(trials)})
 
@@ -177,19 +172,16 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
 def training_cost(
     campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
 ) -> TrainingCost | None:
-    """Return the cost of the whole training with the best layout so far; None without one."""
     ranked = all_contenders(campaign, trials, belief=belief)
     return _training(campaign, ranked[0]) if ranked else None
 
 
 def training_tokens(campaign: Campaign) -> float:
-    """Return the tokens of the full training."""
     asked = campaign.request.budget.train_tokens or campaign.request.tokens
     return asked or TOKENS_PER_PARAMETER * transformer_of(campaign.model).parameters
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
-    """Return the cost of the full training; without energy if the machine's power is unknown."""
     figures, tokens = best.metrics, training_tokens(campaign)
     tokens_per_iteration = figures.global_batch_size * campaign.model.seq_length
     iterations = math.ceil(tokens / tokens_per_iteration)
@@ -211,7 +203,6 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
 
 
 def _joules_per_token(contender: Contender) -> float | None:
-    """Return the energy per token on all nodes, hosts included."""
     rate = contender.metrics.tokens_per_joule
     return None if rate is None else 1.0 / rate
 
@@ -243,7 +234,6 @@ def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | N
 def _accumulations(
     campaign: Campaign, best: Contender, trials: Sequence[Trial]
 ) -> list[Accumulation]:
-    """Return those of the best layout, from all its successful trials together."""
     layout = best.strategy.layout_key()
     measurements = measured_accumulations(
         t for t in trials if t.num_layers is None and _layout(t) == layout

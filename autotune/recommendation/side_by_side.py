@@ -61,7 +61,6 @@ def _compared(result: CampaignResult) -> ComparedCampaign:
 
 
 def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]:
-    """Return each improvement by a full trial that leaves the headroom."""
     ended = [trial for trial in trials if trial.finished_at is not None]
     ended.sort(key=lambda trial: (trial.finished_at or trial.created_at, trial.number))
     sums = accumulate(trial.node_hours or 0.0 for trial in ended)
@@ -78,7 +77,6 @@ def _progress(campaign: Campaign, trials: Sequence[Trial]) -> list[ProgressStep]
 
 
 def _obstacle(campaigns: Sequence[Campaign]) -> str:
-    """Return why the campaigns' rates are not comparable; empty if they are."""
     objectives = {OBJECTIVE_UNITS[campaign.request.objective] for campaign in campaigns}
     if len(objectives) > 1:
         return f"They optimise different things ({', '.join(sorted(objectives))})."

@@ -67,7 +67,6 @@ def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None)
 
 
 def _probability(value: float) -> str:
-    """Return the probability in whole per cent; never 0 or 1, which draws cannot show."""
     if value > 0.99:
         return "over 99 %"
     return "under 1 %" if value < 0.01 else f"{100 * value:.0f} %"

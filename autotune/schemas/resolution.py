@@ -153,7 +153,6 @@ def _refuse_too_large(space: SearchSpace) -> None:
 
 
 def _refuse_as_settings(settings: Mapping[str, Any]) -> None:
-    """Raise InvalidInput if a standard dimension is among the trainer's own."""
     for name in settings:
         if name in DIMENSIONS:
             reason = "a dimension that every trainer has"
@@ -161,7 +160,6 @@ def _refuse_as_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _within_space(problem: InvalidInput, spec: SpaceSpec) -> InvalidInput:
-    """Return the same error, with the field's path in a request."""
     if problem.field == "space" and isinstance(problem.value, str):
         field = "space.preset"
     elif problem.field in spec.settings:

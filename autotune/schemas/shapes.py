@@ -24,7 +24,6 @@ Count = Annotated[int, Field(gt=0, le=LARGEST_WHOLE)]
 
 
 def _pairs(value: Any) -> Any:
-    """Return the keys and values of an object, by key: so strategies can be told apart and kept."""
     if isinstance(value, tuple):
         return value
     if not isinstance(value, Mapping) or any(name in DIMENSIONS for name in value):
@@ -110,7 +109,6 @@ class MambaShape(Wire):
 
 
 def _unless_dense(default: Literal[0] | None = None) -> Any:
-    """Return a field that only models with layers of several kinds have: missing in others."""
     return Field(default, exclude_if=lambda value: not value)
 
 

@@ -184,11 +184,9 @@ class Trial(Wire):
     """Package versions of its environment."""
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """Print it in an interactive shell: in a line, not with all its fields."""
         printer.text(f"<trial {self.number} of campaign {self.campaign_id} {self.state}>")
 
     def _repr_html_(self) -> str:
-        """Return it for a notebook."""
         figures = self.metrics
         origin = "simulated" if self.simulated else "measured"
         rate = "–" if figures is None else f"{figure(figures.tokens_per_s)} tokens/s ({origin})"

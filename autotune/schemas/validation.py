@@ -126,7 +126,6 @@ def field_problems(
 
 
 def _path(location: tuple[Any, ...]) -> tuple[str, str]:
-    """Return the path up to a field with several forms, and the path within one form."""
     parts = [shortened(str(part)) for part in location]
     if parts and parts[0] in PLACES:
         parts = parts[1:] or parts[:1]
@@ -141,7 +140,6 @@ def shortened(text: str) -> str:
 
 
 def _is_form(name: str) -> bool:
-    """Return whether a part of a path is pydantic's name of a form, not a field."""
     return name in {"str", "int", "bool", "float"} or name in forms() or "[" in name or "-" in name
 
 

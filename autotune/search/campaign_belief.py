@@ -61,17 +61,13 @@ class CampaignBelief:
 
     @cached_property
     def calibration(self) -> Callable[[Ended], Calibration]:
-        """Return the function that gives the calibration after these trials."""
         return lru_cache(maxsize=3)(self._fit)
 
     @cached_property
     def projections(self) -> Callable[[Ended], Projections]:
-        """Return the function that compares projections with measurements, for layouts measured
-        both ways."""
         return lru_cache(maxsize=2)(self._compare)
 
     def prior(self) -> Calibration:
-        """Return the calibration before the campaign's own trials."""
         return self.calibration(())
 
     def _fit(self, ended: Ended) -> Calibration:
@@ -95,7 +91,6 @@ class CampaignBelief:
 
 
 def belief_without_start(campaign: Campaign) -> CampaignBelief:
-    """Return the belief of a campaign from its own trials alone."""
     return _without_start(machine_of(campaign.machine), transformer_of(campaign.model))
 
 
@@ -152,7 +147,6 @@ class Projections:
 
     @property
     def contradicted(self) -> bool:
-        """Return whether the measured times lie outside the 80 % interval of the projections."""
         return abs(self.deviations) > Z
 
 

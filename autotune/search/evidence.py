@@ -155,7 +155,6 @@ class Evidence:
         return trial.out_of_memory or (trial.state == "ok" and left_less)
 
     def _find_unfit_in_full(self, ended: Trials) -> frozenset[SearchTrial]:
-        """Return the trials with fewer layers whose layouts are unlikely to fit with all layers."""
         timed = [trial for trial in ended if trial.num_layers is not None and trial.state == "ok"]
         if not timed:
             return frozenset()
@@ -169,7 +168,6 @@ class Evidence:
         )
 
     def _closed_by(self, trial: SearchTrial, row: int, *, fits: bool) -> list[int]:
-        """Return the layouts that need no trial of their own after this one, or while it runs."""
         if fits:
             return [row, *np.flatnonzero(self.layouts.covered_by(row)).tolist()]
         if trial.state == "running":
@@ -225,7 +223,6 @@ class Evidence:
         return np.asarray(self.runs.log_work - self._log_ratios(known.ended))
 
     def _ratios(self, ended: Trials) -> Floats:
-        """Return the logarithm of a layout's time over that of each run, shape (n + m,)."""
         ratios = np.zeros(len(self.runs))
         narrow = self.runs.narrow
         if len(narrow):

@@ -82,17 +82,14 @@ class Layouts:
 
     @cached_property
     def count(self) -> int:
-        """Return the number of layouts; rows that differ in micro-batches in flight count once."""
         return int(self._layout.max(initial=-1)) + 1
 
     @property
     def point_dimensions(self) -> tuple[str, ...]:
-        """Return the dimensions that distinguish rows, alphabetical, as DeepHyper returns them."""
         return tuple(sorted((*POINT_DIMENSIONS, *self.settings)))
 
     @cached_property
     def numbers(self) -> Integers:
-        """Shape (n, d): each of `point_dimensions` as a whole number, strings by their level."""
         return _numbers(self.lattice, self.settings)
 
     @cached_property
@@ -112,7 +109,6 @@ class Layouts:
 
     @cached_property
     def _layout(self) -> Integers:
-        """Shape (n,): the same number for rows that differ in micro-batches in flight alone."""
         columns = [
             as_numbers(name, self.lattice[name], self.settings)
             for name in (*LAYOUT_DIMENSIONS, *self.settings)
@@ -121,12 +117,10 @@ class Layouts:
         return np.asarray(which, dtype=np.int64).reshape(-1)
 
     def first_of_each(self, rows: Integers) -> Integers:
-        """Return the first of `rows` of each layout."""
         _, first = np.unique(self._layout[rows], return_index=True)
         return np.asarray(rows[np.sort(first)], dtype=np.int64)
 
     def twins_of(self, row: int) -> Mask:
-        """Return all rows of a row's layout, itself included, shape (n,)."""
         return np.asarray(self._layout == self._layout[row])
 
     def covered_by(self, row: int) -> Mask:

@@ -92,7 +92,6 @@ class Step:
 
 
 def _nearest(values: Integers, own: int) -> list[int]:
-    """Return the greatest value below `own` and the smallest above it, if they exist."""
     below, above = values[values < own], values[values > own]
     nearest = [int(below.max())] if len(below) else []
     return [*nearest, int(above.min())] if len(above) else nearest
@@ -156,7 +155,6 @@ class MeasuredComparison:
         return found
 
     def _fits(self, trial: SearchTrial | None, *, otherwise: float) -> float:
-        """Return the probability of fitting with the headroom; 1 or 0 after a trial."""
         if trial is None or (trial.state != "ok" and not trial.out_of_memory):
             return otherwise
         return float(not self.evidence.is_too_large(trial))

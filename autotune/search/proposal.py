@@ -54,7 +54,6 @@ class Proposal:
 
     @property
     def stand_in(self) -> Strategy | None:
-        """Return the smaller run in the strategy's place, if there is one."""
         return None if self.running.stands_for is None else self.run
 
 
@@ -164,8 +163,6 @@ class TrialCost:
         return np.asarray(count * iteration_time_s)
 
     def _probe_times_s(self, lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
-        """Return the seconds of an iteration at the smallest and the largest measured GAS, shape
-        (n,) each, by the law `GAS + bubble` (see `AccumulationLaw`)."""
         stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
         bubble = self.pipeline_ramp * (stages - 1) / groups
         slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
@@ -221,7 +218,6 @@ class ProjectionCheck:
             yield leader, None
 
     def _in_full(self, known: Known) -> list[SearchTrial]:
-        """Return the full trials of layouts that have stand-ins."""
         full = [trial for trial in known.trials if trial.stands_for is None]
         if not full:
             return []

@@ -203,11 +203,9 @@ class Proposer:
         return self._comparison.rivals(self._evidence.known(trials), best, others)
 
     def calibration(self, trials: Sequence[SearchTrial]) -> Calibration:
-        """Return the calibration after these trials, without running ones."""
         return self._evidence.calibration(self._evidence.known(trials).ended)
 
     def projections(self, trials: Sequence[SearchTrial]) -> Projections:
-        """Return how projections from few nodes compare with measurements."""
         return self._evidence.known(trials).projections
 
     def _one(
@@ -315,7 +313,6 @@ class Proposer:
         )
 
     def _check(self, known: Known) -> Proposal | None:
-        """Return a run that checks projections, if they are not checked yet."""
         if self._projection_check is None:
             return None
         for strategy, instead in self._projection_check.runs(known):
@@ -326,13 +323,11 @@ class Proposer:
 
     @cached_property
     def _measurable(self) -> Mask:
-        """Return which layouts the pool can run, in full or with a stand-in, shape (n,)."""
         nodes = self._runs.lattice["num_nodes"]
         in_full = nodes[: len(self._layouts)]
         return np.asarray(np.minimum(in_full, nodes[self._runs.stand_in]) <= self._pool_nodes)
 
     def _first_runs(self, known: Known, layouts: Integers) -> Integers:
-        """Return the preferred run of each layout: on few nodes if possible."""
         if known.projections.contradicted:
             return layouts
         runs = self._runs.stand_in[layouts]
@@ -365,8 +360,6 @@ class Proposer:
         )
 
     def _likelier(self, calibration: Calibration, runs: Rows) -> Rows:
-        """Return the same runs, but layouts in full instead of stand-ins that are not LIKELY_TO_FIT
-        if the layout is LIKELIER to."""
         narrow = np.flatnonzero(runs >= len(self._layouts))
         if not len(narrow):
             return runs

@@ -141,7 +141,6 @@ def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> 
 
 
 def _nodes_of_stand_ins(space: SearchSpace, lattice: Lattice, layers: int) -> Integers:
-    """Return the nodes of each strategy that can run with so few layers, shape (k,)."""
     stand_ins = FewerLayers(num_layers=layers, full_layers=space.transformer.num_layers)
     possible = lattice.take(stand_ins.possible(space, lattice))
     return np.asarray(stand_ins.of_all(possible)["num_nodes"], dtype=np.int64)
@@ -162,8 +161,6 @@ def _unusable_layers(layers: int, reason: str, *, valid: str) -> InvalidInputs:
 
 
 def told_share(nodes: int, full: int) -> float:
-    """Return the information of a trial on few nodes about a layout's time on all of them, relative
-    to a trial there: `log(1 + unknown/left open)/2` in nats, of both."""
     left_open = REPEATS**2 + (SPREAD_OF_A_DOUBLING * np.log2(full / nodes)) ** 2
     narrow, wide = (np.log1p(UNKNOWN**2 / variance) for variance in (left_open, REPEATS**2))
     return float(narrow / wide)
@@ -196,14 +193,12 @@ def _valid_widths(space: SearchSpace, layouts: Layouts, full: int) -> str:
 
 
 def _promising(layouts: Layouts) -> Lattice:
-    """Return the best by prediction; the rows are already in that order."""
     fits = np.flatnonzero(layouts.memory_gib <= layouts.memory_limit_gib)
     chosen: Integers = fits if len(fits) else np.arange(len(layouts))
     return layouts.lattice.take(chosen[:PROMISING])
 
 
 def _widths(lattice: Lattice, most: int) -> list[int]:
-    """Return the numbers of nodes up to `most` that hold 2, 4, 8, … replicas of some strategy."""
     gpus = lattice.gpus_per_node
     needed = {
         replicas * int(each)
@@ -214,7 +209,6 @@ def _widths(lattice: Lattice, most: int) -> list[int]:
 
 
 def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
-    """Return which layouts have a legal stand-in on so many nodes that is predicted to fit."""
     stand_ins = FewerReplicas(nodes)
     possible = stand_ins.possible(space, lattice)
     if possible.any():

@@ -34,15 +34,12 @@ class FewerReplicas:
 
     @property
     def num_layers(self) -> None:
-        """Return all of the model's layers."""
         return
 
     def of(self, strategy: Strategy) -> Strategy:
-        """Return the stand-in of a strategy."""
         return replace(strategy, num_nodes=self.nodes)
 
     def of_all(self, lattice: Lattice) -> Lattice:
-        """Return the stand-in of each strategy."""
         columns = {**lattice.columns, "num_nodes": np.full(len(lattice), self.nodes)}
         return Lattice(columns=columns, gpus_per_node=lattice.gpus_per_node)
 
@@ -183,5 +180,4 @@ class Runs:
 
     @property
     def narrow(self) -> Integers:
-        """Return the runs that are stand-ins, shape (m,)."""
         return np.arange(len(self.stand_in), len(self))

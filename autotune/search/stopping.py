@@ -85,7 +85,6 @@ def is_worth_confirming(rival: Rival, *, cost: float, training: float | None) ->
 
 
 def _in_zone_of(now: datetime, deadline: datetime) -> datetime:
-    """Return the deadline made comparable: both aware, or both naive."""
     if (now.tzinfo is None) == (deadline.tzinfo is None):
         return deadline
     return deadline.replace(tzinfo=now.tzinfo)
@@ -157,7 +156,6 @@ class Outlook:
 
 
 def _warranted(drawn: float) -> float:
-    """Return the probability, tempered by how often such draws come true."""
     return WARRANTED * drawn / (1.0 - drawn + WARRANTED * drawn)
 
 
@@ -199,6 +197,5 @@ def _log_rate(belief: Belief, row: int) -> float:
 
 
 def _rivals(belief: Belief, *, best_log_rate: float) -> Array:
-    """Return positions in `belief.rows` of the RIVALS most likely to be better."""
     likely = belief.log_probability_better(best_log_rate)
     return np.sort(np.argsort(-likely, kind="stable")[:RIVALS])

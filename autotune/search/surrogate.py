@@ -36,11 +36,9 @@ class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
         self.node_hours = node_hours
 
     def __sklearn_clone__(self) -> Self:
-        """Return a copy that shares the immutable belief."""
         return type(self)(self.belief, self.points, self.node_hours)
 
     def fit(self, X: NDArray[Any], y: NDArray[Any] | list[float]) -> Self:  # noqa: ARG002
-        """Store the best of `y`, negative log rates; X has shape (n, d)."""
         self.best_ = float(np.min(y))
         return self
 

@@ -110,7 +110,6 @@ class SearchTrial:
 
 
 def ended_of(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials that have ended."""
     return [trial for trial in trials if trial.state is not TrialState.PENDING]
 
 
@@ -134,7 +133,6 @@ def unfinished(trial: Trial) -> SearchTrial:
 
 
 def _end(trial: Trial) -> dict[str, Any]:
-    """Return the fields of a search trial that describe how it ended."""
     if trial.state is TrialState.PENDING:
         return {"state": "running"}
     if trial.state is TrialState.REFUSED:

@@ -36,19 +36,16 @@ FEW = 3
 
 
 def dimension_name(dimension: str) -> str:
-    """Return the display name of a dimension; a trainer's own has its own name."""
     said = BY_NAME.get(dimension)
     return dimension if said is None else said.words or said.short
 
 
 def value_words(dimension: str, value: Scalar) -> str:
-    """Return a value with its dimension: `TP 8`, `16 nodes`, `full checkpointing`."""
     head, middle, tail = _value_parts(dimension, value)
     return f"{head}{middle}{tail}"
 
 
 def _value_parts(dimension: str, value: Scalar) -> tuple[str, str, str]:
-    """Return what stands before a value, the value, and what stands after it."""
     said = BY_NAME.get(dimension)
     if said is None:
         return f"{dimension} ", setting_text(value), ""
@@ -61,14 +58,12 @@ def _value_parts(dimension: str, value: Scalar) -> tuple[str, str, str]:
 
 
 def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
-    """Return a choice of one or more values: `MBS 2, 4 or 8`, `2 or 4 nodes`."""
     parts = [_value_parts(dimension, value) for value in values]
     middles = [middle for _, middle, _ in parts]
     return f"{parts[0][0]}{listed(middles, last='or')}{parts[-1][2]}"
 
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
-    """Return several values at once: `with MBS 1, full checkpointing and batch 640`."""
     words = [value_words(name, value).removeprefix("with ") for name, value in values.items()]
     return f"with {listed([*words, *more])}"
 
@@ -106,11 +101,9 @@ def capitalised(sentence: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a fraction in percent without its sign; whole numbers from 2 % on."""
     size = 100.0 * abs(share)
     return f"{size:.0f} %" if size >= 1.95 else f"{size:.1f} %"
 
 
 def gibibytes(gib: float) -> str:
-    """Return a size with three digits, or more for whole GiB."""
     return f"{gib:.0f} GiB" if gib >= 99.5 else f"{gib:.3g} GiB"

@@ -47,6 +47,5 @@ def common_failure(trials: Iterable[Trial]) -> str:
 
 
 def failure_sentence(which: str, last: Trial) -> str:
-    """Return what became of several trials, in the words of the last one's error."""
     same = "" if last.state is TrialState.REFUSED else " with the same error"
     return f"{which} {FAILED_AS[last.state]}{same}: {last.error}"

@@ -68,7 +68,6 @@ def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
 
 
 def tokens(number: float) -> str:
-    """Return a number of tokens to two digits: `3.4 billion`."""
     return token_count(float(f"{number:.2g}"))
 
 
@@ -78,7 +77,6 @@ def _counted(number: int, one: str, many: str, *, verb: bool = True) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Return three digits, and no more of what is large."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

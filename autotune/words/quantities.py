@@ -30,6 +30,5 @@ def nodes_of(count: int) -> str:
 
 
 def listed(words: Sequence[str], *, last: str = "and") -> str:
-    """Return words as an enumeration: `1, 2 and 4`; empty for none."""
     head = ", ".join(words[:-1])
     return f"{head} {last} {words[-1]}" if head else "".join(words)

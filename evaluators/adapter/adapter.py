@@ -103,12 +103,9 @@ class AdapterReader:
 
     @property
     def file(self) -> str:
-        """The file name, or pattern of names, in the folder of a start; empty for the log."""
         return self.json_lines or self.csv or self.tensorboard
 
     def tells(self, figure: str) -> bool:
-        """Return whether the reader provides a metric: by an expression, or by a group of that
-        name."""
         return bool(getattr(self, figure)) or f"(?P<{figure}>" in self.log
 
 
@@ -158,50 +155,40 @@ class Adapter:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole adapter, including the user's own files."""
         content = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def label(self) -> str:
-        """Its name and abbreviated digest, as recorded in a trial's versions."""
         return f"{self.name} {self.digest[:12]}"
 
     @property
     def ends_early(self) -> bool:
-        """Whether a start may be ended once enough was measured: every value is reported while it
-        runs."""
         return not any(reader.at_end for reader in self.read)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names mentioned in the trainer's command and settings."""
         templates = [*self.command, *texts_of(self.places)]
         return frozenset().union(*(template(text).names for text in templates))
 
     @cached_property
     def varied(self) -> frozenset[str]:
-        """Dimensions that the file mentions, and nodes, which are up to the launcher."""
         return _behind(self.names, MENTIONED_BY, self.own_names) | {"num_nodes"}
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Names of the trainer-defined dimensions."""
         return tuple(dimension.name for dimension in self.dimensions)
 
     @cached_property
     def usual(self) -> Mapping[str, Constant]:
-        """Default value of each trainer-defined dimension that a strategy may omit."""
         return {each.name: each.values[0] for each in self.dimensions if not each.searched}
 
     def decides(self, refusal: AdapterRefusal) -> tuple[str, ...]:
-        """Return the dimensions that a refusal depends on, in order."""
         looked_at = _behind(parse(refusal.when).names, DECIDED_BY, self.own_names)
         return tuple(name for name in (*DIMENSIONS, *self.own_names) if name in looked_at)
 
 
 def texts_of(places: Mapping[str, Setting]) -> list[str]:
-    """Return the templates among settings."""
     values = (v if isinstance(v, tuple | list) else (v,) for v in places.values())
     return [text for several in values for text in several if isinstance(text, str)]
 
@@ -209,6 +196,5 @@ def texts_of(places: Mapping[str, Setting]) -> list[str]:
 def _behind(
     names: frozenset[str], derived: Mapping[str, tuple[str, ...]], own: tuple[str, ...]
 ) -> frozenset[str]:
-    """Return the dimensions among names, and those that derived names depend on."""
     behind = (derived.get(name, (name,)) for name in names)
     return frozenset(d for several in behind for d in several if d in DIMENSIONS or d in own)

@@ -13,7 +13,6 @@ READY = Path(str(files(__package__))) / "ready"
 
 
 def adapter_names(folder: Path | None = None) -> list[str]:
-    """Return the names of the bundled adapters and of the files in `folder`, sorted."""
     return sorted({*_names(READY), *_names(folder)})
 
 

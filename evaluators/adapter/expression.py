@@ -40,15 +40,12 @@ them."""
 
 
 def _rounded(value: Any, digits: int = 0, *more: Any) -> Any:
-    """Round like Python, within MOST_DIGITS: with an integer and -100,000,000 digits Python would
-    not return."""
     if more or not isinstance(digits, int) or abs(digits) > MOST_DIGITS:
         raise ValueError(f"round takes a number and -{MOST_DIGITS} to {MOST_DIGITS} digits")
     return round(value, digits) if digits else round(value)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
-    """Replace like Python, if the result does not exceed the maximum length."""
     if len(text) + text.count(old) * len(new) > LONGEST_TEXT:
         raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")
     return text.replace(old, new)
@@ -263,8 +260,6 @@ def _number(value: Any) -> Any:
 
 
 def _operated(operate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Return the result of an operator on two numbers, of `+` on two strings, or of `*` on a string
-    and an integer."""
     if operate is operator.mul and isinstance(left, str) and isinstance(right, int):
         if len(left) * right > LONGEST_TEXT:
             raise ValueError(f"a text of over {LONGEST_TEXT:,} characters")

@@ -64,7 +64,6 @@ class StartPart:
 
     @property
     def only_warms_up(self) -> bool:
-        """Whether all of its iterations are warm-up."""
         return 0 < self.iterations <= self.warmup_iterations
 
 
@@ -105,7 +104,6 @@ class RankFigures:
 
     @property
     def timed(self) -> list[ReportedIteration]:
-        """Iterations with a time, by number."""
         told = sorted(self.iterations.values(), key=lambda each: each.step)
         return [each for each in told if each.time_s is not None]
 
@@ -132,12 +130,10 @@ class StartFigures:
 
     @property
     def clock(self) -> int | None:
-        """The lowest rank that reports times; all times are its own."""
         return min((rank for rank, told in self.ranks.items() if told.timed), default=None)
 
     @property
     def iterations(self) -> list[ReportedIteration]:
-        """Iterations timed by that rank, by number."""
         clock = self.clock
         return [] if clock is None else self.ranks[clock].timed
 
@@ -148,7 +144,6 @@ class StartFigures:
         return [i for i in self.iterations if first <= i.step and self.part_of(i.step) == place]
 
     def first_measured(self, place: int) -> int:
-        """Return the number of the first iteration of a part after its warm-up."""
         before = sum(part.iterations for part in self.parts[:place])
         return self.first + before + self.parts[place].warmup_iterations
 
@@ -163,7 +158,6 @@ class StartFigures:
 
     @property
     def first(self) -> int:
-        """The trainer's number of its first iteration: 0 or 1."""
         return 0 if self._lowest == 0 else 1
 
     @property
@@ -178,7 +172,6 @@ class StartFigures:
 
     @property
     def not_numbers(self) -> frozenset[int]:
-        """Iterations whose loss was not finite on some rank."""
         told = (each for rank in self.ranks.values() for each in rank.iterations.values())
         return frozenset(each.step for each in told if each.nan)
 
@@ -193,13 +186,11 @@ class StartFigures:
 
     @property
     def parameters(self) -> float | None:
-        """The number of model parameters of the lowest rank that reports one."""
         told = (self.ranks[rank].parameters for rank in sorted(self.ranks))
         return next((each for each in told if each is not None), None)
 
     @property
     def differs(self) -> tuple[str, Value, Value] | None:
-        """The first reported value of the strategy that differs from the request."""
         told = (self.ranks[rank].differs for rank in sorted(self.ranks))
         return next(filter(None, told), None)
 
@@ -239,7 +230,6 @@ class StartFigures:
         return True
 
     def _names_at(self, step: int | None) -> Names:
-        """Return the values of names at an iteration, or before any."""
         return self.parts[0 if step is None else self.part_of(step)].names
 
     def _compare(
@@ -268,7 +258,6 @@ class StartFigures:
 
 
 def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) -> Value:
-    """Evaluate an expression; None if there is nothing to evaluate."""
     if not text:
         return found.get(name)
     expression = parse(text)
@@ -281,7 +270,6 @@ def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) 
 
 
 def _figure(value: Value) -> float | None:
-    """Return a finite number; None for anything else."""
     return float(value) if isinstance(value, (int, float)) else None
 
 

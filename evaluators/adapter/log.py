@@ -63,7 +63,6 @@ class AdapterLog:
 
     @property
     def power(self) -> tuple[Power, ...]:
-        """Power sampled during each start."""
         return tuple(start.power.power() for start in self.starts)
 
     def read(self, path: Path) -> None:
@@ -118,7 +117,6 @@ class AdapterLog:
             self._cause.read(line[:2000])
 
     def _note_end(self, rank: int, text: str) -> None:
-        """Remember what each rank said last, until one has ended by itself."""
         if self._first_to_end is None and CODE.match(text):
             last = self._said.get(rank, "nothing")[:MOST_OF_A_LINE]
             error = f"a rank {text}; it had said last: {plain(last)}"
@@ -128,7 +126,6 @@ class AdapterLog:
 
 
 def _echoed(names: Names) -> frozenset[str]:
-    """Return the names of a strategy, including trainer-defined dimensions."""
     return frozenset({*names, *OF_STRATEGY}).difference(OF_MODEL, OF_LAYERS, OF_MACHINE)
 
 

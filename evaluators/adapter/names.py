@@ -109,7 +109,6 @@ def strategy_names(
 
 
 def _layer_names(transformer: Transformer) -> dict[str, Value]:
-    """Return the values of `OF_LAYERS`."""
     experts, latent = transformer.experts, transformer.latent_attention
     kinds = (
         (experts, OF_EXPERTS),
@@ -131,7 +130,6 @@ def _layer_names(transformer: Transformer) -> dict[str, Value]:
 
 
 def _pattern(transformer: Transformer, strategy: Strategy) -> Value:
-    """Return the value of `PATTERN`, with the layers of each kind at even distances."""
     mamba, layers = transformer.mamba, transformer.num_layers
     if mamba is None:
         return 0

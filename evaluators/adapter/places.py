@@ -167,7 +167,6 @@ class TextFile:
         self.replaced[key] = ",".join(map(written, several))
 
     def drop(self, key: str) -> None:
-        """Remove a text; raises InvalidInput unless it occurs exactly once."""
         self.put(key, None)
 
     @property
@@ -181,12 +180,10 @@ class TextFile:
 
 
 def is_table(name: str) -> bool:
-    """Return whether a file with this name has keys; in any other, texts are replaced."""
     return name.rpartition(".")[2] in FORMATS
 
 
 def file_of(name: str, text: str) -> ConfigFile | TextFile:
-    """Return the file with this name and text; raises InvalidInput if its keys cannot be read."""
     return ConfigFile.read(name, text) if is_table(name) else TextFile(own=text)
 
 
@@ -199,7 +196,6 @@ def _parsed(ending: str, text: str) -> Any:
 
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    """Yield a table's own values, then its subtables under their headings."""
     if path and (not table or not all(isinstance(value, dict) for value in table.values())):
         yield f"\n[{'.'.join(map(_toml_key, path))}]"
     for name, value in table.items():
@@ -216,7 +212,6 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(text: str) -> str:
-    """Return a TOML basic string, with JSON's escapes, plus one for DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

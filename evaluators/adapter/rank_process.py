@@ -81,7 +81,6 @@ class TrainerProcess:
 
     @property
     def asked(self) -> bool:
-        """Whether it was asked to end."""
         return self._asked_s is not None
 
     def ask_to_end(self, _number: int, _frame: FrameType | None) -> None:

@@ -37,7 +37,6 @@ class FoundRow:
 
 
 def name_of(key: str) -> str:
-    """Return a key as a name: `train/loss (mean)` becomes train_loss_mean."""
     return re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_")
 
 
@@ -166,7 +165,6 @@ def _summary_value(data: bytes) -> tuple[str, float | None]:
 
 
 def _tensor(data: bytes) -> float | None:
-    """Return the value of a tensor with one float or double; None for any other tensor."""
     for field, content in _fields(data):
         if field in {4, 5, 6} and isinstance(content, bytes) and len(content) in {4, 8}:
             form = "<f" if len(content) == 4 else "<d"

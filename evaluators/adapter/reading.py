@@ -175,7 +175,6 @@ class _AdapterTable:
         return {}
 
     def _sections(self, key: str, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each table of a list with its name for errors; unknown keys are refused."""
         value = self._table.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
             self._faults.add(key, value, "not a list of tables", valid=f"[[{key}]]")
@@ -217,13 +216,11 @@ class _AdapterTable:
         return tuple(words)
 
     def _folder(self) -> str:
-        """Return the working directory of ranks: by default the file's own."""
         folder = self._text("folder")
         beside = self._path.parent / Path(folder).expanduser()
         return str(beside.absolute()) if folder or self._runs_here() else ""
 
     def _runs_here(self) -> bool:
-        """Return whether a word of the command is a file next to the adapter."""
         words = self._table.get("command")
         listed = words if isinstance(words, list) else []
         return any(isinstance(w, str) and (self._path.parent / w).is_file() for w in listed)
@@ -237,7 +234,6 @@ class _AdapterTable:
         return Adapter.warmup_iterations
 
     def _base(self) -> dict[str, str]:
-        """Return the texts of the user's own files."""
         texts = {}
         for name, file in self._texts("base").items():
             try:
@@ -319,14 +315,12 @@ class _AdapterTable:
 
     @cached_property
     def _dimensions(self) -> tuple[OwnDimension, ...]:
-        """The valid trainer-defined dimensions."""
         section = self._section("dimension")
         read = (_own_dimension(name, table, self._faults) for name, table in section.items())
         return tuple(each for each in read if each is not None)
 
     @property
     def _own(self) -> tuple[str, ...]:
-        """The names of all trainer-defined dimensions, valid or not."""
         return tuple(self._section("dimension"))
 
     def _refusals(self) -> Iterator[AdapterRefusal]:
@@ -362,7 +356,6 @@ class _AdapterTable:
         return len(self._faults.problems) == before
 
     def _check_figures(self, name: str, table: Mapping[str, Any]) -> None:
-        """Check the expressions of a reader; the keys of files are unknown here."""
         own = (*EVERYWHERE, *self._own)
         known = (*own, *self._groups(name, table)) if table.get("log") else None
         for key in FIGURES:
@@ -375,7 +368,6 @@ class _AdapterTable:
             self._check_expression(f"{name}.echo.{key}", str(text), known)
 
     def _groups(self, name: str, table: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of a pattern's groups; a pattern without any is refused."""
         try:
             groups = tuple(re.compile(table["log"]).groupindex)
         except re.error as error:
@@ -395,7 +387,6 @@ class _AdapterTable:
         return tuple(each for each in known if each in features)
 
     def _values(self) -> dict[str, tuple[str, ...]]:
-        """Return, by dimension, the declared values that only some trainers have."""
         section, known = self._section("values"), {d.name: d.special for d in TABLE if d.special}
         for name, several in section.items():
             if name not in known:
@@ -418,15 +409,12 @@ class _AdapterTable:
 
     @property
     def _at_start(self) -> tuple[str, ...]:
-        """The names available to a start's templates."""
         return (*AT_START, *self._own)
 
     def _check_template(self, key: str, text: str, known: Sequence[str]) -> None:
         self._check(key, text, known, lambda: template(text).names)
 
     def _check_expression(self, key: str, text: str, known: Sequence[str] | None) -> None:
-        """Check that an expression is valid and, if the available names are known, mentions only
-        those."""
         self._check(key, text, known, lambda: parse(text).names)
 
     def _check(
@@ -443,7 +431,6 @@ class _AdapterTable:
             self._faults.add(key, text, reason, valid=", ".join(known or ()))
 
     def _check_whole(self, adapter: Adapter) -> None:
-        """Check constraints between parts of the file."""
         for name in adapter.fixed:
             if name in adapter.varied:
                 reason = "the file tells the trainer this dimension, so it is not fixed"
@@ -463,7 +450,6 @@ class _AdapterTable:
         self._check_texts(adapter)
 
     def _check_texts(self, adapter: Adapter) -> None:
-        """Check that texts to be replaced exist in the user's own files."""
         for text in adapter.places:
             place = Place.read(text)
             if not place.file or is_table(place.file):
@@ -480,7 +466,6 @@ class _AdapterTable:
 
 
 def _mentions(places: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Return whether a template in `[set]` mentions one of these names."""
     return any(template(text).names.intersection(names) for text in texts_of(places))
 
 
@@ -503,7 +488,6 @@ TAKEN = frozenset(
 
 
 def _own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimension | None:
-    """Return a dimension; None if it is invalid, with the problem added to `faults`."""
     before = len(faults.problems)
     key = f"dimension.{name}"
     _check_name(key, name, faults)
@@ -535,7 +519,6 @@ def _check_name(key: str, name: str, faults: AdapterFaults) -> None:
 
 
 def _fault(values: Any) -> str:
-    """Return what is wrong with values; empty if nothing is."""
     if not isinstance(values, list) or not 2 <= len(values) <= MOST_VALUES:
         return f"not a list of 2 to {MOST_VALUES} values"
     if not _of_one_kind(values):

@@ -58,7 +58,6 @@ class StartPlan:
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
-        """The strategy at each GAS, ascending."""
         if self.first_accumulation is None:
             return (self.strategy,)
         return self.strategy.with_accumulation(self.first_accumulation), self.strategy
@@ -126,7 +125,6 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
 def names_of(
     adapter: Adapter, transformer: Transformer, machine: Machine, strategy: Strategy
 ) -> dict[str, Value]:
-    """Return the values of all names that are known about a strategy before it runs."""
     return {**adapter.usual, **strategy_names(transformer, machine, strategy)}
 
 
@@ -180,7 +178,6 @@ def _because(adapter: Adapter, refusal: AdapterRefusal) -> str:
 
 
 def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:
-    """Raise InvalidInput if a trainer-defined dimension has no value, or does not exist."""
     for dimension in adapter.dimensions:
         if dimension.searched or dimension.name in dict(strategy.settings):
             dimension.chosen(strategy.value(dimension.name))
@@ -210,7 +207,6 @@ def _one(place: str, setting: Value, names: Names) -> Value:
 
 
 def _argument(name: str, value: Value | list[Value]) -> Iterator[str]:
-    """Yield the words of an argument; one that ends with `=` has its value in the same word."""
     if value is None or value is False:
         return
     if name.endswith("="):
@@ -230,7 +226,6 @@ def _empty(name: str) -> str:
 
 
 def _lay(file: ConfigFile | TextFile, key: str, value: Value | list[Value]) -> None:
-    """Set a value in a file; None removes the user's own."""
     if value is None:
         file.drop(key)
     else:

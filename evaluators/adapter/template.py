@@ -26,7 +26,6 @@ class Template:
 
     @property
     def names(self) -> frozenset[str]:
-        """All names that its expressions mention."""
         return frozenset().union(*(p.names for p in self.parts if isinstance(p, Expression)))
 
     def value(self, names: Names) -> Value:
@@ -52,7 +51,6 @@ def written(value: Value) -> str:
 
 @lru_cache(maxsize=4096)
 def template(text: str) -> Template:
-    """Parse a template; raises ExpressionFault for an unmatched brace, or an invalid expression."""
     return Template(parts=tuple(_parts(text)))
 
 

@@ -118,8 +118,6 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
 
 
 def trainer_offers(launch: Launch) -> list[TrainerOffer]:
-    """Return all trainers, best suited first, each with the reason if it cannot train the
-    strategy."""
     return [_offer(launch, name) for name in trainers_for(launch.machine)]
 
 
@@ -151,8 +149,6 @@ class _Artefact:
 
 
 def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
-    """Return whether a check accepts a launch, discarding the reason."""
-
     def accepted(launch: Launch) -> bool:
         try:
             check(launch)
@@ -188,8 +184,6 @@ def _script_for_here(launch: Launch) -> str:
 
 
 def _with_ready(name: str) -> Callable[[Launch], bool]:
-    """Return whether a bundled adapter's trainer can train a launch's strategy, and express all of
-    it."""
     accepted = _accepted(
         lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
     )

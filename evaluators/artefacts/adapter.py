@@ -124,7 +124,6 @@ def adapter_script(launch: Launch) -> str:
 def own_rank_script(
     launch: Launch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
 ) -> str:
-    """Return the script of one rank with the profile's own adapter."""
     adapter = launch.place.adapter
     assert adapter
     return rank_script(launch, adapter, python=python_of(launch.place), file=file, shell=shell)
@@ -177,7 +176,6 @@ class _Words:
 
 
 def _files(files: Mapping[str, str], words: _Words) -> Iterator[str]:
-    """Yield the commands that write the trainer's files; all ranks of a node write the same."""
     for name, text in files.items():
         lines = " ".join(map(words.of, text.splitlines()))
         partial, whole = f'"$out/{name}.$RANK"', f'"$out/{name}"'

@@ -67,39 +67,32 @@ class Launch:
 
     @cached_property
     def place(self) -> ClusterProfile:
-        """The cluster profile of the sbatch script; by default the machine's bundled one."""
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
 
     @property
     def variant(self) -> MegatronVariant:
-        """The cluster's variant of Megatron-DeepSpeed."""
         return self.place.megatron.variant if self.place.megatron else "main"
 
     @property
     def by_adapter(self) -> bool:
-        """Whether an adapter's trainer ran the trials."""
         return self.profile is not None and self.profile.adapter is not None
 
 
 def comment(text: str) -> str:
-    """Return a one-line comment: user input may have line breaks, which would end a comment."""
     return "# " + " ".join(text.split())
 
 
 def job_name(name: str) -> str:
-    """Return the name with only characters that are safe for Slurm, a shell and a file system."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "training"
 
 
 def folder_of_job(name: str) -> str:
-    """Return bash that sets RUN_DIR, after DEFAULT, to a folder per job where it was submitted."""
     folder = f'"${{SLURM_SUBMIT_DIR:-$PWD}}/{job_name(name)}-${{SLURM_JOB_ID:-}}"'
     return f"default RUN_DIR {folder}"
 
 
 def folder_here(name: str) -> str:
-    """Return bash that sets RUN_DIR to a folder per run where it was started."""
     return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 

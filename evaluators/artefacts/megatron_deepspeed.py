@@ -159,8 +159,6 @@ def _inputs(transformer: Transformer, profile: ClusterProfile, megatron: Megatro
 
 
 def _data(transformer: Transformer, profile: ClusterProfile) -> str:
-    """Return bash that generates synthetic data if the trials used it and the user provides
-    none."""
     megatron = profile.megatron
     if not megatron or megatron.data_path or megatron.tokenizer_type != "NullTokenizer":
         return ""
@@ -211,7 +209,6 @@ def _defect_checks(transformer: Transformer, strategy: Strategy, machine: Machin
 def _layout(
     transformer: Transformer, machine: Machine, strategy: Strategy, megatron: Megatron
 ) -> str:
-    """Return the arguments for model and strategy, and DeepSpeed's configuration if needed."""
     option = flash_attention_option(megatron)
     layout = arguments(transformer, machine, strategy, megatron.variant, flash_attention=option)
     lines = [

@@ -41,7 +41,6 @@ _NEMO_FSDP = "# ZeRO {stage} is torch's FSDP here, not the engine that was measu
 
 @cache
 def ready_adapter(name: str) -> Adapter:
-    """Return the bundled adapter of this name."""
     return load_adapter(name)
 
 
@@ -76,7 +75,6 @@ def _start(
 
 
 def _options(words: Sequence[str]) -> Iterator[list[str]]:
-    """Yield each option with its values."""
     starts = [place for place, word in enumerate(words) if word.startswith("--")]
     for begin, end in zip(starts, [*starts[1:], len(words)], strict=True):
         yield list(words[begin:end])
@@ -122,7 +120,6 @@ _FOLDER, _MODEL = "AUTOTUNE-TRAINER-DIR", "AUTOTUNE-MODEL-CONFIG"
 
 
 def trainers_for(machine: Machine) -> list[TrainerName]:
-    """Return all trainers, best suited first: on H100 that is Megatron-Bridge."""
     names = list(OTHER_TRAINERS)
     return sorted(names, key="megatron-bridge".__ne__) if "H100" in machine.gpu else names
 

@@ -78,7 +78,6 @@ def train_sbatch(launch: Launch) -> str:
 
 
 def _request(launch: Launch) -> str:
-    """Return bash that writes the trial's request to a new folder and changes to it."""
     protocol = TrialProtocol(
         accumulations=(launch.strategy.gradient_accumulation_steps,),
         measured_iterations=ITERATIONS,

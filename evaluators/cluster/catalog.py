@@ -45,7 +45,6 @@ _REASONS: Mapping[str, tuple[str, str]] = {
 
 
 def profile_names(folder: Path | None = None) -> list[str]:
-    """Return the names of built-in profiles and of files in `folder`, sorted."""
     folders = filter(None, (READY, folder))
     return sorted({path.stem for each in folders for path in each.glob("*.toml")})
 
@@ -100,7 +99,6 @@ def read_profile(path: Path) -> ClusterProfile:
 
 
 def profile_for_machine(name: str) -> ClusterProfile | None:
-    """Return the built-in profile of a machine of the catalog, or None."""
     profiles = map(load_profile, profile_names())
     return next((profile for profile in profiles if name and profile.machine == name), None)
 
@@ -136,7 +134,6 @@ def profile_from_dict(
 
 
 def _problem(error: ErrorDetails) -> InvalidInput:
-    """Return one of Pydantic's errors as ours, with the field's name as the user wrote it."""
     kind, context = error["type"], error.get("ctx", {})
     keys = [key for key in error["loc"] if key != "[key]"]
     field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:]
@@ -175,7 +172,6 @@ def _names(table: type[Any]) -> list[str]:
 
 
 def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
-    """Yield conflicts between sections; each of them may be invalid itself."""
     if data.get("program") == "megatron-deepspeed" and "megatron" not in data:
         reason = "missing; the program megatron-deepspeed needs its checkout"
         yield InvalidInput("megatron", None, reason, valid='[megatron] with path = "…"')
@@ -196,7 +192,6 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
 
 
 def _adapters_of_files(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
-    """Yield a problem if a file has an adapter, which belongs to a campaign."""
     if "adapter" in data or data.get("program") == "adapter":
         reason = "a campaign names the adapter of its trainer, and a profile does not"
         yield InvalidInput(

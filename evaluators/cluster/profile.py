@@ -64,7 +64,6 @@ class Scheduling:
 
     @property
     def named(self) -> dict[str, str]:
-        """The options of sbatch that name an account or a place, set or not."""
         names = ("account", "partition", "qos", "reservation", "constraint")
         return {name: getattr(self, name) for name in names}
 

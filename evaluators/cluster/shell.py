@@ -62,7 +62,6 @@ def sbatch_options(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -
 
 
 def sbatch_directives(profile: ClusterProfile, *, nodes: int, gpus_per_node: int) -> list[str]:
-    """Return `sbatch_options` as `#SBATCH` lines."""
     options = sbatch_options(profile, nodes=nodes, gpus_per_node=gpus_per_node)
     return [directive_line(option) for option in options]
 
@@ -154,13 +153,10 @@ def environment_lines(profile: ClusterProfile) -> list[str]:
 
 
 def is_reference(value: str) -> bool:
-    """Return whether a variable's value is a reference, not the value itself: `env:NAME`, or
-    `file:` and an absolute path (`file://` is an ordinary address)."""
     return REFERENCE.fullmatch(value) is not None
 
 
 def _secret_lines(name: str, reference: str) -> list[str]:
-    """Return lines that export the target of a reference, resolved where they run."""
     kind, _, place = reference.partition(":")
     complaint = f"environment.variables.{name}: {reference} is not there"
     if kind == "env":
@@ -178,6 +174,5 @@ def export_lines(variables: Mapping[str, str], *, keep: bool = False) -> list[st
 
 
 def _or_end(command: str, complaint: str) -> str:
-    """Return the command, followed by a message and the script's end if it fails."""
     message = shlex.quote(f"autotune: the cluster profile's {complaint}")
     return f"{command} || {{ echo {message} >&2; exit {SETUP_FAILED}; }}"

@@ -85,12 +85,10 @@ READ_ONLY_IN_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHE
 
 
 def refusal(reason: str, *, valid: str = "") -> PydanticCustomError:
-    """Return the error of an invalid value; `valid` says what would be valid."""
     return PydanticCustomError("refused", "{reason}", {"reason": reason, "valid": valid})
 
 
 def environ_of(info: ValidationInfo) -> Mapping[str, str] | None:
-    """Return the variables for ~ and $NAME; None leaves them unexpanded."""
     environ: Mapping[str, str] | None = (info.context or {}).get("environ")
     return environ
 
@@ -108,12 +106,10 @@ def within(field: TableField) -> BeforeValidator:
 
 
 def whole(minimum: int, maximum: int) -> BeforeValidator:
-    """Return a validator of whole numbers."""
     return within(TableField(name="", kind=int, minimum=minimum, maximum=maximum))
 
 
 def number(minimum: float, maximum: float, *, unit: str) -> BeforeValidator:
-    """Return a validator of numbers; a whole one becomes a float."""
     return within(TableField(name="", kind=float, minimum=minimum, maximum=maximum, unit=unit))
 
 

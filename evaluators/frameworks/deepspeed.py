@@ -86,7 +86,6 @@ def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strateg
 
 
 def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
-    """Return an upper limit of the parameters of any rank."""
     layers = -(-transformer.num_layers // strategy.pipeline_parallel)
     ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
     layer = max(kind.parameters for kind in transformer.kinds)

@@ -52,7 +52,6 @@ END_LIMIT_S = 3.0
 
 
 def write_attempt(request: TrialRequest, profile: ClusterProfile) -> None:
-    """Write the file that `main` reads to the request's folder. Raises OSError."""
     content = {"request": request_as_dict(request), "profile": profile_as_dict(profile)}
     write_whole(request.directory / ATTEMPT, json.dumps(content))
 
@@ -101,7 +100,6 @@ class LocalAttempt:
         self._cancelled = True
 
     def _prepare(self) -> None:
-        """Write the files to run. Raises InvalidInput if the program cannot run the strategy."""
         request, folder = self._request, self._folder
         ranks = request.strategy.world_size(request.machine.gpus_per_node)
         launcher = Launcher(
@@ -120,12 +118,10 @@ class LocalAttempt:
 
     @property
     def _variables(self) -> Mapping[str, str]:
-        """Return this process's environment without the variables of a surrounding job."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
         return own | {"MASTER_ADDR": "127.0.0.1"}
 
     def _watch(self, script: subprocess.Popen[bytes]) -> AttemptEnd | None:
-        """Return how the script ended, or must end; None if nobody waits for it."""
         limit_s = self._request.protocol.time_limit_s
         while (code := script.poll()) is None:
             if self._cancelled:

@@ -103,7 +103,6 @@ class OwnTrials(TrialBackend[OwnTrial]):
 def without_result(
     request: TrialRequest, error: str, *, status: TrialState = TrialState.CRASHED
 ) -> TrialOutcome:
-    """Return the outcome of a trial that left no result, which only its owner knows."""
     return without_run(request.directory, status, error, host=socket.gethostname())
 
 
@@ -169,7 +168,6 @@ class LocalBackend(OwnTrials):
 
 
 def _of_supervisor(request: TrialRequest, code: int) -> TrialOutcome | None:
-    """Return the outcome of a trial that left none, by its supervisor's exit code."""
     if code > 0:
         return unwritten(request, code)
     if code < 0:
@@ -206,7 +204,6 @@ class _WarmClient:
         self._process.wait()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send one message. `received` detects a process that is gone."""
         with contextlib.suppress(OSError):
             if self._process:
                 self._process.pipe.send(message)
@@ -290,7 +287,6 @@ def _close_input(process: subprocess.Popen[bytes]) -> None:
 
 
 def _of_process(trial: OwnTrial, code: int) -> TrialOutcome:
-    """Return the outcome of a trial that left none, by its process's exit code."""
     if trial.cancelled:  # before it could write one
         return without_result(trial.request, "cancelled", status=TrialState.CANCELLED)
     if code in FAILING:

@@ -41,12 +41,10 @@ class WarmProcess:
     trials: dict[str, SupervisorProcess] = field(default_factory=dict)
 
     def serve(self) -> None:
-        """Serve the owner until it closes the socket."""
         while self._receive():
             self._reap()
 
     def _receive(self) -> bool:
-        """Start and cancel trials as requested; return whether the owner is still there."""
         timeout = POLL_INTERVAL_S if self.trials else None
         if not self.owner.poll(timeout):
             return True
@@ -66,7 +64,6 @@ class WarmProcess:
         return True
 
     def _run(self, request: TrialRequest, hang_limit_s: float) -> int:
-        """Supervise the trial; return 0, or the errno that kept the result from being written."""
         os.setpgid(0, 0)
         self.owner.close()
         try:
@@ -78,7 +75,6 @@ class WarmProcess:
         return 0
 
     def _reap(self) -> None:
-        """Report ended trials to the owner; kill those that were cancelled long ago."""
         now = time.monotonic()
         for token, trial in list(self.trials.items()):
             if trial.kill_at is not None and now > trial.kill_at:

@@ -57,12 +57,10 @@ class PlannedStarts:
 
     @property
     def warmup_iterations(self) -> int:
-        """Warm-up iterations at the beginning of each start."""
         return max(self.adapter.warmup_iterations, self.request.protocol.warmup_iterations)
 
     @property
     def watched(self) -> bool:
-        """Whether output of a start may end it early."""
         return self.request.protocol.adaptive
 
     @cached_property
@@ -94,14 +92,12 @@ class PlannedStarts:
 
     @property
     def _values(self) -> tuple[int, ...]:
-        """GAS values in the order in which they run."""
         values, measured = self.request.protocol.values, self.request.protocol.accumulations
         if values == measured or self._refuses(values[0]) or not self._in_one(*values[:2]):
             return measured
         return values
 
     def _refuses(self, accumulation: int) -> bool:
-        """Return whether the trainer cannot run a GAS, which then cannot serve as a warm-up."""
         request = self.request
         strategy = request.strategy.with_accumulation(accumulation)
         try:
@@ -111,7 +107,6 @@ class PlannedStarts:
         return False
 
     def _shared(self, accumulations: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        """Yield the GAS values of each start."""
         while accumulations:
             pair = accumulations[:2]
             values = pair if len(pair) == 2 and self._in_one(*pair) else pair[:1]
@@ -243,7 +238,6 @@ class AdapterProgram:
         return PlannedStarts(adapter=self._adapter, request=request)
 
     def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, Any]:
-        """Return the plan of a start, which its ranks read."""
         out = str(folder / start_folder(number))
         plan = starts.plan(number, python=python(self._profile), out=out)
         start = start_of(self._adapter, plan)
@@ -272,7 +266,6 @@ def _unmeasured(fault: str, cause: Cause | None, *, on_cpu: bool) -> AttemptFail
 
 
 def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energy:
-    """Return the energy of the last part, which has the largest batches."""
     counted = {each.step for each in last.iterations}
     measured = [
         Iteration(line=line, number=each.step, elapsed_s=each.time_s or 0.0)
@@ -312,7 +305,6 @@ class MeasuredPart:
 
     @cached_property
     def iterations(self) -> list[ReportedIteration]:
-        """The iterations that count: after the warm-up, with a finite loss."""
         not_numbers = self.figures.not_numbers
         return [i for i in self._timed if i.step not in not_numbers]
 
@@ -351,7 +343,6 @@ class MeasuredPart:
 
     @property
     def _last(self) -> int:
-        """The number of the last required iteration."""
         return self.figures.first_measured(self.place) + self.least - 1
 
     @cached_property

@@ -49,7 +49,6 @@ def main(ranks: str, *command: str) -> int:
 
 
 def _start(ranks: int, command: tuple[str, ...], running: dict[int, int]) -> int:
-    """Start all ranks; return the exit code of a command that cannot be started."""
     shared = {"SLURM_NTASKS": str(ranks), "SLURM_TASKS_PER_NODE": str(ranks), "SLURM_NODEID": "0"}
     ignored_by_python = [signal.SIGPIPE, signal.SIGXFSZ]
     for rank in range(ranks):
@@ -67,7 +66,6 @@ def _start(ranks: int, command: tuple[str, ...], running: dict[int, int]) -> int
 
 
 def _ended(running: dict[int, int]) -> list[tuple[int, int]]:
-    """Remove the ranks that have ended; return each with its status."""
     ended = []
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -79,7 +77,6 @@ def _ended(running: dict[int, int]) -> list[tuple[int, int]]:
 
 
 def _exit_code(status: int) -> int:
-    """Return the code as a shell gives it."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

@@ -172,7 +172,6 @@ class MegatronProgram:
     def _words(
         self, request: TrialRequest, folder: Path, run: PlannedRun, number: int
     ) -> list[str]:
-        """Return the shell words that every rank runs, with MASTER_ADDR set, in its folder."""
         megatron = self._megatron
         script = f"{megatron.path.rstrip('/')}/{VARIANTS[megatron.variant].script}"
         start = entry_words(
@@ -194,7 +193,6 @@ class MegatronProgram:
         return [*start, *own_files, *map(shlex.quote, chain(*arguments))]
 
     def _data(self, request: TrialRequest, folder: Path) -> list[Argument]:
-        """Return the arguments for dataset and tokenizer; no data is held out for evaluation."""
         megatron = self._megatron
         files = {
             "--tokenizer-model": megatron.tokenizer_model,
@@ -213,7 +211,6 @@ class MegatronProgram:
         return data
 
     def _data_path(self, request: TrialRequest, folder: Path) -> str:
-        """Return the profile's dataset, or a synthetic one next to the trials."""
         if self._megatron.data_path:
             return self._megatron.data_path
         model = request.transformer
@@ -228,7 +225,6 @@ def _config_name(number: int) -> str:
 
 
 def _paired(log: TrainingLog, planned: Sequence[PlannedRun]) -> list[tuple[LoggedRun, PlannedRun]]:
-    """Pair each planned run with its part of the log; None for runs that are missing."""
     runs = [run for run in log.runs if run.iterations or run.damaged]
     missing = [LoggedRun()] * max(0, len(planned) - len(runs))
     return list(zip([*runs, *missing], planned, strict=False))
@@ -258,7 +254,6 @@ class _Measured:
 
     @property
     def iterations(self) -> list[Iteration]:
-        """The iterations that count: those whose time is that of an optimizer step alone."""
         return [i for i in self._logged if i.stepped and not i.after_evaluation]
 
     @property
@@ -300,7 +295,6 @@ class _Measured:
 
 
 def _energy(log: TrainingLog, measured: Sequence[_Measured], request: TrialRequest) -> Energy:
-    """Return the energy of the last run, which has the largest batches."""
     run = measured[-1].run
     segments = [each for each in measured if each.run is run]
     samples = sum(each.segment.global_batch_size * len(each.iterations) for each in segments)

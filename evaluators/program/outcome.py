@@ -118,7 +118,6 @@ def failure_of(
 def _of_hardware_or_memory(
     ended: AttemptEnd, cause: Cause | None, *, on_cpu: bool
 ) -> AttemptFailure | None:
-    """Return the failure if a device or memory caused it, of a device or of the host."""
     memory = f"; the job had {ended.memory}" if ended.memory else ""
     if ended.status is TrialState.OOM and (cause is None or cause.kind is not _DEVICES_MEMORY):
         status = TrialState.OOM if on_cpu else TrialState.CRASHED
@@ -132,14 +131,12 @@ def _of_hardware_or_memory(
 
 
 def _last_words(folder: Path) -> str:
-    """Return the program's last log line before the timeout, which indicates where it hung."""
     lines = (line.strip() for line in reversed(log_tail(folder).splitlines()))
     last = next((line for line in lines if line and not line.startswith(_NOT_THE_PROGRAMS)), "")
     return f"; its log ends with: {last[:MOST_OF_A_LINE]}" if last else "; its log is empty"
 
 
 def failed(failure: AttemptFailure, folder: Path, ended: AttemptEnd) -> TrialOutcome:
-    """Return the outcome of a failed attempt."""
     return _outcome(folder, ended, status=failure.status, error=failure.error)
 
 

@@ -99,7 +99,6 @@ def energy(
 def _lacking(
     watts: Mapping[str, Sequence[float]], absent: Collection[str], nodes: int
 ) -> str | None:
-    """Return why there is no result; None if there are enough samples."""
     if not watts and absent:
         return f"no power was sampled: {', '.join(sorted(absent))}"
     if len(watts) < nodes:

@@ -27,7 +27,6 @@ class Launcher:
     container: tuple[str, ...] = ()
 
     def command(self, *words: str) -> str:
-        """Return a line of bash that runs `words` (of bash, quoted where needed) as each task."""
         return " ".join([shlex.join(self.srun), shlex.join(self.container), *words])
 
 

@@ -78,7 +78,6 @@ class RunWatch:
         return self._once_memory_is_logged(elapsed_s)
 
     def _once_memory_is_logged(self, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return the decision, once memory was logged or waited for."""
         if self._decided is None:
             return Verdict.GO_ON, ""
         decision, why, since_s = self._decided
@@ -103,7 +102,6 @@ class RunWatch:
         return Verdict.GO_ON, ""
 
     def look(self, *, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return the same as `take` while the log has no more lines."""
         return self._once_memory_is_logged(elapsed_s)
 
     def keep(self) -> None:

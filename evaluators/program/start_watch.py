@@ -73,8 +73,6 @@ class StartWatch(RunWatch):
         return self._judged(elapsed_s) if news else (Verdict.GO_ON, "")
 
     def keep(self) -> None:
-        """Copy the current files: when Slurm cancels a step it kills all processes at once, so rank
-        0 cannot copy them."""
         plan = self._plan
         with suppress(OSError):
             collect(plan["out"], plan["files"].values(), start=plan["start"])
@@ -97,7 +95,6 @@ class StartWatch(RunWatch):
         return news
 
     def _has_memory(self, rank: int) -> bool:
-        """Return whether a required memory reading is available now."""
         reported = self._figures.ranks.get(rank)
         if not self._waits_for_memory or reported is None or reported.peak_memory_gib is None:
             return False
@@ -105,7 +102,6 @@ class StartWatch(RunWatch):
         return True
 
     def _is_clock(self, rank: int, at_s: float) -> bool:
-        """Record that a rank reported a time; return whether no lower rank has."""
         if self._clock is None:
             # Each remaining start takes as long to get this far.
             self._owed_s = self._plan["starts_owed"] * at_s
@@ -114,7 +110,6 @@ class StartWatch(RunWatch):
         return rank == self._clock
 
     def _judged(self, elapsed_s: float) -> tuple[Verdict, str]:
-        """Return the decision that follows from the iterations so far."""
         figures = self._figures
         reported, not_numbers = figures.iterations, figures.not_numbers
         if not reported:

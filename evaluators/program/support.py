@@ -108,7 +108,6 @@ def unsupported(
 
 
 def _of_request(problem: InvalidInput, transformer: Transformer) -> InvalidInput:
-    """Return the problem under the corresponding field of a campaign request."""
     if hasattr(transformer, problem.field):
         reason = f"{problem.field} = {problem.value}: {problem.reason}"
         return InvalidInput("model", transformer.name, reason, valid=problem.valid)

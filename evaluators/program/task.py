@@ -46,8 +46,6 @@ SCRIPT = "\n".join([_HEAD, RANK_VARIABLES, SAMPLER, _BECOME])
 
 
 def as_ranks(launcher: Launcher, folder: Path, *words: str) -> str:
-    """Return a line of bash that runs `words` (of bash) as every rank, using the script in
-    `folder`."""
     return launcher.command("bash", shlex.quote(str(folder / SCRIPT_NAME)), *words)
 
 

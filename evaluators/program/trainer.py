@@ -85,7 +85,6 @@ class TrainerProgram:
 
 
 def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
-    """Return the energy of all measured iterations; the log numbers them anew at each GAS."""
     protocol = request.protocol
     gpus = request.machine.gpus_per_node
     measured = [

@@ -110,7 +110,6 @@ def start_watch_files(
 
 
 def start_folder(number: int) -> str:
-    """Return the name of a start's folder in that of its attempt."""
     return f"start-{number}"
 
 
@@ -164,7 +163,6 @@ def _note_name(number: str) -> str:
 
 
 def _texts(*modules: ModuleType) -> dict[str, str]:
-    """Return the text of each module by file name, with imports of one another outside packages."""
     texts = {f"{_plain(module)}.py": getsource(module) for module in modules}
     for module in modules:
         for name in texts:
@@ -179,7 +177,6 @@ def _plain(module: ModuleType) -> str:
 
 
 def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str, Any]:
-    """Return the plan that `run_watch` reads."""
     return {
         **_rule(protocol, number),
         # The ranks of the first replica.

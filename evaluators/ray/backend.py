@@ -45,7 +45,6 @@ AS_RANKS = "as_ranks.sh"
 
 
 def service_of(trials: Path) -> str:
-    """Return an id of the service whose trials are in this folder."""
     place = f"{socket.gethostname()}:{os.getuid()}:{trials.absolute()}"
     return sha256(place.encode()).hexdigest()[:12]
 
@@ -98,7 +97,6 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
 
 
 def _datasets(folder: Path, script: str) -> Mapping[str, bytes]:
-    """Return the synthetic datasets that the script reads, by path, for nodes without them."""
     return {
         str(path): path.read_bytes()
         for path in folder.glob("*.*")
@@ -220,7 +218,6 @@ class RayTrial(AttemptedTrial):
         return (hosts, self.node_ids) if len(hosts) == len(self.node_ids) else ((), ())
 
     def _lost(self) -> AttemptEnd:
-        """Return the end of an attempt whose duration nobody knows any more."""
         log = self.attempt.log
         ended_at = log.stat().st_mtime if log.exists() else self.began_at
         return AttemptEnd(
@@ -316,7 +313,6 @@ class RayBackend(FollowingBackend[RayTrial]):
         self._connection.close()
 
     def _speak(self, going: Sequence[RayTrial]) -> None:
-        """Send each keeper the changes, and process its trials' reports."""
         by_keeper: dict[str, list[RayTrial]] = defaultdict(list)
         works: dict[str, dict[str, Any]] = {}
         for trial in going:
@@ -340,7 +336,6 @@ class RayBackend(FollowingBackend[RayTrial]):
                     self._forgotten[keeper].add(name)
 
     def _prepare(self, trial: RayTrial, works: dict[str, dict[str, Any]]) -> bool:
-        """Write the files to run, and record the submission; return whether that succeeded."""
         if trial.cancelled:
             trial.settle(TrialState.CANCELLED, "cancelled before it ran")
             return False

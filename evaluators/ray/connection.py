@@ -52,7 +52,6 @@ class RayClusterFacts:
 
 
 def installed() -> bool:
-    """Return whether ray can be imported, without importing it."""
     return importlib.util.find_spec("ray") is not None
 
 
@@ -109,13 +108,11 @@ class RayConnection:
         return f"{self.address}: no answer since {since}"
 
     def interrupt(self) -> None:
-        """Abort the current question."""
         process = self._process
         if process:
             process.kill()
 
     def close(self) -> None:
-        """End the process; work in the cluster continues."""
         with self._lock:
             self._end()
 
@@ -140,7 +137,6 @@ class RayConnection:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError if nobody listens: Ray itself would wait long without a message."""
     host, _, port = address.removeprefix(CLIENT_SCHEME).rpartition(":")
     if not (host and port.isdigit()):
         raise RayRefused(f"{address}: not the address of a Ray cluster, which is HOST:PORT")

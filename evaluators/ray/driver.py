@@ -114,7 +114,6 @@ def look(
 
 
 def lacking(packages: Sequence[str]) -> list[str]:
-    """Return the packages that a node's Python lacks."""
     return [name for name in packages if importlib.util.find_spec(name) is None]
 
 

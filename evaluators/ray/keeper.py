@@ -64,7 +64,6 @@ class PlacedNodes:
 
     @property
     def master(self) -> str:
-        """Return the address at which its ranks meet."""
         addresses = {node["address"] for node in self.nodes}
         return self.nodes[0]["address"] if len(addresses) > 1 else "127.0.0.1"
 
@@ -77,7 +76,6 @@ class PlacedNodes:
             await asyncio.wait_for(ends, ENDING_S)
 
     def remove(self) -> None:
-        """Release the nodes, which kills the actors."""
         remove_placement_group(self.group)
 
 
@@ -119,7 +117,6 @@ class KeptTrial:
 
     @property
     def excluded(self) -> Sequence[str]:
-        """The ids of the nodes that it must not run on."""
         excluded: Sequence[str] = self.work.get("exclude", ())
         return excluded
 
@@ -188,13 +185,11 @@ class TrialKeeper:
         trial.keeping = asyncio.ensure_future(self._keep(trial, trial.task))
 
     async def _place_and_run(self, trial: KeptTrial) -> dict[str, Any]:
-        """Return how its script ended. Raises RayError if Ray prevented that."""
         trial.placed = await self._place(trial)
         trial.began_at, trial.began = time.time(), time.monotonic()
         return await self._run(trial, trial.placed)
 
     async def _keep(self, trial: KeptTrial, task: asyncio.Task[dict[str, Any]]) -> None:
-        """Bring the trial to its end, which is reported only after all its processes have ended."""
         await asyncio.wait({task})
         end = await _end_of(task, trial.placed)
         if trial.placed:
@@ -207,7 +202,6 @@ class TrialKeeper:
         trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | end
 
     async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
-        """Run it on its nodes. Raises RayError if a node or its actor dies."""
         work, first = trial.work, placed.actors[0]
         folder, limit_s = work["folder"], work["time_limit_s"]
         prepared = [
@@ -239,7 +233,6 @@ class TrialKeeper:
         return {"kind": "script", "reason": "", **end}
 
     async def _take_log(self, trial: KeptTrial, first: Any) -> int:
-        """Append new output of the trial; return its number of bytes."""
         part = await first.log.remote(trial.work["folder"], trial.logged)
         if part:
             trial.log.seek(0, os.SEEK_END)
@@ -250,7 +243,6 @@ class TrialKeeper:
     # Where trials run.
 
     async def _place(self, trial: KeptTrial) -> PlacedNodes:
-        """Return nodes that became free, or new ones once Ray has some."""
         self._waiting.append(trial)
         try:
             if free := self._free.get(trial.shape):
@@ -295,7 +287,6 @@ class TrialKeeper:
             ready.cancel()
 
     def _release(self, placed: PlacedNodes, *, healthy: bool) -> None:
-        """Offer nodes to the first waiting trial; without one, hold them for a moment."""
         first = self._waiting[0] if self._waiting else None
         offered = first.offered if first and first.shape == placed.shape else None
         if healthy and offered and not offered.done():
@@ -307,7 +298,6 @@ class TrialKeeper:
             placed.remove()
 
     def _give_back(self, only: PlacedNodes | None = None) -> None:
-        """Release all unused nodes, or only these if they are unused."""
         for free in self._free.values():
             for placed in list(free):
                 if only is None or placed is only:
@@ -315,7 +305,6 @@ class TrialKeeper:
                     placed.remove()
 
     async def _keep_up(self) -> None:
-        """Drop results that nobody fetches; end when there is nothing left to do."""
         while True:
             await asyncio.sleep(10)
             now = time.time()
@@ -332,7 +321,6 @@ async def _answer(reference: Any) -> Any:
 
 
 async def _occupied(group: PlacementGroup, trial: KeptTrial) -> PlacedNodes:
-    """Start an actor in each bundle, which takes all of it."""
     work = trial.work
     bundle = dict(work["bundle"])
     given = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0)}
@@ -375,7 +363,6 @@ def _why_it_waits(bundle: Mapping[str, float], nodes: int, *, without: Sequence[
 
 
 async def _end_of(task: asyncio.Task[dict[str, Any]], placed: PlacedNodes | None) -> dict[str, Any]:
-    """Return the end of a trial whose task is done."""
     if task.cancelled():
         return {"kind": "cancelled", "reason": "cancelled"}
     error = task.exception()
@@ -388,7 +375,6 @@ async def _end_of(task: asyncio.Task[dict[str, Any]], placed: PlacedNodes | None
 
 
 async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:
-    """Return the end of a trial that a Ray error ended, after checking whether a node died."""
     said = next(iter(str(error).strip().splitlines()[-1:]), "") or type(error).__name__
     if placed is None:
         return {"kind": "lost", "reason": f"Ray gave it no nodes: {said}"}

@@ -169,7 +169,6 @@ def accepted(listener: socket.socket) -> socket.socket | None:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Return whether the other end has closed; it never sends a second message."""
     readable, _, _ = select.select([connection], [], [], 0)
     return bool(readable)
 
@@ -186,7 +185,6 @@ MOST_OF_A_FILE = 16 << 20
 
 
 def own_folder(folder: Path) -> None:
-    """Create a folder for this user alone. Raises OSError, also if it belongs to another user."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
         raise PermissionError(f"{folder} is somebody else's")

@@ -60,7 +60,6 @@ def check(profile: ClusterProfile, *, nodes: int, machine: Machine) -> list[Inva
 def check_facts(
     profile: ClusterProfile, facts: RayClusterFacts, *, nodes: int, machine: Machine | None
 ) -> list[InvalidInput]:
-    """Return the problems that prevent such trials from running."""
     problems = _check_nodes(profile, facts, nodes, machine) if machine else []
     return [*problems, *_check_python(profile, facts)]
 
@@ -78,7 +77,6 @@ def _check_nodes(
 
 
 def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[InvalidInput]:
-    """Return what Ray's own interpreter lacks, if trials run in it."""
     if not _runs_in_rays_python(profile) or not facts.lacks:
         return []
     lacks = ", ".join(facts.lacks)
@@ -89,7 +87,6 @@ def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[Inval
 
 
 def _runs_in_rays_python(profile: ClusterProfile) -> bool:
-    """Return whether trials run in Ray's own Python, as the profile names and sets up no other."""
     environment = profile.environment
     theirs = profile.python or profile.container or environment.modules
     return not (theirs or environment.virtual_environment) and profile.program == "trainer"

@@ -107,7 +107,6 @@ def write_intent(folder: Path, *, name: str, at: float) -> None:
 
 
 def write_job(folder: Path, *, job_id: str) -> None:
-    """Record the id of the submitted job. Raises OSError."""
     write_whole(folder / JOB, json.dumps({"job_id": job_id}))
 
 
@@ -139,7 +138,6 @@ def _intent(path: Path) -> tuple[float | None, float | None]:
 
 
 def _words(path: Path, count: int) -> list[str]:
-    """Return the words of a file, the last of `count` with all that follows; none if unreadable."""
     try:
         return path.read_text(encoding="utf-8").split(maxsplit=count - 1)
     except OSError as error:

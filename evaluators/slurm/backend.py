@@ -98,7 +98,6 @@ class TrialJob(AttemptedTrial):
         self.begin()
 
     def _with_trouble(self, progress: TrialProgress) -> TrialProgress:
-        """Return the trial's progress; while Slurm is unreachable, say so and since when."""
         tracker = self.context.tracker
         silent = tracker.trouble if progress.phase == "waiting" else tracker.long_trouble
         return replace(progress, reason=silent) if silent else progress
@@ -129,7 +128,6 @@ class TrialJob(AttemptedTrial):
 
     @property
     def _excluded(self) -> tuple[str, ...]:
-        """The nodes that failed too often, or under an earlier attempt of this trial."""
         failures = self.context.profile.retries.node_failures
         trials = self.attempt.ended_folder.parent
         return nodes_to_exclude(trials, failures=failures, token=self.request.token)
@@ -161,8 +159,6 @@ class TrialJob(AttemptedTrial):
         )
 
     def _preparation(self, attempt: Attempt) -> Callable[[], None]:
-        """Return the function that writes the job's files, which the tracker's thread calls at
-        submission."""
         profile, program = self.context.profile, self.context.program
 
         def prepare() -> None:
@@ -203,7 +199,6 @@ class SlurmBackend(AttemptBackend[TrialJob]):
         return answers
 
     def close(self) -> None:
-        """Detach: jobs keep running and can be found again by their folders and names."""
         if self._owns_tracker:
             self.tracker.close()
         super().close()

@@ -86,7 +86,6 @@ class SlurmJob:
 
     @property
     def suspended(self) -> bool:
-        """Return whether it has nodes but is suspended."""
         return self.state in {"SUSPENDED", "STOPPED"}
 
     @property
@@ -95,7 +94,6 @@ class SlurmJob:
 
     @property
     def completing(self) -> bool:
-        """Return whether its script has ended and its nodes are being cleaned up."""
         return self.finished or self.state == "COMPLETING"
 
 
@@ -123,7 +121,6 @@ def jobs_of_sacct(text: str) -> list[SlurmJob]:
 
 
 def _jobs(text: str) -> Iterator[tuple[SlurmJob, str, str]]:
-    """Yield each job, the user who cancelled it, and the field in which the formats differ."""
     for line in text.splitlines():
         fields = line.split("|", 7)
         if len(fields) < 8:
@@ -152,7 +149,6 @@ def _text(text: str) -> str:
 
 
 def _exit_code(text: str) -> int | None:
-    """Return `code:signal` as a shell's exit code."""
     code, _, signal = text.partition(":")
     if not (code.isdigit() and signal.isdigit()):
         return None
@@ -179,7 +175,6 @@ class SlurmNode:
 
     @property
     def usable(self) -> bool:
-        """Return whether it takes jobs, now or after those that it runs."""
         return not self.state.startswith(("down", "drain", "fail", "error", "unk", "inval", "fut"))
 
 
@@ -333,14 +328,12 @@ class Slurm:
     def __init__(
         self, *, limit_s: float = COMMAND_LIMIT_S, keep: Collection[str] = frozenset()
     ) -> None:
-        """`keep` names environment variables that are passed to Slurm's commands."""
         self.calls: Counter[str] = Counter()
         self._limit_s = limit_s
         self._keep = _KEPT | set(keep)
 
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:
-        """Return a site's commands; variables such as SBATCH_ACCOUNT fill gaps of its profile."""
         named = profile.slurm.named
         keep = [f"SBATCH_{name.upper()}" for name, value in named.items() if not value]
         return cls(limit_s=profile.polling.command_limit_s, keep=keep)
@@ -367,7 +360,6 @@ class Slurm:
         raise SlurmUnavailable(f"sbatch printed no job id: {_one_line(text)}")
 
     def test_only(self, script: Path) -> None:
-        """Ask whether such a job would be accepted, and submit nothing; raises as `sbatch` does."""
         self._run("sbatch", "--test-only", str(script))
 
     def squeue(self) -> list[SlurmJob]:
@@ -414,7 +406,6 @@ class Slurm:
         return jobs_of_sacct(text)
 
     def scancel(self, job_ids: Sequence[str]) -> None:
-        """Cancel these jobs; ended ones are not an error."""
         with contextlib.suppress(SlurmRefused):
             self._run("scancel", "--quiet", *job_ids)
 
@@ -429,12 +420,10 @@ class Slurm:
         )
 
     def known_nodes(self) -> list[SlurmNode]:
-        """Return every node, once for each of its partitions."""
         text = self._run("sinfo", "--Node", "--noheader", f"--format={SINFO_FORMAT}")
         return nodes_of_sinfo(text)
 
     def nodes(self, expression: str) -> list[str]:
-        """Expand `n[01-03]`."""
         return self._run("scontrol", "show", "hostnames", expression).split()
 
     def partitions(self) -> dict[str, dict[str, str]]:
@@ -446,7 +435,6 @@ class Slurm:
         }
 
     def settings(self) -> dict[str, str]:
-        """Return the controller's settings (`DefMemPerNode`, …)."""
         text = self._run("scontrol", "show", "config")
         pairs = (line.partition("=") for line in text.splitlines())
         return {name.strip(): value.strip() for name, sign, value in pairs if sign}
@@ -469,7 +457,6 @@ class Slurm:
         return frozenset(text.split())
 
     def _run(self, program: str, *words: str) -> str:
-        """Run a Slurm program and return its standard output."""
         self.calls[program] += 1
         path = shutil.which(program)
         if path is None:
@@ -532,6 +519,5 @@ def run_within(
 
 
 def _one_line(text: str) -> str:
-    """Join the lines of a message into one sentence, without the program's name before each."""
     lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line))[:1000]

@@ -93,7 +93,6 @@ class JobAttempt:
             self._tracker.cancel(self.name)
 
     def cancel(self) -> None:
-        """Cancel its jobs, including any that still appear."""
         self.cancelled, self._last = True, None
         self._tracker.cancel(self.name)
 
@@ -131,7 +130,6 @@ class JobAttempt:
     def _decide(
         self, status: JobStatus, submitted_at: float, *, end_noticed: bool
     ) -> Stay | NeverSubmitted | Ended:
-        """Decide from its folder and Slurm's report, and query accounting if needed."""
         # The folder is read again only when something may have changed there.
         living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
         unsaid = self.files.end is None and (end_noticed or not living)
@@ -167,7 +165,6 @@ class JobAttempt:
                 self._tracker.recognise(self.name, job_id)
 
     def _submit_again(self) -> NeverSubmitted | Stay:
-        """Submit it again, unless too many of its jobs vanished without a trace."""
         self._forgotten += self.files.job_id is not None
         if self._forgotten >= self._most_submissions:
             error = "Slurm took its job several times and then knew none"

@@ -73,7 +73,6 @@ class JobStatus:
 
     @property
     def awaits_accounting(self) -> bool:
-        """Return whether accounting, which lags behind, may still report the job."""
         waited_s = self.now - (self.now if self.absent_since is None else self.absent_since)
         return waited_s < self.accounting_limit_s and (self.accounting or not self.accounted)
 
@@ -263,7 +262,6 @@ class _Case:
         return self._stay(ask_accounting=True) if self.status.awaits_accounting else otherwise
 
     def _job_finished(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
-        """Decide on an attempt whose job has ended, by Slurm's report."""
         if self.cancelled:
             return self._cancel()
         match job.state:
@@ -280,7 +278,6 @@ class _Case:
         return self._end(None) if self.files.end else self._without_a_word(job)
 
     def _without_a_word(self, job: SlurmJob) -> Stay | EndAttempt | AbandonAttempt:
-        """Decide on an attempt whose job has ended while neither its folder nor Slurm says why."""
         if not self.status.settled:
             return self._stay()
         if not self.files.claimed:
@@ -315,7 +312,6 @@ class _Case:
         return AbandonAttempt(end=self._end(status, reason).end)
 
     def _end(self, status: TrialState | None, reason: str = "") -> EndAttempt:
-        """Return an end with the known facts; `duration_s`: how long the nodes were held."""
         end, claim, job = self.files.end, self.files.claim, self.job
         began_at, duration_s = self.files.intended_at or self.status.now, 0.0
         if end:
@@ -379,7 +375,6 @@ _THERE_WAS_A_STEP = re.compile(r"slurmstepd:|srun: error: \S+: tasks? |srun: Ste
 
 
 def failed_nodes(log_end: str) -> frozenset[str]:
-    """Return the nodes that failed during the step, by srun's messages."""
     return frozenset(_NODE_FAILED.findall(log_end))
 
 
@@ -418,7 +413,6 @@ def why_never_launched(log_end: str) -> str:
 
 
 def _last_of_slurm(log_end: str) -> list[str]:
-    """Return Slurm's lines at the end of the log, newest first."""
     lines = [line for line in log_end.splitlines() if line.strip()]
     return list(takewhile(lambda line: line.startswith(_SLURMS_WORDS), reversed(lines)))
 
@@ -473,7 +467,6 @@ def decide_step(
 
 
 def _without_an_end(decision: Decision, ended_at: float) -> AttemptEnd:
-    """Return the end of a script whose processes are gone and which did not record its end."""
     if isinstance(decision, AbandonAttempt):
         reason = "its processes on the service's host were killed"
         return replace(decision.end, reason=reason)

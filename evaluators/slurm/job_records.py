@@ -17,12 +17,10 @@ _AHEAD_S = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """Return the epoch at this process's start plus the monotonic seconds since."""
     return _AHEAD_S + time.monotonic()
 
 
 def steady_time_of(epoch: float) -> float:
-    """Return `steady_time` at an epoch of this machine's clock; now, if that lies in the future."""
     return steady_time() - max(0.0, time.time() - epoch)
 
 
@@ -58,7 +56,6 @@ class SubmitStatus:
     error: Exception | None = None
 
     def is_before(self, asked_at: float) -> bool:
-        """Return whether a status call that began at this time would show its job."""
         return self.state is SubmitState.TRIED and self.at < asked_at
 
 
@@ -100,7 +97,6 @@ class _Record:
     followed: bool = True
 
     def owns(self, job: SlurmJob) -> bool:
-        """Return whether a job of this name is ours, not one of an earlier use of the name."""
         at = job.submitted_at
         return job.id in self.ids or at is None or at >= self.since - CLOCKS_DIFFER_S
 
@@ -130,12 +126,10 @@ class JobRecords:
         self._records[name] = record
 
     def recognise(self, name: str, job_id: str) -> None:
-        """Count this job as ours, whatever the clocks say."""
         if record := self._records.get(name):
             record.ids.add(job_id)
 
     def ours(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
-        """Return the jobs that have a tracked name and are not older than it."""
         return [job for job in jobs if (r := self._records.get(job.name)) and r.owns(job)]
 
     def remove(self, name: str) -> None:
@@ -211,7 +205,6 @@ class JobRecords:
         return True
 
     def look_ups(self) -> dict[str, LookUp]:
-        """Return the scheduled queries by name."""
         return {name: each.look_up for name, each in self._records.items() if each.look_up}
 
     def take_in_accounting(
@@ -232,7 +225,6 @@ class JobRecords:
 
     @property
     def cancels(self) -> bool:
-        """Return whether any cancellation is pending."""
         return any(record.cancelled_at is not None for record in self._records.values())
 
     def cancel(self, name: str, *, at: float) -> bool:
@@ -277,7 +269,6 @@ class JobRecords:
         self._signalled = recent | dict.fromkeys(job_ids, now)
 
     def _unsettled(self, record: _Record, *, now: float) -> bool:
-        """Return whether its submission is in progress, or its job may not be in the queue yet."""
         submitted = record.submitted
         return submitted.state is SubmitState.UNDER_WAY or now - submitted.at < self._settle_s
 

@@ -109,7 +109,6 @@ class JobTracker:
             self._wake_up()
 
     def recognise(self, name: str, job_id: str) -> None:
-        """Count this job of the name as ours, whatever the clocks say."""
         with self._wake:
             self._records.recognise(name, job_id)
 
@@ -149,33 +148,27 @@ class JobTracker:
                 self._wake_up()
 
     def forget(self, name: str) -> None:
-        """Stop tracking this name; pending cancellations continue."""
         with self._wake:
             self._records.remove(name)
 
     def end_steps(self, name: str, *, job_id: str) -> None:
-        """End every step of this name in the job, from now on."""
         with self._wake:
             self._left_over[name] = job_id
             self._wake_up()
 
     def steps_gone(self, name: str) -> bool:
-        """Return whether Slurm has reported, after `end_steps`, that there is none."""
         with self._wake:
             return name not in self._left_over
 
     def submit_status(self, name: str) -> SubmitStatus:
-        """Return the state of a tracked name's submission."""
         with self._wake:
             return self._records.submit_status(name)
 
     def status(self, name: str) -> JobStatus:
-        """Return Slurm's report on a tracked name."""
         with self._wake:
             return self._records.status(name, now=steady_time(), accounting=self._accounting)
 
     def failed_nodes(self, name: str) -> frozenset[str]:
-        """Return the nodes that were down when a node failure ended this job."""
         with self._wake:
             return self._records.failed_nodes(name)
 
@@ -191,14 +184,12 @@ class JobTracker:
 
     @property
     def long_trouble(self) -> str:
-        """Return `trouble` if it has lasted for more than one failed status call."""
         with self._wake:
             silent_s = steady_time() - self._silent_since
             return self.trouble if silent_s > LONG_SILENCE * self._schedule.interval_s else ""
 
     @property
     def full(self) -> str:
-        """Return what prevents submissions at the moment; empty if nothing does."""
         with self._wake:
             return self._full
 
@@ -233,7 +224,6 @@ class JobTracker:
             self._do(self._ask_status)  # and end them
 
     def _do(self, work: Callable[[], None]) -> None:
-        """Do it; an unexpected error is logged, and ends neither the thread nor a campaign."""
         try:
             work()
         except Exception as error:
@@ -279,7 +269,6 @@ class JobTracker:
         self._cancel_due(jobs)
 
     def _find_failed_nodes(self, jobs: Sequence[SlurmJob]) -> None:
-        """Look up the failed nodes before the failures are reported."""
         with self._wake:
             failures = self._records.node_failures(jobs)
         for name, nodes in self._down_among(failures).items():
@@ -287,7 +276,6 @@ class JobTracker:
                 self._records.note_failed_nodes(name, nodes)
 
     def _down_among(self, nodes_of: Mapping[str, str]) -> dict[str, frozenset[str]]:
-        """Return by name which of its nodes are down; empty if Slurm does not answer."""
         if not nodes_of:
             return {}
         try:
@@ -328,7 +316,6 @@ class JobTracker:
             self._fell_silent(str(submitted.error))
 
     def _put_back(self, submission: Submission, error: Exception | None) -> None:
-        """Queue a submission again, and pause all: Slurm accepts no job, or the disk is full."""
         self._queue.appendleft(submission)
         self._submit_due = time.monotonic() + self._full_pause_s
         if isinstance(error, OSError):
@@ -364,7 +351,6 @@ class JobTracker:
             self._records.take_in_accounting(names, jobs, now=steady_time())
 
     def _end_left_over(self) -> None:
-        """Cancel the steps that still run, by name and job; an unlisted one is gone."""
         with self._wake:
             dead = dict(self._left_over)
         began = time.monotonic()
@@ -427,22 +413,18 @@ class PollSchedule:
     _accounting_pause_s: float = 0.0
 
     def asked(self, *, now: float) -> None:
-        """Record that a query begins."""
         self._asked_at = now
 
     def answered(self, *, now: float) -> None:
-        """Record that the last status call was answered."""
         took = now - self._asked_at
         self._pause_s = max(self.interval_s, min(PAUSE_FACTOR * took, LONGEST_PAUSE_S)) + took
         self._accounting_pause_s = 0.0
 
     def unanswered(self, *, now: float) -> None:
-        """Record that a call was not answered; the next one follows after its duration."""
         took = now - self._asked_at
         self._pause_s = max(self.interval_s, min(took, LONGEST_PAUSE_S)) + took
 
     def accounting_unanswered(self, *, now: float) -> None:
-        """Record that accounting did not answer; it may be down while Slurm is not."""
         took = now - self._asked_at
         self._accounting_pause_s = max(PAUSE_FACTOR * self.interval_s, took) + took
 

@@ -140,15 +140,12 @@ def _check_job(profile: ClusterProfile, job: JobShape, machine: Machine) -> Iter
 
 
 def partition_names(profile: ClusterProfile, known: _Partitions) -> list[str]:
-    """Return the partitions of a job: the profile's, else those of the user's environment, else the
-    cluster's default."""
     named_by_user = profile.slurm.partition or os.environ.get("SBATCH_PARTITION", "")
     names = [name.strip() for name in named_by_user.split(",") if name.strip()]
     return names or [name for name, fields in known.items() if fields.get("Default") == "YES"]
 
 
 def _nodes_in(slurm: Slurm, partitions: Sequence[str]) -> list[SlurmNode]:
-    """Return the nodes of these partitions; empty if Slurm does not tell."""
     try:
         known = slurm.known_nodes()
     except SlurmRefused:
@@ -159,7 +156,6 @@ def _nodes_in(slurm: Slurm, partitions: Sequence[str]) -> list[SlurmNode]:
 def _check_partitions(
     profile: ClusterProfile, named: _Partitions, *, job: JobShape, known: _Partitions
 ) -> Iterator[InvalidInput]:
-    """Yield why a job's partitions would refuse it; one that accepts it is enough."""
     words = f"the partition {' or '.join(named)}"
     states = {fields.get("State", "UP") for fields in named.values()}
     if "UP" not in states:
@@ -190,7 +186,6 @@ def _admits(partition: Mapping[str, str], account: str) -> bool:
 def _check_gpus(
     profile: ClusterProfile, partitions: Sequence[str], nodes: Sequence[SlurmNode]
 ) -> Iterator[InvalidInput]:
-    """Yield that no node of the partitions has whole GPUs, though jobs request them."""
     if profile.slurm.gpu_request == "none" or not nodes:
         return
     name = ", ".join(partitions)
@@ -282,19 +277,16 @@ def _default_memory(*sources: Mapping[str, str] | None, cpus: int) -> tuple[floa
 
 
 def _megabytes(text: str) -> float:
-    """Return sbatch's `--mem=` in megabytes; 0, all of the node's memory, if it cannot be read."""
     size = re.fullmatch(r"(\d+)([KMGT]?)B?", text.strip().upper())
     return int(size[1]) * 1024.0 ** ("KMGT".index(size[2] or "M") - 1) if size else 0.0
 
 
 def _most_nodes(partition: Mapping[str, str]) -> float:
-    """Return the maximum number of nodes of a job; a limit that is not a number is ignored."""
     limits = (partition.get("MaxNodes", ""), partition.get("TotalNodes", ""))
     return min((float(text) for text in limits if text.isdigit()), default=float("inf"))
 
 
 def _time_limit_s(text: str) -> float:
-    """Return the seconds of `1-00:00:00` or `02:00:00`; anything else is no limit."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):
@@ -340,7 +332,6 @@ def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
 
 
 def _check_torch(interpreter: str) -> Iterator[InvalidInput]:
-    """Yield why the bundled trainer cannot run with this interpreter, which is started once."""
     packages = packages_of(interpreter, ["torch"])
     if isinstance(packages, str) or packages.missing:
         fault = packages if isinstance(packages, str) else "it has no torch"
@@ -558,7 +549,6 @@ def report_in(log: Path, *, gave_up: str = "") -> ProbeReport:
 
 @contextmanager
 def _cancelled_at_last(slurm: Slurm, name: str) -> Iterator[None]:
-    """Cancel the job of this name on exit, whatever happened."""
     try:
         yield
     finally:
@@ -601,7 +591,6 @@ class _Watch:
         return ""
 
     def _progress(self) -> str:
-        """Return the job's state as a sentence; empty if it is not in the queue."""
         now = time.monotonic()
         try:
             job = _job(self.slurm, self.name)

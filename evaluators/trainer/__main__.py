@@ -111,7 +111,6 @@ def run_alone(request: TrialRequest) -> int:
 
 
 def _follow(log: Path) -> Callable[[], None]:
-    """Return a function that prints what the log has gained since its last call."""
     shown = log.stat().st_size if log.exists() else 0
 
     def show() -> None:

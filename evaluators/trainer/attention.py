@@ -44,7 +44,6 @@ class GroupedProjection(nn.Module):
         self.project = ColumnLinear(plan, f"{name}.project", inputs=t.hidden_size, outputs=rows)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return this rank's groups, of shape (samples, length, groups, width)."""
         return self.project(x).view(*x.shape[:2], -1, self.width * self.head_dim)  # type: ignore
 
     def split(self, groups: Tensor) -> Queries:
@@ -173,7 +172,6 @@ def rotated(x: Tensor) -> Tensor:
 
 
 def recomputed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Run now and again in the backward pass; reentrant, as ZeRO 3's hooks require."""
     result: Tensor = checkpoint(function, *inputs, use_reentrant=True, preserve_rng_state=False)
     return result
 

@@ -77,7 +77,6 @@ class RoutedExperts(nn.Module):
         return mixed if self.shared is None else mixed + self.shared(x)
 
     def _route(self, tokens: Tensor, *, length: int) -> tuple[Tensor, Tensor]:
-        """Return weights and numbers of each token's experts, both of shape (tokens, top_k)."""
         logits = functional.linear(tokens.float(), self.router.float())
         if self.balanced:
             # By position in the sequence, so that it does not depend on context parallelism.
@@ -109,7 +108,6 @@ class RoutedExperts(nn.Module):
         return exchange(computed[results], sent=received, received=sent, ranks=self.ranks)
 
     def _experts(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """Return this rank's experts' results for rows that are ordered by expert."""
         parts = zip(torch.split(rows, counts), self.enter, self.leave, strict=True)
         results = torch.cat([self._expert(part, enter, leave) for part, enter, leave in parts])
         return sum_over_ranks(results, self.tensor)

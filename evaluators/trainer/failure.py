@@ -43,7 +43,6 @@ class RankFailure:
 
     @property
     def consequence(self) -> bool:
-        """Whether another rank's end caused it."""
         return about_a_connection(self.error)
 
     def status(self, *, on_cpu: bool) -> TrialState:
@@ -64,12 +63,10 @@ class RankFailure:
 
 
 def root_cause(failures: Sequence[RankFailure]) -> RankFailure:
-    """Return the earliest failure that is not about a connection; otherwise the earliest of all."""
     return min(failures, key=lambda failure: (failure.consequence, failure.at))
 
 
 def error_line(error: BaseException) -> str:
-    """Return type and message in one line, without C++ source lines and stack frames."""
     text = str(error).split("Exception raised from")[0].split("\nframe #")[0]
     text = ENFORCED.sub("", text)
     return " ".join(f"{type(error).__name__}: {text}".split())[:500]

@@ -23,7 +23,6 @@ can report it: the launcher ends all ranks with the first."""
 
 
 def launched(environment: Mapping[str, str]) -> tuple[int, int] | None:
-    """Return rank and world size if a launcher started this process, else None."""
     if not all(name in environment for name in VARIABLES):
         return None
     return int(environment["RANK"]), int(environment["WORLD_SIZE"])
@@ -59,7 +58,6 @@ def be_launched(request: TrialRequest, environment: Mapping[str, str]) -> int:
 
 
 def _be_node(request: TrialRequest, environment: Mapping[str, str], ranks: Sequence[int]) -> int:
-    """Fork `ranks` and wait for them; the first that fails ends the others."""
     load()
     running: dict[int, int] = {}
     for local_rank, rank in enumerate(ranks):

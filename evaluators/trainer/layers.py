@@ -32,19 +32,16 @@ class RankGroup:
     group: dist.ProcessGroup | None
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add up the ranks' tensors in place."""
         if self.size > 1:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def maximum(self, tensor: Tensor) -> Tensor:
-        """Take the largest of the ranks' values in place."""
         if self.size > 1:
             dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self.group)
         return tensor
 
     def share(self, count: int) -> tuple[int, int]:
-        """Return first and one-past-last of this rank's part of `count`; the last may have less."""
         width = -(-count // self.size)
         return min(self.rank * width, count), min((self.rank + 1) * width, count)
 
@@ -104,7 +101,6 @@ class Build:
     seed: int
 
     def cut(self, name: str, shape: tuple[int, int], *, std: float, dim: int) -> nn.Parameter:
-        """Return this rank's part, along `dim`, of a normal matrix."""
         start, stop = self.tensor.share(shape[dim])
         part = self._drawn(name, shape, std).narrow(dim, start, stop - start)
         return self._flagged(part, cut=True)
@@ -121,11 +117,9 @@ class Build:
         return parameter
 
     def whole(self, name: str, shape: tuple[int, ...], *, std: float) -> nn.Parameter:
-        """Return a normal array that every tensor-parallel rank holds."""
         return self._flagged(self._drawn(name, shape, std), cut=False)
 
     def constant(self, size: int, value: float, *, cut: bool = False) -> nn.Parameter:
-        """Return a vector of one value; with `cut`, this rank's part of `size`."""
         start, stop = self.tensor.share(size) if cut else (0, size)
         return self._flagged(torch.full((stop - start,), value, device="cpu"), cut=cut)
 
@@ -164,7 +158,6 @@ class Plan:
 
     @property
     def residual_std(self) -> float:
-        """The deviation of projections that write to the residual stream (GPT-2, section 2.3)."""
         return STANDARD_DEVIATION / math.sqrt(2 * self.transformer.num_layers)
 
     @property
@@ -173,7 +166,6 @@ class Plan:
 
 
 def expert_group_name(expert_parallel: int) -> str:
-    """Return DeepSpeed's name of the ranks that share experts, and of those with equal ones."""
     return f"ep_size_{expert_parallel}"
 
 
@@ -221,12 +213,10 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def copy_to_ranks(x: Tensor, tensor: RankGroup) -> Tensor:
-    """Return x, whose gradient is summed over the ranks."""
     return x if tensor.size == 1 else _CopyToRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
 
 def sum_over_ranks(x: Tensor, tensor: RankGroup) -> Tensor:
-    """Return the sum of the ranks' x, in place; its gradient is each rank's own."""
     return x if tensor.size == 1 else _SumOverRanks.apply(x, tensor)  # type: ignore[no-untyped-call]
 
 

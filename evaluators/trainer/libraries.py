@@ -56,7 +56,6 @@ def _torch_is_for_rocm() -> bool:
 
 
 def device_of_trials() -> Device:
-    """Return `cuda` if there are GPUs, else `cpu`."""
     return "cuda" if gpu_count() else "cpu"
 
 

@@ -76,7 +76,6 @@ class CpuMemory:
 
 
 def memory_of(device: str) -> Memory:
-    """Return the memory of a rank on `cuda` or `cpu`."""
     return GpuMemory() if device == "cuda" else CpuMemory()
 
 

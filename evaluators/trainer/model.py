@@ -72,7 +72,6 @@ Layer = tuple[type[nn.Module], tuple[Any, ...]]
 
 
 def middle_layers(plan: Plan) -> Sequence[Layer]:
-    """Return the layers between embedding and logits, as (class, arguments), in order."""
     positions: list[Layer] = [(Positions, (plan,))] if plan.bias else []
     blocks: list[Layer] = [(Block, (plan, i)) for i in range(plan.transformer.num_layers)]
     return [*positions, *blocks, (Normalization, (plan,))]

@@ -167,12 +167,10 @@ def _synchronize() -> None:
 
 
 def _device() -> torch.device:
-    """Return the device of tensors for collectives."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def _gathered(value: float) -> list[float]:
-    """Return every rank's value on every rank, in rank order."""
     values = torch.zeros(dist.get_world_size(), dtype=torch.float64, device=_device())
     values[dist.get_rank()] = value
     dist.all_reduce(values)
@@ -180,14 +178,12 @@ def _gathered(value: float) -> list[float]:
 
 
 def _of_rank_0(decision: Verdict) -> Verdict:
-    """Return rank 0's decision, since the clocks of the ranks differ."""
     told = torch.tensor([decision], device=_device())
     dist.broadcast(told, 0)
     return Verdict(int(told))
 
 
 def leave(code: int) -> None:
-    """End this process at once: the communicators of a failed trial may never close."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -78,7 +78,6 @@ class Supervisor:
     started: float = field(default_factory=time.monotonic)
 
     def cancel(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """End the trial at the next poll; a signal handler."""
         self.cancelled = True
 
     def run(self, each_poll: Callable[[], None] = lambda: None) -> TrialOutcome:
@@ -119,7 +118,6 @@ class Supervisor:
             time.sleep(POLL_INTERVAL_S)
 
     def _refusal(self) -> str | None:
-        """Return why this machine cannot run the trial; None if it can."""
         transformer, strategy = self.request.transformer, self.request.strategy
         groups = strategy.groups(self.request.machine.gpus_per_node)
         world_size = groups.world_size
@@ -135,7 +133,6 @@ class Supervisor:
         return unsupported(strategy) or indivisible(transformer, strategy)
 
     def _ended(self) -> tuple[TrialState, str | None] | None:
-        """Return the trial's state and error if it must end now, else None."""
         ranks, limit_s = self.ranks, self.request.protocol.time_limit_s
         if self.cancelled:
             return TrialState.CANCELLED, "cancelled"

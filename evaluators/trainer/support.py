@@ -81,7 +81,6 @@ ROUTING = OwnDimension(name="routing", values=(LEARNED, BALANCED), searched=Fals
 
 
 def routing_of(strategy: Strategy) -> Routing:
-    """Return how tokens are routed to experts with this strategy."""
     return BALANCED if strategy.value(ROUTING.name) == BALANCED else LEARNED
 
 
@@ -108,7 +107,6 @@ ANYWHERE: tuple[Refusal, ...] = (
 
 
 def _a_stage_lacks_experts(strategy: Strategy, transformer: Transformer) -> bool:
-    """Return whether DeepSpeed hangs: only stages with experts take part in a sum of norms."""
     experts, stages = transformer.experts, strategy.pipeline_parallel
     if experts is None or stages == 1 or strategy.expert_parallel == 1:
         return False
@@ -168,12 +166,10 @@ DECISIVE = tuple(
 
 
 def unsupported(strategy: Strategy) -> str | None:
-    """Return why the trainer cannot run `strategy` on this machine; None if it can."""
     return _first((*ANYWHERE, IN_DEEPSPEED, HERE), strategy)
 
 
 def unsupported_anywhere(strategy: Strategy) -> str | None:
-    """Return why no node can run `strategy`; None if some can."""
     return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
 
 
@@ -182,7 +178,6 @@ def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:
 
 
 def unsupported_within(lattice: Lattice) -> str | None:
-    """Return why some strategy of `lattice` cannot run on this machine; None if all can."""
     return next(filter(None, map(unsupported, lattice.distinct(DECISIVE))), None)
 
 

@@ -62,7 +62,6 @@ class Samples:
 
     @property
     def ranks(self) -> int:
-        """Number of ranks with different tokens: every part of a sequence in every replica."""
         return self.replicas * self.parts
 
     def step(self, accumulation: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -187,7 +186,6 @@ def build_training(
 
 
 def _side_by_side(topology: Any, size: int) -> RankGroup:
-    """Return the ranks that share each sequence: neighbours among the data-parallel ones."""
     lists = topology.get_axis_comm_lists("data")
     return group_of([ranks[i : i + size] for ranks in lists for i in range(0, len(ranks), size)])
 
@@ -214,7 +212,6 @@ class Training(ABC):
         self.samples = samples
 
     def accumulate(self, steps: int) -> None:
-        """Use `steps` micro-batches in each iteration from now on."""
         samples = self.samples
         self.engine.set_train_batch_size(steps * samples.micro_batch_size * samples.ranks)
 

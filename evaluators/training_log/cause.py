@@ -115,7 +115,6 @@ class _ReportedError:
 
     @property
     def key(self) -> tuple[Weight, int]:
-        """The first error of each key is kept."""
         return self.error.weight, self.after
 
     @property
@@ -139,7 +138,6 @@ class RootCause:
 
     @property
     def attentive(self) -> bool:
-        """Whether a traceback or a box is open, so that all lines are wanted."""
         return bool(self._tracebacks or self._boxes)
 
     def iterated(self) -> None:
@@ -186,7 +184,6 @@ class RootCause:
         self._patience = PATIENCE
 
     def _continues(self, line: LabelledLine) -> bool:
-        """Process a line of its writer's open traceback; return whether it is one."""
         if not self._tracebacks:
             return False
         self._patience -= 1
@@ -208,7 +205,6 @@ class RootCause:
         return raised is not None
 
     def _show(self, shown: str, traceback: _Traceback) -> None:
-        """Record a place, which Python indents by two spaces, or its code, indented by four."""
         if shown.startswith('  File "'):
             self._patience = PATIENCE
             traceback.placed = True
@@ -268,7 +264,6 @@ class RootCause:
         self._keep(report)
 
     def _replace(self, line: LabelledLine, error: ErrorLine) -> None:
-        """Replace the writer's last error, unless that one has more weight."""
         self._chained.discard(line.label)
         previous = self._latest.get(line.label)
         if previous is None:

@@ -62,7 +62,6 @@ class CauseKind(StrEnum):
 
 
 def out_of_memory(error: str) -> bool:
-    """Return whether an error says that the memory of a device or of the host ran out."""
     return OUT_OF_MEMORY.search(error) is not None
 
 
@@ -176,7 +175,6 @@ def _rule(
     *,
     hint: bool = False,
 ) -> _ErrorPattern:
-    """Return a rule; `signs`: separated by commas."""
     return _ErrorPattern(
         signs=tuple(signs.split(",")),
         pattern=re.compile(pattern),
@@ -380,13 +378,11 @@ def read_exception(line: str, *, in_traceback: bool) -> RaisedLine | None:
 
 
 def begins_box(line: str) -> bool:
-    """Return whether a line is the upper edge of a box with an error."""
     title = _TITLE.match(line) if line.startswith(BOXES) else None
     return title is not None and _OF_ERRORS.search(title[1]) is not None
 
 
 def within_box(line: str) -> str | None:
-    """Return the text of a line in a box; None for an edge or a rule across it."""
     within = _WITHIN.match(line)
     return None if within is None or "──" in within[1] else within[1]
 

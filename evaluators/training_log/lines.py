@@ -29,12 +29,10 @@ class LogLines:
         self._overlong = False
 
     def feed(self, block: bytes) -> None:
-        """Process the next bytes of the stream."""
         for start in range(0, len(block), _SLICE):
             self._feed(block[start : start + _SLICE].replace(b"\r", b"\n"))
 
     def finish(self) -> tuple[bool, bytes]:
-        """Return whether the last line was cut, and its beginning unless it is too long."""
         return self._overlong or bool(self._rest), self._rest
 
     def _feed(self, block: bytes) -> None:
@@ -54,7 +52,6 @@ class LogLines:
         self._rest = b"" if self._overlong else self._rest + rest
 
     def _read(self, lines: bytes) -> None:
-        """Pass on the wanted ones of these whole lines."""
         at = 0
         for start in [*self._starts(lines), len(lines)]:
             while self._wants_all and at < start:
@@ -63,14 +60,12 @@ class LogLines:
                 at = self._hand_on(lines, start)
 
     def _hand_on(self, lines: bytes, start: int) -> int:
-        """Pass on the line that begins at `start`; return the start of the next one."""
         end = lines.find(b"\n", start)
         if end - start <= LONGEST_LINE:
             self._wants_all = self._take(lines[start:end])
         return end + 1
 
     def _starts(self, lines: bytes) -> list[int]:
-        """Return the starts of the lines that contain a sign, in order."""
         starts = set()
         for sign in self._signs:
             at = lines.find(sign)
@@ -115,6 +110,5 @@ def labelled(line: str) -> LabelledLine:
 
 
 def text_of(line: bytes) -> str:
-    """Decode a line and remove its terminal colours."""
     text = line.decode("utf-8", "replace")
     return _ANSI.sub("", text) if "\x1b" in text else text

@@ -46,7 +46,6 @@ class Iteration:
 
     @property
     def stepped(self) -> bool:
-        """Whether its time includes an optimizer step, according to the log."""
         return not (self.skipped or self.nan or self.overflows)
 
 
@@ -148,5 +147,4 @@ class TrainingLog:
 
     @property
     def last(self) -> LoggedRun:
-        """The latest run; an empty one if there is none."""
         return self.runs[-1] if self.runs else LoggedRun()

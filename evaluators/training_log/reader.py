@@ -126,7 +126,6 @@ class _RunBuilder:
         return bool(piece.values)
 
     def evaluated(self) -> None:
-        """Record that an evaluation ran since the previous line."""
         self._evaluations += 1
         self._evaluated = True
 
@@ -140,7 +139,6 @@ class _RunBuilder:
             )
 
     def cuts_batch(self, micro_batches: MicroBatches) -> None:
-        """Record DeepSpeed's batch; the last line counts."""
         self._micro_batches = micro_batches
 
     def _settle_if_whole(self) -> None:
@@ -179,7 +177,6 @@ class _RunBuilder:
 
     @property
     def begun(self) -> bool:
-        """Whether a start banner now belongs to another run."""
         return bool(self.lines or self._memory or self._evaluations or self.root_cause.cause())
 
 
@@ -197,7 +194,6 @@ class LogReader:
         self._kept = 0
 
     def feed(self, block: bytes) -> None:
-        """Process the next bytes of the log."""
         self._lines.feed(block)
 
     def finish(self) -> TrainingLog:
@@ -210,14 +206,12 @@ class LogReader:
         return TrainingLog(runs=tuple(self._runs), cut=cut)
 
     def _take(self, line: bytes) -> bool:
-        """Process one line; return whether all following lines are wanted."""
         text = text_of(line)
         if not self._records(text):
             self._run.root_cause.read(text[:ERROR_CHARACTERS])
         return self._run.attentive
 
     def _records(self, text: str) -> bool:
-        """Process a line of normal training; return whether it is one."""
         recorded = self._iterates(text)
         if _BANNER in text and self._run.begun:
             self._end_run()
@@ -241,7 +235,6 @@ class LogReader:
         return recorded
 
     def _iterates(self, text: str) -> bool:
-        """Process the iteration lines in a line; return whether there are any."""
         begun = False
         for start in starts(text) if "|" in text else ():
             begun = True

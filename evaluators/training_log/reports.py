@@ -43,7 +43,6 @@ def memory_reports(text: str) -> Iterator[tuple[int, PeakMemory]]:
 
 
 def _gib(megabytes: str | None) -> float | None:
-    """Return GiB; None for 0, and for a cut number, which is not a whole number of bytes."""
     if megabytes is None:
         return None
     whole = (float(megabytes) * 2**20).is_integer()
@@ -89,7 +88,6 @@ class Overflows:
         return steps
 
     def total(self) -> int:
-        """Return the number of all skipped steps."""
         return self._before + max(self._reports.values(), default=0)
 
 
@@ -185,7 +183,6 @@ _MICRO_BATCHES = re.compile(r"CONFIG: micro_batches=([0-9]{1,9}) micro_batch_siz
 
 
 def deepspeeds_batch(text: str) -> MicroBatches | None:
-    """Parse the batch line of DeepSpeed's pipeline engine; None for any other or broken line."""
     match = _MICRO_BATCHES.search(text)
     return MicroBatches(count=int(match[1]), size=int(match[2])) if match else None
 
@@ -258,7 +255,6 @@ class LinePiece:
     complete: bool
 
     def goes_on_in(self, later: LinePiece) -> bool:
-        """Return whether `later` may belong to the same line: one end, and each field once."""
         return not self.closed and not later.values.keys() & self.values.keys()
 
     def joined(self, later: LinePiece) -> LinePiece:
@@ -337,7 +333,6 @@ def starts(text: str) -> Iterator[IterationStart]:
 
 
 def begins_another(text: str) -> bool:
-    """Return whether `text` may contain the broken beginning of an iteration line."""
     return _BROKEN_HEAD.search(text) is not None
 
 

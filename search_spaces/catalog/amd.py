@@ -69,7 +69,6 @@ def _answer_of(
 
 
 def _large(gpus: list[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs for computing: not a processor's own, nor one that only drives a screen."""
     largest = max((gpu.memory_gib for gpu in gpus), default=0.0)
     least = max(LEAST_GIB, SHARE_OF_LARGEST * largest)
     return [gpu for gpu in gpus if gpu.memory_gib >= least]

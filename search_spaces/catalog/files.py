@@ -21,23 +21,19 @@ ALIKE = 0.8
 
 @cache
 def packaged_names(folder: str) -> tuple[str, ...]:
-    """Return the names of the catalog's files in one of its folders, sorted."""
     entries = (entry.name for entry in (files(__package__) / folder).iterdir())
     return tuple(sorted(name.removesuffix(".toml") for name in entries if name.endswith(".toml")))
 
 
 def read_packaged(folder: str, name: str) -> dict[str, Any]:
-    """Return one file of the catalog; the name must be one of `packaged_names`."""
     return tomllib.loads((files(__package__) / folder / f"{name}.toml").read_text("utf-8"))
 
 
 def known_name(choice: str, known: Iterable[str]) -> str | None:
-    """Return the name that is meant, whatever its case; None where there is none."""
     return next((name for name in known if name.casefold() == choice.strip().casefold()), None)
 
 
 def unknown_name(field: str, value: str, known: list[str], *, also: str = "") -> InvalidInput:
-    """Return the refusal of a name that the catalog lacks, with the closest ones offered."""
     near = [name for name in closest(value, known) if _is_a_slip(value, name)]
     reason = f"no such {field}{suggestion(near)}"
     return InvalidInput(field, value, reason, valid=", ".join(known) + also)
@@ -67,7 +63,6 @@ def read_text(path: Path, *, field: str) -> str:
 
 
 def read_toml(path: Path, *, field: str) -> dict[str, Any]:
-    """Return a user's TOML file; raises InvalidInput where it is not TOML."""
     return parse_toml(read_text(path, field=field), path, field=field)
 
 

@@ -235,7 +235,6 @@ def _mamba(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _blocks(config: Mapping[str, Any]) -> list[str]:
-    """Return the block of each layer of a hybrid."""
     key = "hybrid_override_pattern" if "hybrid_override_pattern" in config else "layers_block_type"
     pattern = config.get(key)
     valid = (
@@ -253,7 +252,6 @@ def _blocks(config: Mapping[str, Any]) -> list[str]:
 
 
 def _windows(config: Mapping[str, Any], keys: ConfigKeys) -> dict[str, int]:
-    """Return the window and how many layers have it; nothing where no layer has one."""
     layers, types = _figure(config, keys.layers), config.get("layer_types")
     if isinstance(types, Sequence) and not keys.hybrid:
         found = Counter(map(str, types))
@@ -288,5 +286,4 @@ def _optional_figure(config: Mapping[str, Any], key: str | None) -> int | None:
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:
-    """Return a figure that may be 0, or missing."""
     return 0 if config.get(key) in (None, 0) else _figure(config, key)

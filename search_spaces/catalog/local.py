@@ -112,7 +112,6 @@ def parse_gpus(listing: str) -> list[InstalledGpu]:
 
 
 def _number(text: str) -> float | None:
-    """Return None for `[N/A]`, which nvidia-smi prints for what a device does not tell."""
     try:
         return float(text)
     except ValueError:

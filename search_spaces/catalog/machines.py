@@ -140,7 +140,6 @@ RENAMED = {
 
 
 def machine_names() -> list[str]:
-    """Return the names of the presets, and `local`; sorted."""
     return sorted([*packaged_names(FOLDER), LOCAL])
 
 

@@ -31,7 +31,6 @@ LIKE = "like"
 
 
 def model_names() -> list[str]:
-    """Return the names of the presets, sorted."""
     return list(packaged_names(FOLDER))
 
 
@@ -71,7 +70,6 @@ def meaning_of_size(model: Transformer) -> str:
 
 
 def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
-    """Return whether two models differ in nothing but name, sequence length and vocabulary."""
     alike = replace(
         other, name=model.name, seq_length=model.seq_length, vocab_size=model.vocab_size
     )
@@ -88,7 +86,6 @@ def _preset(name: str) -> Transformer:
 
 @cache
 def _sized_presets() -> Mapping[float, Transformer]:
-    """Return the presets that are known by a size, by the parameters that it names."""
     sizes = {name: read_packaged(FOLDER, name).get(SIZE, "") for name in model_names()}
     return {
         parameters: _preset(name)
@@ -118,6 +115,5 @@ def read_model(path: Path) -> Transformer:
 
 
 def _from_file(table: Mapping[str, Any], *, name: str) -> Transformer:
-    """Return the table's shape; its `sources` are for readers of the file alone."""
     shape = {key: value for key, value in table.items() if key != "sources"}
     return model_from_table({"name": name} | shape)

@@ -16,7 +16,6 @@ LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
 
 
 def _whole(name: str, maximum: int, *, minimum: int = 1, required: bool = True) -> TableField:
-    """Return a whole number's field; one that is not required may be None."""
     return TableField(
         name=name,
         kind=int,
@@ -154,14 +153,12 @@ def model_from_line(text: str) -> Transformer:
 
 
 def _in_line(value: str, kind: type) -> Any:
-    """Return the value of a field, or the text where it is none, which is refused by the field."""
     if kind is bool:
         return ON_OFF.get(value.lower(), value)
     return int(value) if kind is int and value.isascii() and value.isdecimal() else value
 
 
 def _present(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table, and those in it, without what is None."""
     return {
         key: _present(value) if isinstance(value, Mapping) else value
         for key, value in table.items()
@@ -184,7 +181,6 @@ def _indivisible(model: Transformer) -> Iterator[InvalidInput]:
 
 
 def _contradictions(model: Transformer) -> Iterator[InvalidInput]:
-    """Yield what no model can have together."""
     layers, experts, latent = model.num_layers, model.experts, model.latent_attention
     groups = model.num_query_groups
     if experts is not None:
@@ -207,7 +203,6 @@ def _contradictions(model: Transformer) -> Iterator[InvalidInput]:
 
 
 def _not_hybrid(model: Transformer) -> Iterator[InvalidInput]:
-    """Yield what a model with Mamba layers cannot have, or is not described with."""
     mamba, experts = model.mamba, model.experts
     if mamba is None:
         return

@@ -67,8 +67,6 @@ def conventional_shape(parameters: float, *, name: str) -> Transformer:
 
 
 def _candidates(parameters: float, *, name: str) -> Iterator[Transformer]:
-    """Yield shapes about the trend: layers a multiple of 4 (even in a small model), hidden of the
-    heads' width, and near the asked size."""
     embeddings = VOCAB_SIZE + SEQ_LENGTH
     expected_layers = (parameters / (12 * _trend(parameters) ** 2)) ** (1 / 3)
     step = 4 if parameters >= SMALL else 2
@@ -94,7 +92,6 @@ def _trend(parameters: float) -> float:
 
 
 def _strangeness(shape: Transformer, parameters: float) -> float:
-    """Return how far a shape is from what one would expect."""
     off_size = math.log(shape.parameters / parameters) / TOLERANCE
     off_trend = abs(math.log(shape.hidden_size / shape.num_layers / _trend(parameters)))
     return (
@@ -106,5 +103,4 @@ def _strangeness(shape: Transformer, parameters: float) -> float:
 
 
 def _indivisible(count: int) -> float:
-    """Return the price of a number of heads or layers that 16, 8 or 4 does not divide."""
     return 0.05 * (count % 16 > 0) + 0.15 * (count % 8 > 0) + 0.6 * (count % 4 > 0)

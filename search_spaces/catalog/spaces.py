@@ -11,7 +11,6 @@ FOLDER = "spaces"
 
 
 def space_names() -> list[str]:
-    """Return the names of the ready spaces, sorted."""
     return list(packaged_names(FOLDER))
 
 

@@ -49,8 +49,6 @@ class TableField:
         return noun + bounds + (f" {self.unit}" if self.unit else "")
 
     def converted(self, value: Any) -> Any:
-        """Return a value that has no fault as it is used: an integer as a float where one is
-        asked for."""
         if self.kind is dict:
             return _converted(value, self.fields)
         return float(value) if self.kind is float else value
@@ -129,7 +127,6 @@ def _faults(
 
 
 def refuse_all(faults: Iterable[InvalidInput]) -> None:
-    """Raise InvalidInputs with all of them; nothing where there are none."""
     problems = list(faults)
     if problems:
         raise InvalidInputs(problems)

@@ -78,7 +78,6 @@ def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False
 
 
 def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
-    """Return what `find` returns; if it raises, add its reasons to `problems` and return None."""
     try:
         return find()
     except InvalidInput as problem:
@@ -91,7 +90,6 @@ def _collect(problems: list[InvalidInput], find: Callable[[], T]) -> T | None:
 def _unsuitable(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
 ) -> Iterator[InvalidInput]:
-    """Yield why the profile, or this machine, cannot run the space's strategies."""
     machine = space.machine.name
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"
@@ -106,7 +104,6 @@ def _unsuitable(
 def _unsuitable_baseline(
     request: CampaignCreate, space: SearchSpace, profile: ClusterProfile | None
 ) -> Iterator[InvalidInput]:
-    """Yield why the trainer cannot run the user's own layout."""
     baseline = None if request.baseline is None else baseline_of(request, space)
     if baseline is None:
         return  # a default one belongs to the space, which was checked as a whole

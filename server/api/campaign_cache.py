@@ -151,7 +151,6 @@ class CampaignCache:
         about: Hashable,
         make: Callable[[FigureSource], T],
     ) -> T:
-        """Return what follows from a campaign and the ends of its trials."""
         source = self.source(campaign_id, event)
         key = "result", campaign_id, about
         return self._cache.of(key, lambda: make(source), version=source.key, size=RESULT)
@@ -220,7 +219,6 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
 
 
 def _recommended(source: FigureSource) -> Recommendation | None:
-    """Return what the ended trials recommend, and how it stands in the campaign's space."""
     campaign, belief = source.campaign, source.belief
     with belief.lock:
         found = source.recommendation

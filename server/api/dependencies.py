@@ -60,8 +60,6 @@ async def campaign_within_rights(
 
 
 def _of_app(name: str) -> Any:
-    """Return the dependency on an object in the state of the application."""
-
     async def read(request: Request) -> Any:
         return getattr(request.app.state, name)
 
@@ -147,7 +145,6 @@ async def known_filters(request: Request) -> None:
 
 
 def _filters(dependant: Any) -> Iterator[str]:
-    """Yield the names of a resource's query parameters, including those of its dependencies."""
     yield from (field.alias for field in dependant.query_params)
     for other in dependant.dependencies:
         yield from _filters(other)

@@ -144,12 +144,10 @@ def _describe_answer(status: str, answer: Document, schemas: Document) -> None:
 
 
 def _unless_said(said: str, words: str) -> str:
-    """Return the description of a response, or `words` if it has none."""
     return f"{words}." if said == "Successful Response" else said
 
 
 def _make_conditional(operation: Document) -> None:
-    """Describe the ETag and the 304 of a response; JSON always has an ETag."""
     answer = operation["responses"]["200"]
     if JSON in answer["content"]:
         answer.setdefault("headers", {})["ETag"] = ETAG
@@ -161,7 +159,6 @@ def _make_conditional(operation: Document) -> None:
 
 
 def _refusal(status: HTTPStatus, detail: str) -> Document:
-    """Return a problem document as an example."""
     problem = {"type": "about:blank", "title": status.phrase, "status": int(status)}
     if status != HTTPStatus.UNPROCESSABLE_ENTITY:
         return problem | {"detail": detail, "errors": []}

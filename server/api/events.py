@@ -43,7 +43,6 @@ MESSAGE = {
 
 
 def _answers(*statuses: int) -> Responses:
-    """Return the OpenAPI description of a stream and of these error responses."""
     content = {MEDIA_TYPE: {"itemSchema": MESSAGE}}
     return {200: {"description": STREAM, "content": content}, **problems(*statuses)}
 

@@ -164,7 +164,6 @@ def too_many(reason: str) -> Response:
 
 
 def _is_light(scope: Scope) -> bool:
-    """Return whether a request holds no thread, or only briefly."""
     if scope["type"] != "http":
         return True
     path: str = scope["path"]

@@ -169,7 +169,6 @@ class Plans:
         )
 
     def _start(self, asked: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
-        """Return the calibration with which a campaign would begin, and its sources."""
         space = asked.space
         if not asked.newest:
             program = space.program

@@ -58,7 +58,6 @@ class RequestRecord:
                 self._note(scope, status, time.perf_counter() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count a request and log it, without the query, which may contain a sign-in key."""
         method = scope["method"] if scope["method"] in METHODS else NOWHERE
         route = route_of(scope)
         is_stream = route.endswith(STREAMS)

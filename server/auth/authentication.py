@@ -149,7 +149,6 @@ class Authentication:
         await self.app(scope, receive, send)
 
     def _account(self, scope: Scope) -> Account:
-        """Return the account of the user who sent a request; raises NotAuthenticated."""
         headers = Headers(scope=scope)
         token = headers.get("authorization", "").removeprefix("Bearer ")
         if scope.get("state", {}).get(OWN_SOCKET) and not token:
@@ -166,7 +165,6 @@ class Authentication:
         return self.authenticator.by_session(session_of(headers))
 
     async def _refuse(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401: with the sign-in page where a browser opens a page, else with a problem."""
         wants_page = "text/html" in Headers(scope=scope).get("accept", "")
         if wants_page and not scope["path"].startswith("/api/"):
             request = Request(scope)
@@ -218,7 +216,6 @@ class Authenticator:
         return self.store is not None
 
     def by_token(self, token: str) -> Account:
-        """Return the account that a token belongs to; raises NotAuthenticated."""
         return self._admitted(self._owner(token), refusal=UNKNOWN_TOKEN)
 
     def by_session(self, cookie: str) -> Account:
@@ -260,7 +257,6 @@ class Authenticator:
         return key
 
     def redeem(self, key: str) -> str | None:
-        """Return the cookie of a new session and invalidate the key; None for an invalid key."""
         with self._lock:
             session = self._keys.pop(key, None)
             return None if session is None else self._begin(session)
@@ -297,7 +293,6 @@ class Authenticator:
             return account_of(session, name)
 
     def _admitted(self, account: Account | None, *, refusal: str) -> Account:
-        """Return the account unless it is missing or revoked, and note its use."""
         if account is None:
             raise NotAuthenticated(refusal)
         if account.revoked:
@@ -344,7 +339,6 @@ def caller_for(account: Account) -> Caller:
 
 
 def is_open(path: str) -> bool:
-    """Return whether a path needs no authentication: health checks, scripts and styles."""
     return path in OPEN_TO_ALL or path.startswith(STATIC)
 
 
@@ -362,7 +356,6 @@ def is_metrics_token(token: str, file: Path | None) -> bool:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the client's address; empty for a Unix socket."""
     client = scope.get("client")
     return client[0] if client else ""
 
@@ -375,7 +368,6 @@ def cookie_name(authority: str) -> str:
 
 
 def session_of(headers: Headers) -> str:
-    """Return the value of the session cookie, or an empty string."""
     cookies = cookie_parser(headers.get("cookie", ""))
     return cookies.get(cookie_name(headers.get("host", "")), "")
 
@@ -383,7 +375,6 @@ def session_of(headers: Headers) -> str:
 def _keep(
     sessions: OrderedDict[str, BrowserSession], key: str, session: BrowserSession, *, most: int
 ) -> None:
-    """Add a session, and drop all but the last `most` of its user."""
     sessions[key] = session
     own = [other for other, each in sessions.items() if each.user == session.user]
     for other in own[:-most]:

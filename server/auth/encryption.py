@@ -32,7 +32,6 @@ class Encryption:
 
     @property
     def lacks(self) -> bool:
-        """Whether the service listens to a network without TLS."""
         settings = self._settings
         return not (settings.tls_cert or settings.socket or is_loopback(settings.host))
 
@@ -57,19 +56,16 @@ class Encryption:
             raise InvalidInput("host", settings.host, reason, valid=valid)
 
     def covers(self, scope: Scope) -> bool:
-        """Return whether a request is protected from others, or `insecure_http` is set."""
         if self._settings.insecure_http or scope["scheme"] == "https" or is_socket(scope):
             return True
         return is_loopback(scope["server"][0]) or self.is_proxied(scope)
 
     def is_proxied(self, scope: Scope) -> bool:
-        """Return whether a request came from a trusted proxy."""
         peer = scope.get(PEER) or scope.get("client")
         return is_socket(scope) or (peer is not None and peer[0] in self._proxies)
 
 
 def is_socket(scope: Scope) -> bool:
-    """Return whether a request came through a Unix socket."""
     return scope.get("server") is None or scope["server"][1] is None
 
 

@@ -79,7 +79,6 @@ class OriginGuard:
         await (self._refusal(scope) or self.app)(scope, receive, marked)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the response to a refused request; None if it is allowed."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if host_name(host) not in self.hosts:

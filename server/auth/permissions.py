@@ -57,7 +57,6 @@ class Caller:
 
     @property
     def reader(self) -> str | None:
-        """Return the user who sees no private campaigns of others; None if all are visible."""
         return None if self.is_admin else self.name
 
     @property
@@ -71,7 +70,6 @@ class Caller:
         return not private or self.owns(owner)
 
     def owns(self, owner: str | None) -> bool:
-        """Return whether a campaign of this owner is the user's; admins own all."""
         return self.is_admin or (owner is not None and owner == self.name)
 
     def changes(self, owner: str | None) -> bool:
@@ -82,7 +80,6 @@ SERVICE = Caller(name=None, scope="admin")
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Return the user who sent an authenticated request."""
     caller: Caller = scope[CALLER]
     return caller
 
@@ -95,7 +92,6 @@ CallerOf = Annotated[Caller, Depends(_caller)]
 
 
 async def within_scope(request: Request) -> None:
-    """Raise NotAllowed unless the caller's scope covers the request."""
     caller = request.scope.get(CALLER)
     if caller is not None and not caller.is_admin:
         _demand(caller, _needed(request.scope["path"], writes=_writes(request)))

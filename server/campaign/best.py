@@ -82,11 +82,8 @@ class BestSoFar:
 
 
 def ended_trials(campaign: Campaign) -> int:
-    """Return the number of ended trials, from the campaign's counts."""
     return campaign.trials + campaign.confirmations - campaign.pending
 
 
 def has_stand_ins(screening: FewNodes | None) -> bool:
-    """Return whether trials run on fewer nodes, or with fewer layers, than the strategies that they
-    stand in for."""
     return screening is not None and (screening.nodes or screening.layers) is not None

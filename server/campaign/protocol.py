@@ -65,7 +65,6 @@ def protocol_of(
 
 
 def _pipeline_wait(campaign: Campaign, strategy: Strategy) -> float:
-    """Return the predicted number of micro-batches that filling and draining the pipeline take."""
     ramp = float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp)
     return ramp * (strategy.pipeline_parallel - 1) / strategy.virtual_stages
 
@@ -123,7 +122,6 @@ def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
 
 
 def _comparable(one: Trial, other: Trial) -> bool:
-    """Return whether both ran at full size, or on equally few nodes in place of equally many."""
     if one.stands_for_nodes is None and other.stands_for_nodes is None:
         return True
     widths = [(trial.strategy.num_nodes, trial.stands_for_nodes) for trial in (one, other)]

@@ -90,7 +90,6 @@ class Workload:
         )
 
     def of_trial(self, trial: Trial) -> Workload:
-        """Return the workload of one trial, which may have fewer layers."""
         return replace(self, transformer=self.transformer.with_layers(trial.num_layers))
 
 
@@ -131,7 +130,6 @@ def finished_trial(
 
 
 def _sampled(outcome: TrialOutcome) -> float | None:
-    """Return the measured GPU energy per token; None if it is implausible."""
     energy = outcome.gpu_joules_per_token
     return energy if energy and math.isfinite(energy) and energy > 0 else None
 

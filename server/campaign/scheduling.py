@@ -47,7 +47,6 @@ OTHER_FAILURES_TO_PAUSE = 5
 
 
 def free_nodes(campaign: Campaign, pending: Sequence[Trial]) -> int:
-    """Return how many nodes of the campaign's pool are not held or awaited by a trial."""
     return nodes_at_hand(campaign) - sum(int(trial.strategy.num_nodes) for trial in pending)
 
 
@@ -68,7 +67,6 @@ class NodeHours:
         self.committed = spent + self.expected(sum(pending))
 
     def expected(self, nodes: int) -> float:
-        """Return the node-hours of one trial on this many nodes."""
         return nodes * self._expected_s / SECONDS_PER_HOUR
 
 
@@ -120,7 +118,6 @@ class NextTrials:
 
 
 def has_started(trials: Sequence[Trial]) -> bool:
-    """Return whether any trial has ended otherwise than by a refusal."""
     return any(map(_started, trials))
 
 
@@ -185,14 +182,12 @@ def next_search(
 
 
 def _content(campaign: Campaign, known: Sequence[SearchTrial], proposer: Proposer) -> str | None:
-    """Return why another trial is not worth its cost, without a planned training."""
     if not may_stop_early(campaign) or campaign.request.budget.train_tokens is not None:
         return None
     return reason_to_be_content(proposer.outlook(known), objective=campaign.request.objective)
 
 
 def _exhausted(error: NothingToPropose, trials: Sequence[Trial], *, refused: int) -> str:
-    """Return why nothing is left to propose, with the last of the refusals."""
     if not refused:
         return str(error)
     errors = [trial.error for trial in trials if trial.state is TrialState.REFUSED]
@@ -200,7 +195,6 @@ def _exhausted(error: NothingToPropose, trials: Sequence[Trial], *, refused: int
 
 
 def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:
-    """Return a campaign's screening, updated by layouts that were measured both ways."""
     if campaign.screening is None or not projections.count:
         return None
     took = f"{abs(projections.ratio - 1):.1%} {'more' if projections.ratio > 1 else 'less'}"
@@ -240,7 +234,6 @@ def next_confirmations(
 
 
 def _unconfirmed(campaign: Campaign, beyond: Sequence[Strategy]) -> str:
-    """Return why the confirmations end, and which layouts lack the nodes to be measured."""
     if not beyond:
         return while_confirming(campaign.reason, "")
     nodes = min(strategy.num_nodes for strategy in beyond)

@@ -54,7 +54,6 @@ def space_of_campaign(
 def program_of_campaign(
     request: CampaignCreate, *, profile: Mapping[str, Any] | None
 ) -> ProgramCapabilities:
-    """Return the capabilities of the program that runs a campaign's trials."""
     kept = profile_from_dict(profile, source="campaign") if profile else None
     return capabilities_of(request.evaluator, kept)
 
@@ -72,16 +71,13 @@ class SearchStart:
     kept: Sequence[EarlierObservation]
 
     def belief(self, versions: Mapping[str, str]) -> CampaignBelief:
-        """Return the campaign's belief, given the software versions of its own trials."""
         return replace(self.alone, earlier=self.observations(versions)) if self.kept else self.alone
 
     @cached_property
     def first_belief(self) -> CampaignBelief:
-        """The belief before the first trial, when its versions are not yet known."""
         return self.belief(self.versions([]))
 
     def versions(self, trials: Sequence[Trial]) -> Mapping[str, str]:
-        """Return the software versions of the campaign's trials."""
         return versions_of(trials, kept=self.kept)
 
     def observations(self, versions: Mapping[str, str]) -> tuple[Observation, ...]:
@@ -153,7 +149,6 @@ def belief_of_campaign(
 
 
 def machine_digest(machine: MachineShape) -> str:
-    """Return the SHA-256 of the figures of a machine that determine time and memory."""
     figures = json.dumps(machine_figures(machine_of(machine)), sort_keys=True)
     return hashlib.sha256(figures.encode()).hexdigest()
 
@@ -188,7 +183,6 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
 
 
 def _digest(value: object) -> str:
-    """Return a short digest, because the column has 64 characters."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:5]
 
 

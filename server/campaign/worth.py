@@ -64,13 +64,10 @@ class TrainingAccount:
         return cls(training=kwh, of_node_hour=kwh / training.node_hours, unit="kWh")
 
     def cost(self, node_hours: float) -> float:
-        """Return the cost of a trial with this many node-hours."""
         return node_hours * self.of_node_hour
 
 
 def may_stop_early(campaign: Campaign) -> bool:
-    """Return whether the campaign may end before its budget: it is allowed to, and its search uses
-    the calibration, which can tell when another trial is not worth its cost."""
     return campaign.request.budget.stop_early and campaign.request.search == "calibrated"
 
 

@@ -34,7 +34,6 @@ class LateCommand(TyperCommand):
 
     @cached_property
     def _content(self) -> Any:
-        """The function of a command, the help of a group."""
         module, name = import_module(f"{PACKAGE}.{self._module}"), self.name
         if self._words in GROUPS:
             return module.HELP
@@ -42,7 +41,6 @@ class LateCommand(TyperCommand):
 
     @property
     def summary(self) -> str:
-        """The first paragraph of the help."""
         content = self._content
         told = content if isinstance(content, str) else content.__doc__
         return " ".join(told.split("\n\n")[0].split())
@@ -73,7 +71,6 @@ class LateCommand(TyperCommand):
         return get_command(single)
 
     def make_context(self, *arguments: Any, **others: Any) -> Any:
-        """Create the context of the loaded command; a group runs the command of this context."""
         return self.loaded.make_context(*arguments, **others)
 
 
@@ -268,5 +265,4 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command that was typed."""
     app(prog_name="autotune")

@@ -97,7 +97,6 @@ def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:
 
 
 def _refused_value(error: Any, words: list[str]) -> str:
-    """Return which argument or flag is invalid, why, and its value if known."""
     parameter = error.param
     reason = str(error.message).removeprefix("Value error, ").removeprefix("Input ").rstrip(".")
     if parameter.param_type_name == "argument":
@@ -265,7 +264,6 @@ def sentence(problem: InvalidInput, ctx: Any) -> str:
 
 
 def _of_the_database(error: Exception) -> str | None:
-    """Return a sentence on a database error; None for any other error."""
     from sqlalchemy.exc import DBAPIError
 
     from server.store.errors import is_full_disk

@@ -55,7 +55,6 @@ def loaded_commands(group: Any, *, words: str = "") -> Iterator[tuple[str, Any]]
 
 
 def _section(name: str, command: Any, shared: Mapping[tuple[str, str], str]) -> Iterator[str]:
-    """Yield the lines about a command; `name` is its whole name."""
     arguments = [f" {p.metavar}" for p in command.params if p.param_type_name == "argument"]
     yield f"## autotune {name}{''.join(arguments)}\n"
     yield _plain(command.help) + "\n"
@@ -80,7 +79,6 @@ def _options(command: Any) -> list[Any]:
 
 
 def _described(option: Any) -> tuple[str, str, str]:
-    """Return an option's flags, its meaning, and its default; empty if it has none."""
     flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
     meaning, _, default = _plain(option.help).partition(" [default: ")
     if not default and option.default not in (None, False, True):
@@ -93,7 +91,6 @@ def _line(flags: str, meaning: str, default: str) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """Return the text without Rich markup, each paragraph on one line."""
     paragraphs = (text or "").replace("\\[", "[").strip().split("\n\n")
     return "\n\n".join(re.sub(r"\s+", " ", paragraph).strip() for paragraph in paragraphs)
 

@@ -75,12 +75,10 @@ class OptionGroup:
 
     @classmethod
     def flags(cls) -> dict[str, str]:
-        """Return each field's flag; for a switch both flags, separated by a slash."""
         # Within Annotated, Typer stores an option's first name as its default.
         return {each.name: each.metadata["option"].default for each in fields(cls)}
 
     def given(self, names: Container[str] | None = None) -> dict[str, Any]:
-        """Return the options that were given, by field: all, or those of these names."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return chosen(**{n: v for n, v in values.items() if names is None or n in names})
 
@@ -128,7 +126,6 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
-    """Return one parameter per field, with the group's panel and defaults in its help."""
     hints = get_type_hints(group)
     parameters = []
     for each in fields(group):
@@ -154,12 +151,10 @@ Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy
 
 
 def chosen(**options: Any) -> dict[str, Any]:
-    """Return the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def name_or_file(text: str) -> str | Path:
-    """Return a path if the text looks like one (`./m.toml`, `config.json`), else the name."""
     is_path = os.sep in text or text.endswith((".toml", ".json"))
     return Path(text).expanduser() if is_path else text
 
@@ -546,7 +541,6 @@ class SpaceOptions(DimensionOptions):
 
 
 def options_of(strategy: StrategyShape, machine: Machine) -> str:
-    """Return the options with which `PredictedOptions` are this strategy on this machine."""
     from autotune.schemas.shapes import StrategyShape as Shape
 
     return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)

@@ -32,7 +32,6 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Return the console for progress, notes and errors."""
     from rich.console import Console
 
     return Console(stderr=True, width=_width(sys.stderr.isatty()), highlight=False)
@@ -43,12 +42,10 @@ def _width(is_terminal: bool) -> int | None:
 
 
 def note(text: str) -> None:
-    """Print a sentence to stderr."""
     err().print(text, markup=False, soft_wrap=True)
 
 
 def text(content: str) -> None:
-    """Print text to stdout unchanged: a script, a log."""
     sys.stdout.write(content if content.endswith("\n") else content + "\n")
 
 

@@ -78,5 +78,4 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str, *, preferred: int) -> int:
-    """Return the preferred port if it is free, else one chosen by the system."""
     return preferred if is_free(host, preferred) else usable_port(host, 0)

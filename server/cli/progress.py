@@ -47,14 +47,12 @@ class CampaignProgress:
 
     @property
     def total(self) -> int:
-        """Number of search trials in the budget, without confirmations."""
         if self.campaign.finished_at is not None:
             return self.searched
         return max(self.campaign.request.budget.max_trials, self.searched)
 
     @property
     def searched(self) -> int:
-        """Number of search trials that have ended."""
         return len(self.ended) - self.confirmed
 
     @property

@@ -22,8 +22,6 @@ BUILD_TIME_LIMIT_S = 120.0
 
 
 def bundle_name() -> str:
-    """Return a name that changes with the script's version, so that browsers may cache it
-    forever."""
     return f"vega-{VEGA_LITE_VERSION}-vl-convert-{version('vl-convert-python')}.js"
 
 

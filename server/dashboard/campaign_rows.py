@@ -67,7 +67,6 @@ class ListQuestion:
 
 
 def address(asked: ListQuestion) -> str:
-    """Return the address of a list, without default values."""
     told = vars(asked) | {"sort": "" if asked.sort == NEWEST_FIRST else asked.sort}
     query = urlencode({name: value for name, value in told.items() if value})
     return f"/?{query}" if query else "/"

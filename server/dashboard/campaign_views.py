@@ -139,7 +139,6 @@ router.add_api_route("/campaigns/{campaign_id:positive}", campaign, route_class_
 
 @router.get("/campaigns/{name}")
 def missing(request: Request, name: str) -> Response:
-    """Return the page for a campaign that does not exist."""
     context = {"here": "missing", "campaign_id": name}
     return render(request, "missing.html", context, status=HTTPStatus.NOT_FOUND)
 

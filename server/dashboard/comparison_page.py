@@ -75,7 +75,6 @@ def _compared(
     words: list[str],
     caller: Caller,
 ) -> tuple[CampaignComparison | None, str]:
-    """Return the comparison, or why there is none."""
     wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
     if wrong:
         return None, f"{wrong[0]!r} is no number of a campaign."

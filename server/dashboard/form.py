@@ -193,7 +193,6 @@ def _profile_option(profile: ProfileSummary) -> SelectOption:
 
 
 def adapter_choices(folder: Path) -> list[SelectOption]:
-    """Return the trainers with an adapter, the user's own first."""
     return [_adapter_option(adapter) for adapter in usable_adapters(folder)]
 
 

@@ -98,7 +98,6 @@ def progress_context(session: Session, source: FigureSource, *, logged: int | No
 
 
 def logged_trial(source: FigureSource, settings: Settings) -> int | None:
-    """Return the first running trial with a log."""
     running = [trial for trial in source.pending[:1] if trial.phase == "running"]
     return next((t.number for t in running if log_file(t, settings) is not None), None)
 
@@ -113,7 +112,6 @@ def elapsed_s(campaign: Campaign) -> float:
 
 
 def times_shown(campaign: Campaign) -> tuple[str, str] | None:
-    """Return the times shown in the header; None if it shows none."""
     if campaign.finished_at and campaign.best_objective is not None:
         return None
     return duration(elapsed_s(campaign)), age(campaign.started_at or campaign.created_at)
@@ -129,12 +127,10 @@ def searched(campaign: Campaign) -> int:
 
 
 def running(campaign: Campaign) -> int:
-    """Return the number of trials that have their nodes, or are about to get them."""
     return campaign.pending - campaign.waiting
 
 
 def why_not_started(session: Session, campaign: Campaign) -> str:
-    """Return how many trials wait for nodes, and why; empty if none does."""
     if not campaign.waiting:
         return ""
     return not_started(reasons_to_wait(session, campaign.id))
@@ -311,8 +307,6 @@ def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | Non
 def _rates(
     source: FigureSource, study: StudySpec, shape: StrategyShape, kind: ScalingKind
 ) -> tuple[dict[int, float], dict[int, str]]:
-    """Return samples per second and node by number of nodes with a timed step, and where the layout
-    cannot run."""
     belief = source.belief
     steps, gpus = measured_steps(source.trials), belief.machine.gpus_per_node
     strategies, omitted = scaled_strategies(

@@ -142,7 +142,6 @@ def memory_context(answer: Prediction) -> dict[str, Any]:
 
 
 def gain_words(share: float) -> str:
-    """Return a gain such as `+24 %`, or that it is negligible."""
     return f"< {100 * HARDLY:g} %" if share < HARDLY else f"{100 * share:+.0f} %"
 
 
@@ -215,7 +214,6 @@ def _time_for_a_token(planned: PlannedStrategy, *, high: bool = False) -> float:
 def _legend(
     drawn: Sequence[Mapping[str, float]], words: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Return the name and label of each part that is large enough to be visible."""
     return [
         (name, words[name])
         for name in words
@@ -270,7 +268,6 @@ def part_colours() -> Response:
 
 @router.post("/fragments/shape")
 def shape(config: Annotated[dict[str, Any], Body()]) -> dict[str, str]:
-    """Return the form's inputs for the model that a Hugging Face `config.json` describes."""
     return shape_inputs(model_shape(model_from_hugging_face(config, name="custom")))
 
 
@@ -294,7 +291,6 @@ class StrategyInPlan(CampaignCreate):
     """The strategy in question."""
 
     def query(self) -> dict[str, Any]:
-        """Return the fields in common with a prediction query."""
         return self.model_dump(include=PREDICTED, exclude_unset=True)
 
 

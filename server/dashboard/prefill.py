@@ -24,7 +24,6 @@ OWN = ("name", "budget.deadline")
 
 
 def address(campaign_id: int, change: LayoutChange | None = None) -> str:
-    """Return the address of the form, filled in from a campaign with some fields changed."""
     changes = {name: _text(value) for name, value in (change.fields if change else {}).items()}
     return f"/campaigns/new?{urlencode({'like': campaign_id, **changes})}"
 
@@ -97,17 +96,14 @@ def shape_inputs(shape: ModelShape) -> dict[str, str]:
 
 
 def strategy_inputs(strategy: StrategyShape) -> str:
-    """Return the memory calculator's inputs for a strategy, name -> text, as JSON."""
     return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
 
 
 def changed_inputs(change: LayoutChange) -> str:
-    """Return the form's inputs that a change sets, name -> text, as JSON."""
     return json.dumps({name: _text(value) for name, value in change.fields.items()})
 
 
 def _labels(changed: Mapping[str, str]) -> list[str]:
-    """Return the distinct labels of inputs: `Nodes`, `Micro-batch size`."""
     return list(dict.fromkeys(LABELS[name] for name in changed))
 
 

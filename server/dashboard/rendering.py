@@ -48,13 +48,11 @@ HEADERS = {
 def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
-    """Render a page or fragment. Its scripts and styles come from this service only."""
     told = {"caller": request.scope.get(CALLER)} | context
     return TEMPLATES.TemplateResponse(request, template, told, status, HEADERS)
 
 
 def rendered(template: str, context: dict[str, Any], *, caller: Caller | None = None) -> bytes:
-    """Return the same as bytes for the caller, for responses with these headers."""
     told = {"caller": caller} | context
     return TEMPLATES.env.get_template(template).render(told).encode()
 
@@ -72,7 +70,6 @@ def compared_outcome(compared: ComparedCampaign) -> str:
 
 
 def searched_by(compared: ComparedCampaign) -> str:
-    """Return the method that chose a campaign's trials, in the form's words."""
     words = SEARCHES[compared.search]
     return f"{words} ({compared.surrogate.replace('_', ' ')})" if compared.surrogate else words
 
@@ -111,13 +108,10 @@ def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple
 
 
 def unbroken(strategy_line: str) -> str:
-    """Return a strategy's line with line breaks allowed only between its dimensions, after the
-    dots."""
     return strategy_line.replace(" ", "\N{NO-BREAK SPACE}").replace("·\N{NO-BREAK SPACE}", "· ")
 
 
 def peak_memory(trial: Trial) -> str:
-    """Return the fullest rank's peak, also if the trial failed."""
     measured = trial.metrics.peak_memory_gib if trial.metrics else None
     peak = max(trial.peak_memory_gib_by_rank, default=measured)
     return "–" if peak is None else f"{figure(peak)} GiB"
@@ -145,14 +139,12 @@ def of_best(trial: Trial, campaign: Campaign) -> str:
 
 
 def energy(trial: Trial) -> str:
-    """Return the sampled energy, or why it was not sampled."""
     if trial.gpu_joules_per_token is None:
         return trial.energy_note
     return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
 def numeric_columns(table: FigureTable) -> list[bool]:
-    """Return, for each column, whether all its cells are numbers, which are right-aligned."""
     columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.columns)
     return [all(NUMBER.match(cell) for cell in column) for column in columns]
 

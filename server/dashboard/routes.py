@@ -98,7 +98,6 @@ def campaigns(
     caller: CallerOf,
     asked: Annotated[ListQuestion, Depends(_asked_list)],
 ) -> Response:
-    """Return the list of campaigns, as a page or alone."""
     template = "campaigns.html" if request.url.path == "/" else "_campaigns.html"
     context = campaign_rows.context(store, kept, asked, reader=caller.reader)
     return render(request, template, context)
@@ -136,7 +135,6 @@ def new_campaign(
 
 
 def _number(text: str) -> int:
-    """Return a campaign's id from a query; 0, which no campaign has, if it is not a number."""
     number = int(text) if text.isascii() and text.isdecimal() else 0
     return min(number, LARGEST_ID)
 

@@ -75,14 +75,12 @@ def sign_in_page(
     refusal: str = "",
     status: int = HTTPStatus.UNAUTHORIZED,
 ) -> Response:
-    """Return the sign-in page, which redirects to another one afterwards."""
     group = request.app.state.authenticator.is_group
     context = {"here": "locked", "group": group, "to": to, "refusal": refusal}
     return render(request, "locked.html", context, status=status)
 
 
 def _own(to: str) -> str:
-    """Return the requested page if it belongs to this service, else the home page."""
     own = to.startswith("/") and not to.startswith(("//", "/\\")) and to.isprintable()
     return to if own else "/"
 

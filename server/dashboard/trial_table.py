@@ -119,16 +119,13 @@ class TrialColumns:
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """All columns, left to right."""
         return (*HEAD, *self.dimensions, *((OTHER,) if self.others else ()), *MEASURED)
 
     @property
     def measured(self) -> int:
-        """Number of columns that are empty for a trial without metrics."""
         return len(MEASURED) - 2
 
     def other(self, strategy: StrategyShape) -> str:
-        """Return the shared column's text for a strategy."""
         return " · ".join(other_parts(strategy, self.others))
 
 

@@ -31,7 +31,6 @@ X_TITLES: dict[ProgressAxis, str] = {
 
 
 def campaign_label(campaign: ComparedCampaign) -> str:
-    """Return a campaign's id and name, and whether it is simulated."""
     named = f"{campaign.campaign_id} {campaign.name}".strip()
     return f"{named} (simulated)" if campaign.simulated else named
 

@@ -30,7 +30,6 @@ columns."""
 
 
 def table_of(cells: Cells[Point], points: Sequence[Point]) -> FigureTable:
-    """Return a table with one row per point."""
     rows = [[text(point) for text in cells.values()] for point in points]
     return FigureTable(columns=list(cells), rows=rows)
 
@@ -44,7 +43,6 @@ def rows_of(cells: Cells[Point], points: Sequence[Point]) -> list[Spec]:
 
 
 def tooltip(cells: Cells[Point]) -> list[Spec]:
-    """Return a tooltip that shows the cells of a point."""
     return [nominal(name, title=name) for name in cells]
 
 
@@ -60,7 +58,6 @@ class Figure(Wire, ABC):
 
     @property
     def heading(self) -> str:
-        """The title of its pictures."""
         return self.title
 
     @abstractmethod
@@ -68,7 +65,6 @@ class Figure(Wire, ABC):
         """Return a Vega-Lite specification with its rows, as wide as its container."""
 
     def described_chart(self, *, scheme: Scheme = "light") -> Spec:
-        """Return the specification with title, caption, table and filters as `usermeta`."""
         described = self.model_dump(mode="json", include=set(CampaignFigure.model_fields))
         return self.chart(scheme=scheme) | {"usermeta": described}
 
@@ -130,14 +126,12 @@ class DrawnFigure(CampaignFigure, Figure):
 
     @classmethod
     def missing(cls, source: FigureSource) -> str:
-        """Return why a campaign has no such figure; empty if it has."""
         return "" if source.measured else NOT_MEASURED
 
     @classmethod
     def _of_campaign(
         cls, source: FigureSource, caption: str, *, title: str = "", **told: Any
     ) -> Self:
-        """Return a campaign's figure with this caption, table and series."""
         campaign = source.campaign
         return cls(
             campaign_id=campaign.id,
@@ -170,13 +164,11 @@ class RateFigure(DrawnFigure):
 def choice(
     name: str, values: Sequence[str], value: str, *, label: str = "", required: bool = True
 ) -> list[FigureChoice]:
-    """Return a filter of a figure; none if there is nothing to choose between."""
     told = {"name": name, "label": label or name, "value": value, "required": required}
     return [FigureChoice(values=list(values), **told)] if len(values) > 1 else []
 
 
 def as_csv(table: FigureTable) -> bytes:
-    """Return a table as CSV (RFC 4180)."""
     written = io.StringIO()
     csv.writer(written).writerows([table.columns, *table.rows])
     return written.getvalue().encode()

@@ -90,7 +90,6 @@ class ImpactFigure(RateFigure):
 
 
 def per_cent(log_ratio: float) -> float:
-    """Return a difference of logarithms as a relative change, per cent."""
     return 100.0 * float(np.expm1(log_ratio))
 
 

@@ -60,7 +60,6 @@ KINDS: Mapping[FigureKind, type[DrawnFigure]] = {
 
 
 def made(kind: FigureKind, source: FigureSource, options: FigureOptions) -> DrawnFigure:
-    """Return a campaign's figure, which must not be missing."""
     figure = KINDS[kind]
     return figure.of(source, **{name: getattr(options, name) for name in figure.filters})
 

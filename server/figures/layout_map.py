@@ -145,7 +145,6 @@ class LayoutMapFigure(RateFigure):
         return finish(layers, palette, data, height=CELL_PX * max(len(tall), 1))
 
     def _channels(self, scheme: Scheme) -> Spec:
-        """Return the shape, stroke and fill of the marks by their state."""
         palette, words = PALETTES[scheme], words_of(self.simulated)
         states = [state for state in WORDS if any(cell.state == state for cell in self.cells)]
         names = [words[state] for state in states]
@@ -162,7 +161,6 @@ class LayoutMapFigure(RateFigure):
         }
 
     def _ground(self, rate: float | None, rates: Sequence[float], scheme: Scheme) -> str:
-        """Return the background of a cell by its rate."""
         if rate is None:
             return PALETTES[scheme].lane
         place = (rate - min(rates)) / max(max(rates) - min(rates), 1e-12)
@@ -170,7 +168,6 @@ class LayoutMapFigure(RateFigure):
 
 
 def words_of(simulated: bool) -> Mapping[PlaceState, str]:
-    """Return the words for the states; simulated results are not called measured."""
     return {**WORDS, "measured": "simulated"} if simulated else WORDS
 
 
@@ -188,7 +185,6 @@ def _choice(name: str, offered: Sequence[int], value: int | None) -> list[Figure
 def _best_run(
     source: FigureSource, micro_batch_size: int | None, num_nodes: int | None
 ) -> dict[tuple[int, int], Contender]:
-    """Return the best layout that ran at each TP and PP."""
     best: dict[tuple[int, int], Contender] = {}
     for each in source.contenders:
         own = each.strategy
@@ -200,7 +196,6 @@ def _best_run(
 
 
 def _with_best(place: MapPlace, best: Mapping[tuple[int, int], Contender]) -> MapPlace:
-    """Return a measured place with the rate of its best layout, over all trials of that layout."""
     ran = best.get((place.tensor_parallel, place.pipeline_parallel))
     if place.state != "measured" or ran is None:
         return place
@@ -240,7 +235,6 @@ def _cells(unit: str, *, simulated: bool) -> Cells[MapPlace]:
 
 
 def _mixed(low: str, high: str, place: float) -> str:
-    """Return the colour at `place` (0 to 1) between two colours."""
     ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
     channels = (round(a + (b - a) * place) for a, b in zip(*ends, strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in channels)

@@ -63,7 +63,6 @@ SHAPES = {
 
 
 def outcomes(*, simulated: bool) -> list[Outcome]:
-    """Return the possible outcomes of a campaign's trials: simulated ones are never measured."""
     other = Outcome.MEASURED if simulated else Outcome.SIMULATED
     return [outcome for outcome in Outcome if outcome is not other]
 
@@ -90,12 +89,10 @@ def outcome_of(trial: Trial) -> Outcome:
 
 
 def outcome_of_state(state: TrialState) -> Outcome:
-    """Return the outcome of a failed trial."""
     return _OUTCOMES.get(state, Outcome.OTHER)
 
 
 def objective_of(trial: Trial, objective: Objective) -> float | None:
-    """Return the trial's objective; None if it has none."""
     if trial.state is not TrialState.OK or trial.metrics is None:
         return None
     return float(getattr(trial.metrics, objective))
@@ -172,12 +169,10 @@ def outcome_channels(
 
 
 def above_lane() -> list[Any]:
-    """Return the range of a vertical scale above the strip."""
     return [expr(f"height - {FAILURE_LANE_PX}"), 0]
 
 
 def lane_middle() -> Spec:
-    """Return the vertical position of marks in the strip."""
     return at(expr(f"height - {(FAILURE_LANE_PX - 8) / 2}"))
 
 

@@ -158,7 +158,6 @@ class PlottedTrial:
 
     @property
     def peak_memory_gib(self) -> float | None:
-        """Of the fullest GPU; None if it failed or did not report it."""
         ran = self.trial.metrics if self.rate is not None else None
         return ran.peak_memory_gib if ran else None
 
@@ -238,11 +237,9 @@ class LevelScale:
         return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
 
     def words(self, trial: PlottedTrial) -> str:
-        """Return the trial's value as text."""
         return scalar_words(trial.strategy.value(self.dimension))
 
     def place(self, trial: PlottedTrial) -> float:
-        """Return the position of its line on the axis."""
         level = self.values.index(trial.strategy.value(self.dimension))
         return level / max(len(self.values) - 1, 1) + self.band * (trial.order - 0.5)
 
@@ -286,7 +283,6 @@ AxisScale = LevelScale | MeasuredScale
 
 
 def differing(trials: Sequence[PlottedTrial]) -> list[str]:
-    """Return the dimensions in which trials differ."""
     every = dict.fromkeys(name for trial in trials for name in trial.strategy.dimensions)
     return [name for name in every if len({t.strategy.value(name) for t in trials}) > 1]
 
@@ -317,7 +313,6 @@ def labelled(ticks: Sequence[AxisTick]) -> list[AxisTick]:
 
 
 def scalar_words(value: Scalar) -> str:
-    """Return a dimension's value as text: `on` or `off` for a switch."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
@@ -471,7 +466,6 @@ class ParallelFigure(RateFigure):
         }
 
     def _keys(self) -> list[str]:
-        """Return one field per axis, whose alphabetical order is that of the axes."""
         return [f"at_{number:02}" for number in range(len(self.axes))]
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -509,7 +503,6 @@ def _line(trial: PlottedTrial, scales: Sequence[AxisScale]) -> ParallelLine:
 
 
 def _caption(trials: Sequence[PlottedTrial]) -> str:
-    """Return the values that the fastest trials have in common, in a sentence."""
     ran = [trial for trial in trials if trial.rate is not None]
     fewer = len(trials) - len(ran)
     failed = f"{plural(fewer, 'trial')} failed" if fewer else "none failed"
@@ -538,7 +531,6 @@ def _ramp(ran: Sequence[Mapping[str, Any]], scheme: Scheme) -> Spec:
 
 
 def _frame(place: Spec, palette: Palette, *, foot: float) -> list[Spec]:
-    """Return the axes and their brushed ranges."""
     ends = place | {"y2": {"field": "head"}}
     whole = [{"calculate": str(foot), "as": "place"}, {"calculate": "1.05", "as": "head"}]
     brushed = [

@@ -145,7 +145,6 @@ def costs_of(source: FigureSource) -> list[ParetoCost]:
 
 
 def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
-    """Return the layouts that ran, the cheapest first."""
     front = next(each for each in pareto_fronts(source.contenders) if each.against == cost)
     on_front = [point.strategy for point in front.points]
     points = [

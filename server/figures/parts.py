@@ -126,7 +126,6 @@ class BarsFigure(DrawnFigure):
     """The best, its runners-up and the baseline."""
 
     def _bars(self, *, title: str, scheme: Scheme, limit: float | None = None) -> Spec:
-        """Return one bar per strategy, below its description."""
         palette, colours = PALETTES[scheme], HUES[scheme]
         longest = max(bar.total for bar in self.bars)
         shown = [
@@ -199,7 +198,6 @@ class BarsFigure(DrawnFigure):
         return finish(layers, palette, data, height=ROW_PX * len(self.bars))
 
     def _about(self, bar: ComparedParts) -> str:
-        """Return what stands above a bar."""
         is_share = self.measure == "%"
         whole = f"{bar.total:.0f}" if is_share else figure(bar.total)
         origin = _origin(bar, simulated=self.simulated)
@@ -209,7 +207,6 @@ class BarsFigure(DrawnFigure):
     def _rows(
         self, number: int, bar: ComparedParts, shown: Sequence[str], *, longest: float
     ) -> Iterator[dict[str, Any]]:
-        """Yield the parts of a bar from left to right, those outside `shown` as one, OTHER."""
         parts = {self.words[name]: bar.parts.get(name, 0.0) for name in shown}
         rest = bar.total - sum(parts.values())
         if rest > 1e-9 * bar.total and len(shown) < len(self.words):
@@ -362,7 +359,6 @@ def names(compared: Sequence[ExplainedStrategy]) -> list[str]:
 
 
 def _briefly(dimension: str, strategy: Strategy) -> str:
-    """Return a value as in a strategy's line, also if the line would omit it."""
     value, own = strategy.value(dimension), BY_NAME.get(dimension)
     return value_words(dimension, value) if own is None else own.told(value)
 
@@ -382,5 +378,4 @@ def _bar(each: ExplainedStrategy, name: str, **told: Any) -> ComparedParts:
 
 
 def _origin(bar: ComparedParts, *, simulated: bool) -> str:
-    """Return the origin of a bar's total; simulated results are not called measured."""
     return mark(simulated) if bar.origin == "measured" else bar.origin

@@ -153,7 +153,6 @@ def scaled(
 
 
 def _layout(strategy: Strategy) -> Strategy:
-    """Return what a strategy is on whatever nodes, with whatever batch."""
     return replace(strategy, num_nodes=1, gradient_accumulation_steps=1)
 
 
@@ -187,7 +186,6 @@ def _caption(series: Sequence[ScalingSeries]) -> str:
 
 
 def layout_line(strategy: StrategyShape) -> str:
-    """Return a layout without its nodes and accumulation, which scaling changes."""
     parts = strategy_line(strategy).split(" · ")
     changing = ("GAS", str(strategy.num_nodes))
     return " · ".join(part for part in parts if part.split()[0] not in changing)
@@ -210,7 +208,6 @@ def _cells(simulated: bool) -> Cells[ScaledStrategy]:
 
 
 def _table(series: Sequence[ScalingSeries], *, simulated: bool) -> FigureTable:
-    """Return every point, and the numbers of nodes on which trials failed."""
     cells, several = _cells(simulated), len(series) > 1
     rows = []
     for each in series:
@@ -352,7 +349,6 @@ def scaling_chart(
 
 
 def _extent(points: Sequence[ScaledStrategy]) -> list[float]:
-    """Return the ends of the efficiency axis: round values beyond all intervals and the ideal."""
     low = min((point.efficiency_low for point in points), default=1.0)
     high = max((point.efficiency_high for point in points), default=1.0)
     bottom = max(0.0, STEP * int(min(low, HIGHEST_BOTTOM) / STEP))

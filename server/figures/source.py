@@ -38,8 +38,6 @@ MAY_FIT = 0.1
 
 
 def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
-    """Return a key that changes with the outcomes of trials, but not with their progress, which no
-    figure and no recommendation shows."""
     told = [campaign.model_dump_json(exclude={"waiting", "reason"})]
     told += [f"{trial.token} {trial.state} {trial.finished_at}" for trial in trials]
     return hashlib.sha256("\n".join(told).encode()).digest()
@@ -98,20 +96,17 @@ class SpaceBelief:
 
     @cached_property
     def program(self) -> ProgramCapabilities:
-        """Capabilities of the trainer."""
         request = self.campaign.request
         return program_of_campaign(request, profile=self.profile)
 
     @cached_property
     def of_campaign(self) -> CampaignBelief:
-        """The prior and the observations that the campaign's calibration uses."""
         return belief_of_campaign(
             self.campaign, versions=self.versions, profile=self.profile, kept=self.kept
         )
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The calibration by the campaign's trials and by those that it started from."""
         return self.of_campaign.calibration(self.known)
 
     @cached_property
@@ -142,26 +137,21 @@ class FigureSource:
 
     @cached_property
     def measured(self) -> list[Trial]:
-        """Trials with metrics."""
         return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
 
     @cached_property
     def ended(self) -> list[Trial]:
-        """Trials that have ended."""
         return ended_of(self.trials)
 
     @cached_property
     def pending(self) -> list[Trial]:
-        """Trials that have not ended, running ones first."""
         pending = [trial for trial in self.trials if trial.state is TrialState.PENDING]
         return sorted(pending, key=lambda trial: (trial.phase != "running", trial.number))
 
     @cached_property
     def contenders(self) -> list[Contender]:
-        """The measured or projected layouts, the best first."""
         return all_contenders(self.campaign, self.trials, belief=self.belief.of_campaign)
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        """The recommendation of the ended trials."""
         return recommend(self.campaign, self.ended, belief=self.belief.of_campaign)

@@ -165,7 +165,6 @@ def trajectory(
 
 
 def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> BaselineLevel | None:
-    """Return the baseline's objective; None without a baseline, or if it failed."""
     for point in points:
         if point.purpose == "baseline" and point.objective is not None:
             label = BASELINE_LABELS[campaign.request.baseline is not None]
@@ -176,7 +175,6 @@ def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> Ba
 def _best_steps(
     campaign: Campaign, places: Sequence[tuple[float, Trial]], points: Sequence[TrajectoryPoint]
 ) -> list[BestStep]:
-    """Return each improvement, including confirmations, and the best again at the last point."""
     by_number = {point.number: point for point in points}
     steps = [
         BestStep(x=point.x, objective=reached, number=point.number, strategy=point.strategy)
@@ -191,7 +189,6 @@ def _best_steps(
 def _places(
     campaign: Campaign, trials: Sequence[Trial], *, by: Axis
 ) -> tuple[str, list[tuple[float, Trial]]]:
-    """Return the axis's title and, in its order, where on it each trial stands."""
     if by == "trial":
         ordered = sorted(trials, key=lambda t: t.number)
         return "trial", [(float(t.number), t) for t in ordered]
@@ -207,8 +204,6 @@ def _places(
 
 
 def _undrawn(count: int, *, layers: bool) -> str:
-    """Return that trials which stand for more nodes, or `layers`, are not drawn: their rates are of
-    few."""
     if not count:
         return ""
     few = "with few layers" if layers else "on few nodes"
@@ -223,7 +218,6 @@ def _summary(
     *,
     baseline: BaselineLevel | None,
 ) -> str:
-    """Return a summary of the chart in one sentence."""
     if not points:
         return NOTHING_YET
     kinds = ", ".join(f"{failures[kind]} {kind}" for kind in FAILURES if failures[kind])
@@ -310,7 +304,6 @@ class TrajectoryFigure(DrawnFigure):
         return trajectory_chart(self.series, scheme=scheme)
 
     def described_chart(self, *, scheme: Scheme = "light") -> Spec:
-        """Add the series without its points, which spares the page a second request."""
         spec = super().described_chart(scheme=scheme)
         rest = self.series.model_dump(mode="json", exclude={"points"})
         return spec | {"usermeta": spec["usermeta"] | {"series": rest}}

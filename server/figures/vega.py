@@ -18,7 +18,6 @@ Spec = dict[str, Any]
 
 
 def encoded(spec: Spec) -> bytes:
-    """Return a specification as JSON."""
     return json.dumps(spec, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -35,12 +34,10 @@ def ordinal(field: str, **options: Any) -> Spec:
 
 
 def expr(expression: str) -> Spec:
-    """Return a Vega expression."""
     return {"expr": expression}
 
 
 def at(place: float | Spec) -> Spec:
-    """Return a channel with a constant, in px for a position."""
     return {"value": place}
 
 
@@ -222,29 +219,24 @@ def finish(
 
 
 def legend(labels: Sequence[str]) -> Spec:
-    """Return a legend with as many columns as fit; labels wider than the figure are cut."""
     column_px = LETTER_PX * max(map(len, labels), default=0) + SYMBOL_PX
     columns = f"max(1, min({len(labels)}, floor(width / {column_px:.0f})))"
     return {"title": None, "columns": expr(columns), "labelLimit": expr("width - 24")}
 
 
 def axis(has_rows: bool, **options: Any) -> Spec:
-    """Return an axis, without ticks if there are no rows."""
     return options if has_rows else {"values": []}
 
 
 def scale(has_rows: bool, **options: Any) -> Spec:
-    """Return a scale from zero, or from 0 to 1 if there are no rows."""
     return {"zero": True, **options} if has_rows else {"domain": [0, 1], **options}
 
 
 def by_value(values: Sequence[str], drawn: Sequence[Any]) -> Spec:
-    """Return a scale that maps each value to a colour, shape or dashes."""
     return {"domain": list(values), "range": list(drawn)}
 
 
 def limit_line(rows: str, encoding: Spec, palette: Palette) -> Spec:
-    """Return the dashed line of a limit."""
     return layer("rule", rows, encoding, color=palette.oom, strokeDash=[5, 4], strokeWidth=1.5)
 
 

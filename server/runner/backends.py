@@ -79,7 +79,6 @@ class EvaluatorBackends:
         return self._once((mode, repr(cluster)), make)
 
     def leave_allocations(self) -> None:
-        """Release idle allocations of pilot mode."""
         for backend in self._made.values():
             if isinstance(backend, PilotBackend):
                 backend.leave()

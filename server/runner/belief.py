@@ -60,13 +60,11 @@ class CampaignSnapshot:
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """Return all trials, read on first use."""
         with self.store.session() as session:
             return all_trials(session, self.campaign.id, known=self.known)
 
     @property
     def known_trials(self) -> Sequence[Trial]:
-        """Return the trials that have been read so far."""
         return self.trials if "trials" in vars(self) else self.known
 
 
@@ -119,7 +117,6 @@ class SearchBelief:
         return self._believed[1]
 
     def calibration_before(self, trial: Trial) -> Calibration:
-        """Return the calibration after the trials that had ended when this one was created."""
         trials = self._snapshot().trials
         ended = [t for t in trials if t.finished_at and t.finished_at <= trial.created_at]
         return self.proposer().calibration(search_trials(ended))
@@ -137,7 +134,6 @@ class SearchBelief:
 
     @cached_property
     def _search_start(self) -> SearchStart:
-        """The campaign's starting point; must not be used before it has started."""
         with self._store.session() as session:
             kept = earlier_observations(session, self._snapshot().campaign.id)
         return SearchStart(alone=CampaignBelief.over(self.space), kept=kept)

@@ -153,14 +153,11 @@ class ClaimedCampaign:
                 change_state(session, row, CampaignState.PAUSED, reason=reason)
 
     def abandon(self) -> None:
-        """End the processes on this machine without storing anything: another runner has the
-        campaign."""
         self._machine_queue.leave(self.lease.campaign_id)
         if self._started and self._shares_machine:
             self._polling.cancel(self._started)
 
     def release(self) -> None:
-        """Release the lease, so that another runner need not wait for it to expire."""
         self._machine_queue.leave(self.lease.campaign_id)
         with self._store.transaction() as session:
             release(session, self.lease)
@@ -206,7 +203,6 @@ class ClaimedCampaign:
             self._machine_queue.leave(self.lease.campaign_id)
 
     def _note_progress(self, polled: PolledTrials) -> None:
-        """Store the progress of trials that has changed, in one transaction."""
         progress: list[tuple[Trial, TrialProgress | None]] = [
             *polled.in_progress,
             *((trial, polled.without_room.get(trial.token)) for trial in polled.unknown),
@@ -219,7 +215,6 @@ class ClaimedCampaign:
                     note_progress(session, trial, now)
 
     def _end_trials(self, polled: PolledTrials) -> bool:
-        """End running trials; cancel the others directly."""
         self._polling.cancel(polled.started)
         if polled.unknown:
             cancelled = _unrun(TrialState.CANCELLED, "cancelled before it ran to its end")
@@ -238,7 +233,6 @@ class ClaimedCampaign:
         return False
 
     def _keep_outcome(self, *, at_once: bool = False) -> None:
-        """Store what follows from the ended trials, if any have ended since."""
         campaign = self._snapshot.campaign
         ended = ended_trials(campaign)
         if campaign.request.study is not None or ended == self._told:
@@ -252,7 +246,6 @@ class ClaimedCampaign:
         return not self._shares_machine or self._machine_queue.enter(self.lease.campaign_id)
 
     def _may_add(self, campaign: Campaign) -> bool:
-        """Return whether a new trial may start; if not, record why."""
         if self._may_start():
             return True
         if not self._snapshot.trials and campaign.reason != WAITS_FOR_MACHINE:
@@ -292,7 +285,6 @@ class ClaimedCampaign:
         return self._change(campaign, ended, reason=following.phase_ends or "")
 
     def _begin(self, campaign: Campaign) -> bool:
-        """Start the search, unless the cluster cannot run its trials."""
         check = self._cluster_check
         status = check.status() if check else ClusterStatus()
         if status is None:
@@ -308,7 +300,6 @@ class ClaimedCampaign:
         return False
 
     def _begin_search(self, campaign: Campaign) -> bool:
-        """Select the earlier trials to start from, and store them with the campaign."""
         earlier: list[EarlierObservation] = []
         if not campaign.request.fresh:
             now = datetime.now(UTC)
@@ -345,7 +336,6 @@ class ClaimedCampaign:
         return next_search(campaign, trials, self._belief.proposer(), now=now)
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
-        """Insert the rows before starting the trials: a trial without a row never runs."""
         trials = self._snapshot.trials
         new = new_trials(following, trials, self._belief.proposer())
         counted = campaign.start_worth.trials if campaign.start_worth else 0
@@ -364,7 +354,6 @@ class ClaimedCampaign:
         return self._submit(started)
 
     def _change(self, campaign: Campaign, state: CampaignState, *, reason: str = "") -> bool:
-        """Change the state, unless a user has changed it meanwhile."""
         worth = self._belief.worth_of_start()
         if state is CampaignState.DONE:
             self._keep_outcome(at_once=True)

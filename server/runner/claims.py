@@ -106,12 +106,10 @@ class LeaseRenewal:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread; call it once."""
         self._thread = threading.Thread(target=self._keep_up, name="lease-renewal", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; wait for a renewal in progress."""
         self._stopping.set()
         if self._thread:
             self._thread.join()

@@ -73,7 +73,6 @@ def run_until_stopped(settings: Settings) -> None:
 
 
 def _check_user(store: Store, name: str) -> None:
-    """Raise InvalidInput if there is no such user, for whom no campaign could ever be created."""
     with store.session() as session:
         user = session.scalars(select(UserRow).where(UserRow.name == name)).one_or_none()
     if user is None or user.revoked_at is not None:
@@ -166,7 +165,6 @@ class Runner:
         return True
 
     def _leave_allocations(self) -> None:
-        """Release allocations that no campaign of any runner needs."""
         try:
             with self._store.session() as session:
                 in_use = any_in_allocation(session)
@@ -177,7 +175,6 @@ class Runner:
             self._backends.leave_allocations()
 
     def _news(self) -> set[int]:
-        """Return the campaigns that anyone has changed since the last call."""
         with self._store.session() as session:
             newest = newest_since(session, self._last_event)
         self._last_event = max([self._last_event, *newest.values()])
@@ -208,7 +205,6 @@ class Runner:
         return [campaign.lease for campaign in list(self._campaigns.values())]
 
     def _keep_leases(self) -> None:
-        """Drop campaigns whose lease another runner holds."""
         for lease in self._renewal.in_round():
             campaign = self._campaigns.get(lease.campaign_id)
             if campaign and campaign.lease == lease:
@@ -263,6 +259,5 @@ class Runner:
 
 
 def sentence(error: Exception) -> str:
-    """Return the first line of an error, for the user; the log has all of it."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

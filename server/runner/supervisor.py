@@ -42,7 +42,6 @@ class RunnerSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Return the process id of the current runner."""
         return self._child.pid if self._child else None
 
     @property
@@ -50,13 +49,11 @@ class RunnerSupervisor:
         return self._settings.data_dir / "runner.log"
 
     def start(self) -> None:
-        """Start the runner; return as soon as its process exists. Call it once."""
         closed_folder(self._settings.data_dir)
         self._thread.start()
         self._started.wait()
 
     def stop(self) -> None:
-        """Stop the runner and all its trials, which run again with the next runner."""
         self._stopping.set()
         self._thread.join()
 

@@ -48,7 +48,6 @@ class PolledTrials:
 
     @property
     def started(self) -> list[Trial]:
-        """Return the trials that wait or run."""
         return [trial for trial, _ in self.in_progress]
 
     @property
@@ -146,12 +145,9 @@ class TrialPolling:
 
     @property
     def _is_ours(self) -> bool:
-        """Return whether trials are child processes of this runner, which end with it."""
         return self._campaign.request.evaluator == "local"
 
     def _was_abandoned(self, trial: Trial, report: TrialOutcome | TrialProgress) -> bool:
-        """Return whether this trial was ended by a runner that lost the campaign, not by a user: a
-        campaign cancelled by its user is not polled for outcomes."""
         return (
             self._is_ours
             and isinstance(report, TrialOutcome)
@@ -163,8 +159,6 @@ class TrialPolling:
         return attempt_folder(self._settings.trial_dir(trial.token), self._epoch)
 
     def _directory(self, trial: Trial) -> Path:
-        """Return the folder whose result counts: that of the latest attempt, or the trial's own
-        before any."""
         directory = self._settings.trial_dir(trial.token)
         attempts = attempt_folders(directory) if self._is_ours else []
         return attempts[-1] if attempts else directory

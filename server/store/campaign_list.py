@@ -86,7 +86,6 @@ class CampaignOrder:
 
     @classmethod
     def of(cls, sort: str) -> CampaignOrder:
-        """Read a name of SORTS, descending with a leading `-`; raises InvalidInput."""
         name, falling = paging.read_sort(sort, SORTS, of="campaigns")
         return cls(name=name, falling=falling)
 
@@ -123,7 +122,6 @@ class CampaignList:
             log.warning("listings_not_written", error=cause(error))
 
     def _refresh_some(self) -> bool:
-        """Write some listings; return whether any were outdated."""
         with self._store.session() as session:
             events = _outdated(session)
         if events:
@@ -183,7 +181,6 @@ class CampaignList:
         return CampaignPage(items=found, next=paging.encode([ids[limit - 1]]) if more else None)
 
     def _read(self, ids: Sequence[int]) -> list[ListedCampaign]:
-        """Return the campaigns with these ids, in their order."""
         with self._store.session() as session:
             events = newest_events(session, ids)
         found: dict[int, ListedCampaign] = {}
@@ -203,7 +200,6 @@ class CampaignList:
 
 
 def _outdated(session: Session) -> dict[int, int]:
-    """Return campaigns whose listing is missing or outdated, with their last event."""
     query = (
         select(CampaignRow.id, LAST_EVENT)
         .outerjoin(ListingRow, ListingRow.campaign_id == CampaignRow.id)
@@ -251,7 +247,6 @@ def listing_of(campaign: Campaign) -> dict[str, Any]:
 def _conditions(
     *, state: CampaignState | None, owner: str | None, reader: str | None
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions on the campaigns of a list."""
     conditions: list[ColumnElement[bool]] = []
     if state is not None:
         conditions.append(CampaignRow.state == state)
@@ -263,7 +258,6 @@ def _conditions(
 
 
 def _words(search: str) -> list[str]:
-    """Return the words to search for; PostgreSQL accepts no NUL in a text."""
     found = WORDS.findall(search.casefold().replace("\0", " "))
     return [quoted or word for quoted, word in found]
 
@@ -282,7 +276,6 @@ def _value(session: Session, query: Select[Any], order: CampaignOrder, campaign_
 
 
 def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
-    """Read these campaigns, in any order."""
     rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
     found = []
     for campaign, best in campaigns_with_best(session, rows):
@@ -297,7 +290,6 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
 
 
 def thinned(course: Sequence[float]) -> list[float]:
-    """Return at most POINTS values at equal distances, including the last one."""
     count = min(len(course), POINTS)
     last = len(course) - 1
     return [course[round(last * i / max(count - 1, 1))] for i in range(count)]

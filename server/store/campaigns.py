@@ -56,7 +56,6 @@ class IdempotencyKey:
 
     @property
     def kept(self) -> str:
-        """The stored key, which differs between users."""
         if self.owner is None:
             return self.key
         return hashlib.sha256(f"{self.owner}\n{self.key}".encode()).hexdigest()
@@ -190,7 +189,6 @@ def delete_campaign(session: Session, campaign_id: int) -> list[str]:
 
 
 def _started_from(session: Session, campaign_id: int) -> list[int]:
-    """Return the ids of the campaigns that started from trials of this one."""
     starts = select(CampaignRow.id, CampaignRow.started_from)
     rows = session.execute(starts.where(CampaignRow.started_from.is_not(None)))
     return [row[0] for row in rows if any(s["campaign_id"] == campaign_id for s in row[1] or ())]
@@ -213,7 +211,6 @@ def _active_state(row: CampaignRow) -> CampaignState:
 
 
 def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> None:
-    """Raise Conflict unless the campaign is in one of the states that allow the change."""
     allowed = list(states)
     if row.state not in allowed:
         reason = f"campaign {row.id} is {row.state} and cannot be {verb}"
@@ -222,7 +219,6 @@ def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> Non
 
 
 def _check_extension(budget: Budget, wanted: dict[str, Any]) -> None:
-    """Raise InvalidInput or InvalidInputs unless each new total exceeds the present one."""
     if not wanted:
         valid = "at least one of max_trials, max_node_hours, deadline"
         raise InvalidInput("extension", {}, "nothing is extended", valid=valid)
@@ -249,7 +245,6 @@ def _aware(moment: datetime) -> datetime:
 
 
 def get_campaign(session: Session, campaign_id: int) -> Campaign:
-    """Return a campaign with its tally; raises NotFound."""
     return campaigns_of(session, [campaign_row(session, campaign_id)])[0]
 
 
@@ -272,7 +267,6 @@ def states_of(
 
 
 def campaigns_of(session: Session, rows: Sequence[CampaignRow]) -> list[Campaign]:
-    """Return the campaigns of these rows, each with its tally and its best."""
     return [campaign for campaign, _ in campaigns_with_best(session, rows)]
 
 
@@ -305,7 +299,6 @@ def _with_best(campaign: Campaign, best: BestSoFar) -> Campaign:
 
 
 def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
-    """Return the campaigns that have not been deleted."""
     return set(session.scalars(select(CampaignRow.id).where(CampaignRow.id.in_(campaign_ids))))
 
 
@@ -337,7 +330,6 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
 
 
 def _reasons_to_wait(session: Session, campaign_ids: Collection[int]) -> dict[int, str]:
-    """Return what most trials of each campaign wait for; empty while one runs."""
     if not campaign_ids:
         return {}
     query = (
@@ -358,7 +350,6 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def profile_of(session: Session, campaign_id: int) -> dict[str, Any] | None:
-    """Return the cluster's profile at the campaign's creation; raises NotFound."""
     return campaign_row(session, campaign_id).profile
 
 

@@ -102,12 +102,10 @@ def build_engine(database_url: str, *, patience_s: float = PATIENCE_S) -> Engine
 
 
 def journal_mode(*, shared: bool) -> str:
-    """Return SQLite's journal mode; a write-ahead log needs memory shared by all processes."""
     return "DELETE" if shared else "WAL"
 
 
 def _set_journal_mode(connection: SqliteConnection, mode: str, patience_s: float) -> None:
-    """Set the mode, which the file stores; SQLite does not wait for the lock that this needs."""
     ends = time.monotonic() + patience_s
     while True:
         try:
@@ -121,7 +119,6 @@ def _set_journal_mode(connection: SqliteConnection, mode: str, patience_s: float
 
 
 def _sqlite(url: URL, patience_s: float) -> Engine:
-    """Return the engine of an SQLite file; its folder is created if missing."""
     file = Path(str(url.database)).absolute()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
@@ -164,12 +161,10 @@ def _sqlite(url: URL, patience_s: float) -> Engine:
 
 
 def busy_timeout(patience_s: float) -> str:
-    """Return the statement that sets how long an SQLite connection waits for a lock."""
     return f"PRAGMA busy_timeout = {round(1000 * patience_s)}"
 
 
 def _create(file: Path) -> None:
-    """Create a database without tables, atomically: an empty file counts as a lost database."""
     with suppress(OSError, DatabaseError), TemporaryDirectory(dir=file.parent) as folder:
         new = Path(folder) / file.name
         with closing(connect(new)) as connection:
@@ -180,7 +175,6 @@ def _create(file: Path) -> None:
 
 
 def _close_to_others(file: Path) -> None:
-    """Make the database readable and writable for this user only, with the files beside it."""
     for part in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm", "-journal"))):
         with suppress(OSError):
             part.chmod(0o600)
@@ -196,13 +190,11 @@ def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether several hosts may use the folder; SQLite's write-ahead log fails there."""
     mounts = {p.mountpoint: p.fstype for p in psutil.disk_partitions(all=True)}
     return file_system_of(folder.resolve(), mounts) in NETWORK_FILE_SYSTEMS
 
 
 def _number_of(file: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file; None if it is missing."""
     try:
         found = file.stat()
     except FileNotFoundError:

@@ -75,12 +75,10 @@ DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 def cause(error: BaseException) -> str:
-    """Return the message of the database or the system, without the SQL statement."""
     return str(error.orig if isinstance(error, DBAPIError) else error).strip()
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Return whether a file is damaged or not an SQLite database."""
     found = error.orig if isinstance(error, DBAPIError) else error
     code: int = getattr(found, "sqlite_errorcode", 0) & 0xFF  # without its extension
     return code in DAMAGED

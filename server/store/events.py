@@ -26,12 +26,10 @@ _LAST_OF_CAMPAIGN = select(LAST_EVENT).where(CampaignRow.id == bindparam("campai
 
 
 def last_event_id(session: Session) -> int:
-    """Return the newest event's id; 0 if there is none."""
     return session.scalar(select(func.coalesce(func.max(EventRow.id), 0))) or 0
 
 
 def newest_events(session: Session, campaign_ids: Iterable[int]) -> dict[int, int]:
-    """Return the id of each campaign's last event, without deleted campaigns."""
     query = select(CampaignRow.id, LAST_EVENT).where(CampaignRow.id.in_(list(campaign_ids)))
     return dict(session.execute(query).all())
 
@@ -54,7 +52,6 @@ def newest_since(session: Session, after_id: int) -> dict[int, int]:
 
 
 def private_owners(session: Session, campaign_ids: Collection[int]) -> dict[int, str | None]:
-    """Return the owners of the private ones among the campaigns."""
     query = select(CampaignRow.id, CampaignRow.owner).where(CampaignRow.private.is_(True))
     rows = session.execute(query.where(CampaignRow.id.in_(campaign_ids)))
     return {row[0]: row[1] for row in rows}
@@ -86,7 +83,6 @@ def events_since(
 def _trials_named(
     session: Session, rows: Sequence[EventRow]
 ) -> dict[tuple[int, int | None], Trial]:
-    """Return the trials of events, by campaign and number; one query for each campaign."""
     trials: dict[tuple[int, int | None], Trial] = {}
     for campaign_id in {row.campaign_id for row in rows}:
         numbers = {row.trial_number for row in rows if row.campaign_id == campaign_id}

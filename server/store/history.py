@@ -91,8 +91,6 @@ def past_trials(
 
 
 def _informative(stack: TrialStack) -> list[ColumnElement[bool]]:
-    """Return the conditions on trials, joined with their campaigns, that succeeded or ran out of
-    memory in a stack."""
     return [
         CampaignRow.machine_digest == stack.machine_digest,
         CampaignRow.program == stack.program,
@@ -154,7 +152,6 @@ def _models(session: Session, campaign_ids: Collection[int]) -> dict[int, ModelS
 
 
 def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
-    """Return trials of any campaigns, with their metrics."""
     rows = session.scalars(select(TrialRow).where(TrialRow.id.in_(ids)))
     return {row.id: trial_of(row) for row in rows}
 
@@ -162,8 +159,6 @@ def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
 def starting_observations(
     session: Session, campaign_id: int, space: SearchSpace, *, now: datetime
 ) -> list[EarlierObservation]:
-    """Return the observations of the earlier trials that are most informative about a campaign's
-    space."""
     past = past_trials(session, campaign_row(session, campaign_id))
     return most_informative_of(session, past, space, now=now)
 
@@ -228,13 +223,10 @@ def sources_of(session: Session, observations: Sequence[EarlierObservation]) -> 
 
 
 def note_worth(campaign: CampaignRow, worth: StartWorth | None) -> None:
-    """Store the worth of a campaign's start, in the transaction of another change, unless it is
-    None."""
     if worth is not None:
         campaign.start_worth = worth.model_dump(mode="json")
 
 
 def earlier_observations(session: Session, campaign_id: int) -> list[EarlierObservation]:
-    """Return the observations with which a campaign started; none before it starts."""
     kept = session.get(EarlierTrialsRow, campaign_id)
     return [] if kept is None else [EarlierObservation.model_validate(o) for o in kept.observations]

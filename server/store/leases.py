@@ -29,20 +29,17 @@ class Lease:
 
 
 def this_owner() -> str:
-    """Return a name of this process that is unique among all hosts, past and present."""
     process = psutil.Process()
     return f"{this_place()}/{process.pid}/{process.create_time():.2f}"
 
 
 def this_place() -> str:
-    """Return where a process id is valid: the host and its PID namespace, which containers have."""
     namespace = Path("/proc/self/ns/pid")
     inode = os.stat(namespace).st_ino if namespace.exists() else 0
     return f"{platform.node()}/{inode}"
 
 
 def process_of(owner: str) -> tuple[str, int]:
-    """Return the host and process id of a lease's owner."""
     host, _, pid, _ = owner.rsplit("/", 3)
     return host, int(pid)
 
@@ -59,12 +56,10 @@ def is_gone(owner: str) -> bool:
 
 
 def is_free() -> ColumnElement[bool]:
-    """Return the condition on rows of campaigns that no runner holds."""
     return or_(CampaignRow.lease_owner.is_(None), CampaignRow.lease_until < database_seconds())
 
 
 def has_work() -> ColumnElement[bool]:
-    """Return the condition on rows of campaigns that need a runner."""
     unfinished = exists().where(TrialRow.campaign_id == CampaignRow.id, TrialRow.state == "pending")
     return or_(CampaignRow.state.in_(WORKED_ON), unfinished)
 
@@ -74,7 +69,6 @@ def _is_claimable() -> ColumnElement[bool]:
 
 
 def any_claimable(session: Session, *, among: ColumnElement[bool]) -> bool:
-    """Return whether `claim` would find any."""
     found = select(CampaignRow.id).where(_is_claimable(), among).limit(1)
     return session.scalar(found) is not None
 

@@ -63,7 +63,6 @@ class OutcomePart(Generic[T]):
         return made
 
     def written(self, store: Store, campaign_id: int, trials: Sequence[Trial]) -> T | None:
-        """Return the part if it is stored."""
         with store.session() as session:
             stored = self.read(session, [campaign_id]).get(campaign_id)
         return stored[1] if stored is not None and stored[0] == len(ended_of(trials)) else None
@@ -83,7 +82,6 @@ class OutcomePart(Generic[T]):
         return found
 
     def keep(self, store: Store, campaign_id: int, made: T, *, ended: int) -> None:
-        """Store the part; if that fails, whoever needs it computes it again."""
         self.keep_all(store, {campaign_id: (made, ended)})
 
     def keep_all(self, store: Store, made: Mapping[int, tuple[T, int]]) -> None:

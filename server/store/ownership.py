@@ -105,7 +105,6 @@ class AdvisoryLock:
         return self._connection is connection
 
     def keep(self) -> None:
-        """Take the lock again whenever it is lost, until `release`; call this once."""
         self._thread.start()
 
     def release(self) -> None:
@@ -136,7 +135,6 @@ class AdvisoryLock:
                 return
 
     def _is_held(self) -> bool:
-        """Return whether the connection is alive, and with it the lock."""
         if self._connection is None:
             return False
         try:

@@ -17,7 +17,6 @@ Place = list[float | int | None]
 
 
 def encode(place: Place) -> str:
-    """Return the sort key of a page's last row as one URL-safe word."""
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")
 
 

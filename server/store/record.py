@@ -15,7 +15,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def record_of(model: type[Model], row: Base, /, **others: Any) -> Model:
-    """Return a row as a wire model, from the columns named as its fields and `others`."""
     columns = {name: getattr(row, name) for name in _shared(model, type(row)) if name not in others}
     return model.model_validate(columns | others)
 
@@ -45,8 +44,6 @@ def trial_of(row: TrialRow) -> Trial:
 
 
 def _compact(model: Model) -> Model:
-    """Return the model with a set of given fields that all of its class share: with a set for each
-    model, a cached trial takes 9 kB instead of 3."""
     kind = type(model)
     return kind.model_construct(_fields_set=_fields(kind), **dict(model))
 

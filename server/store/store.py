@@ -56,13 +56,11 @@ class Store:
 
     @property
     def shown(self) -> str:
-        """Return the database for messages: its file, or its URL without the password."""
         url = self.engine.url
         return str(url.database) if self.dialect == "sqlite" else url.render_as_string()
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Open a session for reading: one consistent view, without a commit."""
         with Session(self.engine) as session:
             yield session
 
@@ -104,12 +102,10 @@ class Store:
                 connection.rollback()
 
     def revision(self) -> str | None:
-        """Return the version of the schema; None in an empty database."""
         with self.engine.connect() as connection:
             return _revision(connection)
 
     def is_current(self) -> bool:
-        """Return whether the schema is the one that this version expects."""
         return self.schema_fault() is None
 
     def remedy(self) -> str | None:
@@ -154,13 +150,11 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _is_newer(revision: str) -> bool:
-    """Return whether a later version of autotune wrote the schema: revisions are numbers."""
     return revision > known_revisions()[-1]
 
 
 @cache
 def known_revisions() -> tuple[str, ...]:
-    """Return the versions of the schema that this version has migrations for, the newest last."""
     names = (path.stem for path in (MIGRATIONS / "versions").glob("revision_*.py"))
     return tuple(sorted(name.removeprefix("revision_") for name in names))
 

@@ -86,7 +86,6 @@ def insert_trials(
 
 
 def finish_trial(session: Session, trial: Trial, result: FinishedTrial | UnrunTrial) -> bool:
-    """Write a pending trial's end; return False, with nothing written, if it has ended already."""
     return _change_pending(session, trial, final_columns(result))
 
 
@@ -110,7 +109,6 @@ def note_progress(session: Session, trial: Trial, progress: TrialProgress | None
 
 
 def is_noted(trial: Trial, progress: TrialProgress | None) -> bool:
-    """Return whether the trial's row has this progress already."""
     columns = _progress_columns(progress)
     return all(getattr(trial, name) == value for name, value in columns.items())
 
@@ -164,12 +162,10 @@ def _name(text: str | None) -> str | None:
 
 
 def _storable(text: str) -> str:
-    """Return the text without what PostgreSQL rejects: NUL, and halves of surrogate pairs."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def get_trial(session: Session, campaign_id: int, number: int) -> Trial:
-    """Return one trial; raises NotFound for the trial or its campaign."""
     return trial_of(_row(session, campaign_id, number))
 
 
@@ -203,7 +199,6 @@ def all_trials(session: Session, campaign_id: int, *, known: Iterable[Trial] = (
 
 
 def _numbered(session: Session, campaign_id: int, numbers: Sequence[int]) -> Iterator[Trial]:
-    """Yield the trials of these numbers."""
     for start in range(0, len(numbers), AT_ONCE):
         some = numbers[start : start + AT_ONCE]
         query = select(TrialRow).where(TrialRow.campaign_id == campaign_id)
@@ -292,7 +287,6 @@ def layouts_of_experts(session: Session, campaign_id: int) -> tuple[str, ...]:
 
 
 def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
-    """Return the column to sort by, and whether descending; raises InvalidInput."""
     name, falling = paging.read_sort(sort, SORTS, of="trials")
     if name in METRICS:
         return TrialRow.metrics[name].as_float(), falling

@@ -40,18 +40,15 @@ class Account:
 
     @property
     def is_to_be_noted(self) -> bool:
-        """Whether the next request is to be noted."""
         return self.noted is None or datetime.now(UTC) - self.noted > USED_EVERY
 
 
 def new_token(user: str = "") -> str:
-    """Return a token with 32 random bytes; a user's token begins with the name."""
     secret = secrets.token_urlsafe(32)
     return f"{user}.{secret}" if user else secret
 
 
 def user_of(token: str) -> str:
-    """Return the user's name in a token; empty for the service's own token."""
     found = USERS_TOKEN.fullmatch(token)
     return found[1] if found else ""
 
@@ -80,7 +77,6 @@ def add_user(session: Session, request: UserCreate) -> str:
 
 
 def add_proxy_user(session: Session, name: str, scope: UserScope) -> None:
-    """Add a user without a token; raises IntegrityError for one who exists."""
     _added(session, name, scope)
     session.flush()
 
@@ -92,14 +88,12 @@ def _added(session: Session, name: str, scope: UserScope) -> UserRow:
 
 
 def revoke_user(session: Session, name: str) -> User:
-    """Revoke a user, whose campaigns continue; raises NotFound."""
     row = _row(session, name)
     row.revoked_at = row.revoked_at or datetime.now(UTC)
     return get_user(session, name)
 
 
 def note_use(session: Session, name: str) -> None:
-    """Note the time of a user's request."""
     _row(session, name).last_used_at = datetime.now(UTC)
 
 
@@ -118,17 +112,14 @@ def account_of(session: Session, name: str) -> Account | None:
 
 
 def get_user(session: Session, name: str) -> User:
-    """Return one user; raises NotFound."""
     return _user(session, _row(session, name))
 
 
 def list_users(session: Session) -> list[User]:
-    """Return all users by name, including revoked ones."""
     return [_user(session, row) for row in session.scalars(select(UserRow).order_by(UserRow.name))]
 
 
 def revoked_users(session: Session) -> frozenset[str]:
-    """Return the names of revoked users."""
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
 
 

@@ -142,7 +142,6 @@ class _CheckedStart:
 
     @property
     def looks(self) -> list[StartFigures]:
-        """The figures of this run, and of its previous attempt."""
         before = Path(self.earlier.log_path or "") if self.earlier else None
         return [self.figures, *([self._figures_in(before)] if before else [])]
 
@@ -156,7 +155,6 @@ class _CheckedStart:
 
     @property
     def asked(self) -> int:
-        """The number of iterations requested."""
         return sum(part.iterations for part in self.figures.parts)
 
     @property
@@ -165,12 +163,10 @@ class _CheckedStart:
 
     @property
     def memory_gib(self) -> float | None:
-        """Memory of the fullest rank."""
         return max(self.outcome.peak_memory_gib, default=None)
 
     @cached_property
     def lines(self) -> list[str]:
-        """Lines printed by the ranks."""
         return list(printed(self.log))
 
 
@@ -214,7 +210,6 @@ def _repeated(plain: _CheckedStart) -> CheckFinding | None:
 
 
 def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[CheckFinding]:
-    """Return the readers that found nothing, if no other reader provides their values."""
     found = [any(_finds(place, adapter, start) for start in starts) for place in _places(adapter)]
     told = {
         name
@@ -250,7 +245,6 @@ def _finds(place: int, adapter: Adapter, start: _CheckedStart) -> bool:
 
 
 def _provided_by(reader: AdapterReader) -> set[str]:
-    """Return the figures and echoes that a reader provides."""
     groups = set(re.compile(reader.log).groupindex) if reader.log else set()
     figures = {name for name in FIGURES if name in groups or getattr(reader, name)}
     timed = {"iteration_time_s"} if reader.arrival else set()
@@ -275,7 +269,6 @@ def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFindi
 
 
 def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
-    """Return whether the second batch of one run takes longer than the first, as it must."""
     if ONE_START not in starts:
         return None
     first, last = starts[ONE_START].measurements
@@ -285,7 +278,6 @@ def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
 
 
 def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
-    """Return whether four times the samples take proportionally longer."""
     shown = ratio >= LEAST_GROWTH
     if not shown:
         told += (
@@ -311,8 +303,6 @@ def _grows_in_memory(start: _CheckedStart, plain: _CheckedStart) -> bool:
 
 
 def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
-    """Return a problem if four micro-batches take more memory than four samples at once, but no
-    more time: the two are swapped."""
     accumulated, at_once = starts.get(MORE_BATCHES), starts.get(MORE_SAMPLES)
     if accumulated is None or at_once is None or not _grows_in_memory(accumulated, at_once):
         return None
@@ -323,7 +313,6 @@ def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
 
 
 def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
-    """Check the fullest rank's memory against its device, and against two-byte weights."""
     request = next(iter(starts)).request
     told_gib = [start.memory_gib for start in starts if start.memory_gib is not None]
     if not told_gib:
@@ -350,8 +339,6 @@ def _size(start: _CheckedStart) -> CheckFinding | None:
 
 
 def _late_memory(start: _CheckedStart) -> CheckFinding | None:
-    """Return a warning if memory is reported after the last iteration and the adapter does not say
-    so: each run would wait for it, and train the maximum number of iterations."""
     if not start.adapter.ends_early:
         return None
     memory, steps = (_lines_that_tell(figure, start) for figure in ("peak_memory_gib", "step"))
@@ -362,8 +349,6 @@ def _late_memory(start: _CheckedStart) -> CheckFinding | None:
 
 
 def _late_times(start: _CheckedStart) -> CheckFinding | None:
-    """Return a warning if all iteration lines arrive when the trainer ends and the adapter does not
-    say so: no run could be ended early."""
     judgement = clock_judgement(start.figures.iterations)
     if not start.adapter.ends_early or judgement is None or not judgement.together:
         return None
@@ -484,7 +469,6 @@ class PrintedModelSize:
     rounded: float
 
     def fits(self, parameters: int) -> bool:
-        """Return whether this may be a model with this number of parameters."""
         return abs(self.parameters - parameters) <= SIZE_AGREES * parameters + self.rounded
 
 
@@ -558,13 +542,11 @@ class PatternMatch:
 
 
 def matches(adapter: Adapter, log: Path) -> list[PatternMatch]:
-    """Return the match of each pattern of an adapter in a log; raises OSError."""
     lines = list(printed(log))
     return [_match(reader, lines) for reader in adapter.read if reader.log]
 
 
 def printed(log: Path) -> Iterator[str]:
-    """Yield the lines printed by ranks, up to a limit; raises OSError."""
     with log.open(encoding="utf-8", errors="replace") as file:
         stamped = filter(None, (LINE.match(line.rstrip("\n")) for line in file))
         yield from (match[4][:SEARCHED] for match in islice(stamped, LINES_LOOKED_AT))

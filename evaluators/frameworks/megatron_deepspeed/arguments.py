@@ -300,12 +300,10 @@ def entry_words(
 
 
 def null_vocabulary(transformer: Transformer) -> int:
-    """Return the null tokenizer's size, to which it adds one entry, the end of a document."""
     return transformer.vocab_size - 1
 
 
 def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
-    """Return the model's sizes, and zero dropout."""
     t = transformer
     model: list[Argument] = [
         ("--num-layers", str(t.num_layers)),
@@ -334,7 +332,6 @@ def _model(transformer: Transformer, variant: Variant) -> list[Argument]:
 
 
 def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
-    """Return the division of model and batch, except for virtual stages."""
     divided: list[Argument] = [
         ("--tensor-model-parallel-size", str(strategy.tensor_parallel)),
         ("--pipeline-model-parallel-size", str(strategy.pipeline_parallel)),
@@ -345,7 +342,6 @@ def _layout(machine: Machine, strategy: Strategy) -> list[Argument]:
 
 
 def _activations(strategy: Strategy) -> list[Argument]:
-    """Return the recomputation, for which DeepSpeed's engine has the older options."""
     match strategy.activation_checkpointing:
         case "none":
             return []
@@ -358,7 +354,6 @@ def _activations(strategy: Strategy) -> list[Argument]:
 
 
 def _engine(strategy: Strategy) -> list[Argument]:
-    """Return the engine, without `--deepspeed_config`, whose path only the launcher knows."""
     if not uses_deepspeed(strategy):
         return [("--use-distributed-optimizer",)] if strategy.zero_stage == 1 else []
     engine: list[Argument] = [("--deepspeed",), ("--zero-stage", str(strategy.zero_stage))]

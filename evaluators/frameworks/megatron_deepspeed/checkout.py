@@ -80,7 +80,6 @@ def _without_flash_attention(strategy: Strategy) -> bool:
 
 
 def _has_apex(machine: Machine) -> bool:
-    """Return whether norms are those of Apex: on GPUs of NVIDIA and AMD."""
     return not is_cpu(machine) and "max 1550" not in machine.gpu.casefold()
 
 
@@ -299,7 +298,6 @@ def check_interpreter(megatron: Megatron, python: str) -> list[InvalidInput]:
 
 
 def _compiled_with(folder: Path) -> list[str]:
-    """Return the package with the headers for the checkout's helpers, unless they are compiled."""
     asks = "pybind11" in source(folder / "Makefile")
     return ["pybind11"] if asks and not any(folder.glob("helpers*.so")) else []
 

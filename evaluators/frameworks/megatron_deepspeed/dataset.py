@@ -54,7 +54,6 @@ def synthetic_dataset(folder: Path, *, vocab_size: int, seq_length: int) -> Path
 
 
 def _index(length: int) -> bytes:
-    """Return the index of DOCUMENTS documents of this length, each of one sequence."""
     head = MAGIC + struct.pack("<QBQQ", VERSION, INT32, DOCUMENTS, DOCUMENTS + 1)
     lengths = np.full(DOCUMENTS, length, dtype="<i4")
     places = np.arange(DOCUMENTS, dtype="<i8") * length * lengths.itemsize
@@ -63,7 +62,6 @@ def _index(length: int) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write as `autotune.files.write_whole` does, which no launch script has at hand."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -68,7 +68,6 @@ class Segment:
 
     @property
     def measured(self) -> range:
-        """Numbers of the measured iterations in the log."""
         first = self.first_iteration + self.warmup_iterations
         return range(first, first + self.measured_iterations)
 
@@ -89,7 +88,6 @@ class PlannedRun:
 
     @property
     def iterations(self) -> int:
-        """Number of iteration lines in a complete log."""
         return sum(segment.iterations for segment in self.segments)
 
     def given_up_after(self, iteration: int) -> PlannedRun:

@@ -107,7 +107,6 @@ class Allocation:
         raise NotImplementedError
 
     def node_loss(self, job_id: str, nodes: Collection[str], *, since: float) -> NodeLoss | None:
-        """Return what became of these nodes of that job; None: unknown as of `since` (epoch)."""
         raise NotImplementedError
 
     def keep(self, needed_s: float) -> None:
@@ -166,7 +165,6 @@ class UserAllocation(Allocation):
 
     @classmethod
     def here(cls, tracker: JobTracker) -> Self | None:
-        """Return the allocation that this process was started in; None if there is none."""
         job_id, name = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NAME", "")
         return cls(job_id, name, tracker) if job_id and name else None
 
@@ -346,7 +344,6 @@ class HeldAllocation(Allocation):
         )
 
     def _ended(self, job: JobAttempt, end: AttemptEnd) -> NeverSubmitted | None:
-        """Record that it was released or lost; its trials start again in the next one."""
         status = end.status or TrialState.NODE_FAIL
         reason = end.reason or "ended by itself"
         job_id, began = end.job_id or "", job.files.claimed
@@ -369,7 +366,6 @@ class HeldAllocation(Allocation):
         return NeverSubmitted(status=status, error=f"the allocation of pilot mode: {reason}")
 
     def _forget(self, job: JobAttempt, reason: str) -> None:
-        """Mark it as ended, so that no process resumes it."""
         self.close()
         self._tracker.forget(job.name)
         try:
@@ -382,7 +378,6 @@ class HeldAllocation(Allocation):
 
 
 def _lease(needed_s: float) -> str:
-    """Return a unique renewal for this many seconds."""
     return f"{max(math.ceil(needed_s), LEASE_S)} {secrets.token_hex(4)}\n"
 
 

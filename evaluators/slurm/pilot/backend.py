@@ -102,7 +102,6 @@ class Dispatcher:
             trial.advance()
 
     def _take_up(self, trial: PilotTrial) -> None:
-        """Recover the state of a trial from its folder and the processes of this host."""
         folder = trial.attempt.folder
         files, place = read_attempt_files(folder), read_step_place(folder)
         process = self._orphans.adopt(trial.attempt)
@@ -202,7 +201,6 @@ class Dispatcher:
         return ""
 
     def _free_nodes(self, allocation: RunningAllocation, trials: Sequence[PilotTrial]) -> set[str]:
-        """Return the nodes on which nothing runs, neither ours nor an earlier process's."""
         places = [trial.place for trial in trials if trial.holds_nodes and trial.place]
         places += self._orphans.places(allocation.job_id)
         taken = {
@@ -245,7 +243,6 @@ class AllocationPolicy:
         self._busy_at = time.monotonic()
 
     def usable(self, allocation: RunningAllocation) -> list[str]:
-        """Return the nodes of the allocation that did not fail too often."""
         avoided = set(self._excluded)
         return [node for node in allocation.nodes if node not in avoided]
 
@@ -276,18 +273,15 @@ class AllocationPolicy:
             self._allocation.release()
 
     def leave(self, trials: Sequence[PilotTrial]) -> None:
-        """Release the allocation if nothing waits for it or runs in it: this process ends."""
         if all(trial.state is AttemptState.ENDED for trial in trials) and not self._orphaned:
             self._allocation.leave()
 
     @property
     def _orphaned(self) -> bool:
-        """Return whether a trial of an earlier process that has no owner yet runs in it."""
         allocation = self._allocation.running
         return allocation is not None and bool(self._orphans.places(allocation.job_id))
 
     def _wanted(self, waiting: Sequence[PilotTrial]) -> AllocationRequest | None:
-        """Return the allocation that the waiting trials need; None if none waits."""
         if not waiting:
             return None
         widest = max(trial.width for trial in waiting)
@@ -407,7 +401,6 @@ class PilotBackend(FollowingBackend[PilotTrial]):
         super().close()
 
     def _begin(self, request: TrialRequest) -> PilotTrial:
-        """Hand the trial to the dispatcher, which recovers it from its folder."""
         if self._dispatcher is None:
             trials = request.directory.parent
             context = PilotContext(

@@ -28,8 +28,6 @@ class WaitingTrial:
 
     @property
     def first_of_all(self) -> bool:
-        """Return whether free nodes are reserved for it: others had many times its own, or it
-        waited long."""
         return self.passed_over >= MOST_PASSED_OVER * self.width or self.waited_s > PATIENCE_S
 
 

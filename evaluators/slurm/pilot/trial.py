@@ -193,7 +193,6 @@ def this_host() -> str:
 
 
 def absolute(folder: Path) -> Path:
-    """Return an attempt's folder as its process's command line names it."""
     return Path(os.path.abspath(folder))
 
 
@@ -239,7 +238,6 @@ class OrphanedSteps:
                 self._steps[folder] = (process, place)
 
     def adopt(self, attempt: Attempt) -> psutil.Process | None:
-        """Return the process of this attempt, which has an owner again."""
         process, _ = self._steps.pop(absolute(attempt.folder), (None, None))
         return process
 
@@ -325,7 +323,6 @@ class PilotTrial(AttemptedTrial):
         self.passed_since = now if self.passed_since is None else self.passed_since
 
     def wait(self, reason: str) -> None:
-        """Queue it for nodes of the allocation."""
         self.become(AttemptState.PENDING)
         self.answer = TrialProgress(phase="waiting", reason=reason)
 
@@ -399,7 +396,6 @@ class PilotTrial(AttemptedTrial):
                 assert_never(decision)
 
     def _ask_for_step_again(self, end: AttemptEnd) -> None:
-        """Request a step again, after a pause that doubles each time, up to a limit."""
         self.no_steps += 1
         if self.no_steps >= MOST_NO_STEPS or self.cancelled:
             self.close(end)
@@ -410,5 +406,4 @@ class PilotTrial(AttemptedTrial):
 
     @property
     def _last_place(self) -> StepPlace:
-        """Return where the attempt ran; no nodes if that was not recorded."""
         return self.place or StepPlace(job_id="", nodes=(), host=this_host())

@@ -109,7 +109,6 @@ def database(settings: Settings) -> CheckResult:
 
 
 def _package(_: Settings, name: str) -> CheckResult:
-    """Return the version from the package's metadata; importing it would take seconds."""
     try:
         return CheckResult.ok(name, version(name))
     except PackageNotFoundError:

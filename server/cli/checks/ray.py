@@ -59,7 +59,6 @@ def check_ray(
 
 
 def _described(facts: RayClusterFacts) -> str:
-    """Return a description of its nodes, equal ones grouped."""
     kinds = Counter(
         ", ".join(f"{node[kind]:g} {kind}" for kind in SHOWN if node.get(kind)) or "no CPU"
         for node in facts.nodes

@@ -177,7 +177,6 @@ def allocation() -> list[CheckResult]:
 
 
 def _output_of(slurm: Slurm, *words: str) -> str:
-    """Return the output of a command; empty if it failed or is missing."""
     if shutil.which(words[0]) is None:
         return ""
     _, output, _ = run_within(words, limit_s=LIMIT_S, environment=slurm.environment())
@@ -296,7 +295,6 @@ def _data_folder(report: ProbeReport, folder: Path) -> CheckResult:
 
 
 def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckResult]:
-    """Yield which Python a task uses, and whether it has autotune, torch and DeepSpeed."""
     python = f"{rank.executable} ({rank.python})"
     if rank.trainer or profile.program != "trainer":
         yield CheckResult.ok("Python", python)
@@ -318,8 +316,6 @@ def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckRes
 
 
 def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:
-    """Return whether every task can import the profile's checkout of Megatron-DeepSpeed, if trials
-    use it, and compile its extensions."""
     if profile.program != "megatron-deepspeed" or profile.megatron is None:
         return []
     errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
@@ -347,7 +343,6 @@ def _helpers(rank: TaskReport, checkout: str) -> CheckResult:
 
 
 def _gpus(report: ProbeReport) -> CheckResult:
-    """Return the GPUs that tasks see; without any, trials run on the CPU."""
     names_of_ranks = {rank.gpus for rank in report.ranks}
     if names_of_ranks == {()}:
         unseen = "torch sees none: trials run on the processor"

@@ -214,7 +214,6 @@ def _once_more(request: TrialRequest) -> TrialRequest:
 
 
 def _load(profile: str | None) -> str:
-    """Return the load of this machine, if the trainers run on it."""
     processors = os.cpu_count() or 1
     load = os.getloadavg()[0]
     if profile is not None or load <= processors:

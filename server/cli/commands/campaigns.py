@@ -138,7 +138,6 @@ def show(
 
 
 def _tell_address(client: Client, page: str) -> None:
-    """Note where a browser finds the page: an address that works once."""
     from autotune.client.known_services import SOCKET
 
     # A browser opens no Unix socket.
@@ -149,7 +148,6 @@ def _tell_address(client: Client, page: str) -> None:
 def _answer(
     answer: RecommendationHandle | None, baseline: Baseline | None, explanation: Explanation
 ) -> Iterator[RenderableType]:
-    """Yield the campaign's results so far."""
     from server.cli.tables import campaigns as campaigns_table
 
     if answer is not None:
@@ -161,7 +159,6 @@ def _answer(
 
 
 def _baseline(handle: CampaignHandle, answer: RecommendationHandle | None) -> Baseline | None:
-    """Return the baseline, compared with the best if there is one."""
     if answer is not None:
         return answer.recommendation.baseline
     from autotune.recommendation.baseline import baseline_result
@@ -266,7 +263,6 @@ def rm(
 
 
 def _ended(client: Client, *, before: datetime) -> list[CampaignHandle]:
-    """Return the campaigns that ended before this time and that the caller may delete."""
     me = client.whoami()
     return [
         handle
@@ -290,7 +286,6 @@ def _confirm(ended: list[CampaignHandle]) -> None:
 
 
 def _deleted(handle: CampaignHandle) -> bool:
-    """Delete a campaign; return whether it was, since it may have been resumed or deleted."""
     try:
         handle.delete()
     except ApiError as error:
@@ -387,7 +382,6 @@ def _written(
     scheme: FigureScheme,
     options: dict[str, Any],
 ) -> Path:
-    """Write a figure in the format of the file's suffix; raises InvalidInput for an unknown one."""
     from autotune.client.campaign import figure_form
     from autotune.schemas.figures import FigureTable
     from server.figures.figure import as_csv

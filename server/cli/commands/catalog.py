@@ -114,7 +114,6 @@ def profiles(
 
 
 def _list_profiles(folder: Path, *, json: bool) -> None:
-    """Print all profiles; invalid ones with their error."""
     from server.catalog import profile_summaries
     from server.cli.tables import elements as elements_table
 

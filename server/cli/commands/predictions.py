@@ -178,7 +178,6 @@ def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str
 
 
 def _machine_of(profile: str | None) -> str:
-    """Return the default machine: the profile's, or this machine without one."""
     if profile is None:
         return LOCAL
     from evaluators.cluster import load_profile
@@ -190,8 +189,6 @@ def _machine_of(profile: str | None) -> str:
 def _fixed(
     query: PredictionQuery | ScalingQuery, given: StrategyOptions, program: ProgramCapabilities
 ) -> StrategyShape:
-    """Return the strategy with the trainer's values of what it does not vary, unless they were
-    given."""
     from autotune.schemas.resolution import machine_of
     from search_spaces.space import fixed_values
 
@@ -333,7 +330,6 @@ def _question(
     *,
     nodes: list[int],
 ) -> CampaignInput:
-    """Return the request for a campaign of a subject and its strategies."""
     kinds = {} if study.kind is None else {"kinds": [study.kind]}
     spec = {"nodes": nodes, "strategies": subject.pop("strategies"), **kinds}
     spec |= chosen(like=subject.pop("like", None))

@@ -240,8 +240,6 @@ def refusing_databases() -> Iterator[None]:
 
 @contextmanager
 def _ended_by_signal() -> Iterator[None]:
-    """End the service on Ctrl-C and SIGTERM with cleanup and exit code 0."""
-
     def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
         raise typer.Exit(0)
 

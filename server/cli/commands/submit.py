@@ -248,7 +248,6 @@ def submit(
 def _subject(
     model: ModelOptions, machine: MachineOptions, trials: TrialOptions, service: ServiceOptions
 ) -> dict[str, Any]:
-    """Return the model, the machine, and where its trials run."""
     name = machine.machine or _machine_of(trials.profile, service)
     clusters = chosen(slurm=trials.slurm(), ray=trials.ray())
     return {
@@ -266,7 +265,6 @@ def _subject_like(
     trials: TrialOptions,
     service: ServiceOptions,
 ) -> dict[str, Any]:
-    """Return the same, with what the options leave out from a request."""
     name = request.machine if isinstance(request.machine, str) else request.machine.name
     if trials.profile is not None:
         name = _machine_of(trials.profile, service)
@@ -287,8 +285,6 @@ def _subject_like(
 
 
 def _copied(campaign: Campaign, *, search: SearchMethod | None) -> dict[str, Any]:
-    """Return the fields of a campaign's request that another may copy: its name and its deadline
-    are its own, and a surrogate is of the search that it was chosen for."""
     request = campaign.request
     if request.study is not None:
         reason = "it is a scaling study, which searches nothing"
@@ -324,7 +320,6 @@ def submitted(client: Client, question: Mapping[str, Any], *, watch: bool, json:
 
 
 def _machine_of(profile: str | None, service: ServiceOptions) -> str:
-    """Return the default machine: the profile's, or this machine without one."""
     if profile is None:
         return LOCAL
     with service.client() as client:

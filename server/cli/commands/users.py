@@ -173,7 +173,6 @@ def _tell(name: str, token: str, file: Path | None, *, json: bool) -> None:
 
 @contextmanager
 def _made(storage: StorageOptions) -> Iterator[Store]:
-    """Open the database, creating it if necessary."""
     from server.data_folder import closed_folder
     from server.store import Store
 

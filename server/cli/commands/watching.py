@@ -81,7 +81,6 @@ def _after_best(
     rank: int,
     trainer: TrainerName | None,
 ) -> str:
-    """Return the possible next steps after a recommendation."""
     if folder is None:
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
@@ -163,7 +162,6 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
 
 
 def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
-    """Print a campaign's recommendation; without one, return why."""
     from server.cli.tables import campaigns as campaigns_table
 
     campaign, answer = handle.campaign, recommendation_of(handle)
@@ -177,7 +175,6 @@ def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
 
 
 def _print_measured(handle: CampaignHandle, *, json: bool) -> Failed | None:
-    """Print a scaling study's measurements; without any, return an error that says so."""
     from server.cli.tables import predictions as predictions_table
 
     campaign, found = handle.campaign, studied(handle)

@@ -91,7 +91,6 @@ def campaigns(items: Sequence[Campaign]) -> Group:
 
 
 def _listed_unit(item: Campaign) -> str:
-    """Return the unit of the recommendation's metric; for a scaling study, its description."""
     if item.request.study is not None:
         return f"{' and '.join(item.request.study.kinds)} scaling"
     return OBJECTIVE_UNITS[item.request.objective]
@@ -129,13 +128,11 @@ def campaign(item: Campaign) -> Table:
 
 
 def _best(item: Campaign) -> str:
-    """Return the recommended layout's metric, and what it was projected from."""
     reached = with_unit(item.best_objective, OBJECTIVE_UNITS[item.request.objective])
     return ", ".join(filter(None, [reached, best_projected_from(item)]))
 
 
 def _leading(item: Campaign) -> list[tuple[str, str]]:
-    """Return the current recommendation; for a scaling study, what it measures."""
     study = item.request.study
     if study is not None:
         kinds, nodes = " and ".join(study.kinds), ", ".join(map(str, study.nodes))
@@ -184,7 +181,6 @@ def winners(comparison: CampaignComparison) -> Group:
 
 
 def search_of(each: ComparedCampaign) -> str:
-    """Return the search method: `calibrated`, `deephyper (forest)`."""
     return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
 
 
@@ -211,7 +207,6 @@ def offers(offered: FigureOffers) -> Group:
 
 
 def figure_data(found: Mapping[str, Any]) -> Group:
-    """Return a figure's title, its sentence and its table."""
     said = found["title"] + (" (simulated)" if found["simulated"] else "")
     told = FigureTable.model_validate(found["table"])
     return Group(Text(said, style="bold"), Text(found["caption"]), Text(), figure_rows(told))
@@ -291,7 +286,6 @@ def trial(item: Trial) -> Table:
 
 
 def _parameters(metrics: TrialMetrics | None) -> list[tuple[str, str]]:
-    """Return the two parameter counts of the model, if the trainer reports its own."""
     if metrics is None or metrics.trainer_parameters is None or metrics.model_parameters is None:
         return []
     told = f"{metrics.trainer_parameters:,} as the trainer counts them"
@@ -322,7 +316,6 @@ def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, 
 
 
 def _for_a_token(metrics: TrialMetrics) -> str:
-    """Return the reciprocals of the two rates per cost of a token."""
     million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
     if metrics.tokens_per_joule is None:
         return million
@@ -332,7 +325,6 @@ def _for_a_token(metrics: TrialMetrics) -> str:
 
 
 def baseline(item: Baseline) -> Table:
-    """Return the baseline layout, and how it compares."""
     return facts(_baseline(item))
 
 
@@ -388,7 +380,6 @@ FRONTS: Mapping[ParetoCost, str] = {
 
 
 def fronts(answer: Recommendation) -> Iterator[Group]:
-    """Yield one table per Pareto front of more than one layout."""
     for front in answer.pareto:
         if len(front.points) > 1:
             yield _front(front)
@@ -431,8 +422,6 @@ def recommendation_in_brief(answer: Recommendation) -> Table:
 
 
 def outlook(answer: Recommendation) -> Table:
-    """Return how certain it is that nothing better exists, and the predicted training with the
-    best."""
     return facts([*_standing(answer), *_training(answer.training)])
 
 

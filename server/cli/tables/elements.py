@@ -135,7 +135,6 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
 
 
 def strategy_line(shape: StrategyShape) -> str:
-    """Return `TP 4 · PP 8 · MBS 2 …`, as everywhere else."""
     return Strategy(**vars(shape)).short()
 
 
@@ -153,12 +152,10 @@ def model_line(shape: ModelShape) -> str:
 
 
 def with_unit(value: float | None, unit: str) -> str:
-    """Return the number with its unit; a dash for None."""
     return figure(value) if value is None else f"{figure(value)} {unit}"
 
 
 def moment(value: datetime | None) -> str:
-    """Return the local time, to the minute."""
     return NO_VALUE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
 
 

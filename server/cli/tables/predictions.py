@@ -139,7 +139,6 @@ def _interval(low: str, high: str) -> str:
 
 
 def _rates(answer: Prediction) -> str:
-    """Return the interval of the rate, from that of the time."""
     median, low, high = (
         answer.iteration_time_s,
         answer.iteration_time_low_s,

@@ -34,7 +34,6 @@ def unfinished(user: User) -> str:
 
 
 def who(me: WhoAmI) -> str:
-    """Return the current user: `alice, who may submit`."""
     if me.name is None:
         return "the service's own user, who may do all"
     return f"{me.name}, with the scope {me.scope}"
