@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Columns
 from autotune.explanation.parts import MEMORY_WORDS
-from autotune.explanation.what_if import what_if
+from autotune.explanation.what_if import SHOWN, what_if
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
 from autotune.words.dimensions import gibibytes, percent
 from search_spaces.lattice import Lattice
@@ -20,9 +20,6 @@ SURE = 0.99
 """Probability above which a sentence omits it."""
 
 SHOWN_PARTS = 2
-
-SHOWN = 8
-"""Maximum number of changes in the report."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,9 @@ DRAWS = 1000
 WORTH = 0.02
 """Minimum gain in the objective of a change that is worth trying."""
 
+SHOWN = 8
+"""Maximum number of changes that are shown."""
+
 HARDLY = 0.01
 """Minimum difference in the objective that a sentence mentions."""
 
@@ -120,7 +123,7 @@ def left_out(
         space=space,
         fixed=("num_nodes",) if objective == "tokens_per_s" else (),
         other_batch=space.batch.maximum is None,
-    )
+    )[:SHOWN]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,7 +165,7 @@ class _Search:
             before = max((each.relative for each in found), default=1.0)
             better = [each for each in ordered if each.relative >= (1.0 + WORTH) * before]
             found += better[:1] if several else ordered
-        return sorted(found, key=_gain)
+        return self._needed(sorted(found, key=_gain))
 
     def _levels(self) -> Iterator[list[_Found]]:
         seen = {self.start}
@@ -175,12 +178,13 @@ class _Search:
             if not predicted:
                 return
             yield [each for each in predicted if self._answers(each.strategy)]
-            if self.goal == "rate":
+            lean = sorted(predicted, key=lambda each: each.memory_gib)
+            nearest = lean[:MOST_FRONTIER]
+            if self.goal == "rate":  # the fastest that may fit, and the leanest that are faster
                 roomy = (each for each in predicted if each.fits >= ROOM)
-                frontier = [each.strategy for each in sorted(roomy, key=_gain)[:MOST_FRONTIER]]
-            else:
-                lean = sorted(predicted, key=lambda each: each.memory_gib)
-                frontier = [each.strategy for each in lean[:MOST_FRONTIER]]
+                faster = [each for each in lean if each.relative >= 1.0 + WORTH]
+                nearest = sorted(roomy, key=_gain)[:MOST_FRONTIER] + faster[:MOST_FRONTIER]
+            frontier = list(dict.fromkeys(each.strategy for each in nearest))
 
     def _next_to(self, strategy: Strategy) -> Iterator[Strategy]:
         for dimension in CHANGED:
@@ -203,11 +207,8 @@ class _Search:
     def _answers(self, strategy: Strategy) -> bool:
         if strategy.layout_key() in self.tried:
             return False
-        return self.space is None or any(
-            strategy.value(name) not in allowed
-            for name, allowed in self.space.dimensions.items()
-            if name != ACCUMULATION or self.space.batch.maximum is None
-        )
+        space, values = self.space, self._values(strategy)
+        return space is None or any(value not in space.dimensions[n] for n, value in values.items())
 
     def _predicted(self, strategies: Sequence[Strategy]) -> list[_Found]:
         if not strategies:
@@ -246,6 +247,17 @@ class _Search:
         if strategy.global_batch_size(self._gpus) != self._batch:
             changes[ACCUMULATION] = strategy.gradient_accumulation_steps
         return changes
+
+    def _needed(self, found: Sequence[_Found]) -> list[_Found]:
+        """Leave out those that gain less than some of their own changes."""
+        needed: list[_Found] = []
+        sets: list[set[str]] = []
+        for each in found:
+            names = set(self._values(each.strategy))
+            if not any(other < names for other in sets):
+                needed.append(each)
+                sets.append(names)
+        return needed
 
     def _named(self, strategy: Strategy) -> tuple[str, ...]:
         changes = tuple(self._values(strategy))

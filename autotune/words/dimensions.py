@@ -65,7 +65,8 @@ def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
     words = [value_words(name, value).removeprefix("with ") for name, value in values.items()]
-    return f"with {listed([*words, *more])}"
+    said = listed([*words, *more])
+    return said if said.startswith("without ") else f"with {said}"
 
 
 def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
