@@ -11,7 +11,6 @@ from autotune.baseline.megatron import arguments
 from autotune.baseline.statement import key_values
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.schemas.shapes import StrategyShape
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
@@ -131,6 +130,3 @@ def test_users_write_it() -> None:
     assert said == {"tensor_parallel": 8, "context_parallel": 4}
     line = "--tensor-model-parallel-size 8 --context-parallel-size 4 --deepspeed"
     assert arguments(line, LLAMA).dimensions["context_parallel"] == 4
-    values = strategy(4).as_dict()
-    of_its_own = {"settings": {"context_parallel": values.pop("context_parallel")}}
-    assert StrategyShape(**values, **of_its_own).context_parallel == 4

@@ -230,8 +230,7 @@ def test_experts_of_swift_are_whole_and_of_megatron_split() -> None:
 
 def test_unmeasured_options_are_named_before_and_after() -> None:
     fast = ("--tp-comm-overlap", "--cuda-graph-impl transformer_engine")
-    unread = [*fast, "--attention-backend fused", "--hierarchical-context-parallel-sizes 4"]
-    unread += ["--recompute-num-layers 4"]
+    unread = [*fast, "--hierarchical-context-parallel-sizes 4", "--recompute-num-layers 4"]
     plain = "--seed 1 --data-path 'a b' --swiglu --attention-dropout 0.0 --log-interval 1 --save s"
     recomputed = "--recompute-granularity full --recompute-method uniform"
     line = f"{LINE} {plain} {recomputed} {' '.join(unread)}"
