@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evaluators.cluster import ClusterProfile
+from evaluators.frameworks.megatron_deepspeed.checkout import defects_of
 from evaluators.slurm.commands import (
     AccountingDisabled,
     Slurm,
@@ -321,7 +322,8 @@ def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]
     errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
     if not errors:
         imported = CheckResult.ok("Megatron", f"{profile.megatron.path} can be imported")
-        return [imported, _helpers(report.ranks[0], profile.megatron.path)]
+        checkout = profile.megatron.path
+        return [imported, _helpers(report.ranks[0], checkout), *_defects(checkout)]
     error = errors[0].splitlines()[0]
     advice = (
         f"install what it names into {report.ranks[0].executable} (torchvision matching your "
@@ -329,6 +331,18 @@ def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]
     )
     reason = f"{profile.megatron.path} cannot be imported: {error}"
     return [CheckResult.fail("Megatron", reason, advice=advice)]
+
+
+def _defects(checkout: str) -> list[CheckResult]:
+    """Return what the commit cannot train, as dry runs refuse it."""
+    if not (Path(checkout) / "megatron").is_dir():
+        return []
+    return [
+        CheckResult.warn(
+            f"Megatron, {defect.field}", defect.reason, advice=f"valid: {defect.valid}"
+        )
+        for defect in defects_of(checkout)
+    ]
 
 
 def _helpers(rank: TaskReport, checkout: str) -> CheckResult:

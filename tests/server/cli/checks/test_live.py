@@ -47,8 +47,10 @@ FINE = TaskReport(
 )
 
 
-def checked(*ranks: TaskReport, program: str = "trainer") -> dict[str, CheckResult]:
-    tables: dict[str, Any] = {"name": "mine", "program": program, "megatron": {"path": "/m"}}
+def checked(
+    *ranks: TaskReport, program: str = "trainer", checkout: str = "/m"
+) -> dict[str, CheckResult]:
+    tables: dict[str, Any] = {"name": "mine", "program": program, "megatron": {"path": checkout}}
     profile = profile_from_dict(tables, source="test")
     report = ProbeReport(node="n1", ranks=ranks)
     checks = node_results(report, profile, gpus_per_node=len(ranks), folder=Path("/data"))
@@ -84,6 +86,17 @@ def test_megatron_needs_no_trainer_of_ours() -> None:
     results = checked(replace(FINE, trainer=False), program="megatron-deepspeed")
     assert results["Python on n1"].status == "ok"
     assert results["Megatron on n1"].found == "/m can be imported"
+
+
+def test_what_the_checkout_cannot_train_is_a_warning(tmp_path: Path) -> None:
+    model = tmp_path / "megatron" / "model"
+    model.mkdir(parents=True)
+    (model / "__init__.py").write_text("try:\n    from torch.nn import LayerNorm\n")
+    results = checked(FINE, program="megatron-deepspeed", checkout=str(tmp_path))
+    [warning] = [check for check in results.values() if check.status == "warn"]
+    assert warning.name == "Megatron, zero_stage on n1"
+    assert "unexpected keyword argument 'sequence_parallel'" in warning.found
+    assert "4efb479d" in warning.advice
 
 
 def test_a_megatron_that_cannot_be_imported_fails_with_advice() -> None:
