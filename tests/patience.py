@@ -13,6 +13,9 @@ PATIENCE_S = 60.0
 TRAINING_S = 110.0
 """How long a process may take that trains, or that starts several others that do."""
 
+TRIAL_LIMIT_S = 600.0
+"""The time limit of trials that no test means to reach."""
+
 LATE_S = float(os.environ.get("AUTOTUNE_LATE_LOOKS_S", "0"))
 """Every look comes so late. A test that hopes to see a passing state fails then; one that holds
 the state passes."""

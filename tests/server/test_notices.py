@@ -55,7 +55,8 @@ def listening() -> Iterator[Hook]:
 
 
 @pytest.fixture
-def hook() -> Iterator[Hook]:
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # a user's proxy is for addresses elsewhere
     with listening() as opened:
         yield opened
 

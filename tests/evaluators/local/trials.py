@@ -12,7 +12,7 @@ from evaluators.trial import TrialOutcome, TrialProtocol, TrialRequest
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-from tests.patience import PATIENCE_S, until
+from tests.patience import TRIAL_LIMIT_S, until
 
 FOREVER = 1_000_000
 
@@ -87,7 +87,7 @@ def request(
         "accumulations": (layout.gradient_accumulation_steps,),
         "warmup_iterations": 1,
         "measured_iterations": 2,
-        "time_limit_s": PATIENCE_S,
+        "time_limit_s": TRIAL_LIMIT_S,
     }
     return TrialRequest(
         token=directory.name,

@@ -14,7 +14,7 @@ from evaluators.slurm.backend import SlurmBackend
 from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 from tests.evaluators.slurm.trials import PROFILE, finish, run
-from tests.patience import PATIENCE_S
+from tests.patience import TRIAL_LIMIT_S
 
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
 
@@ -30,7 +30,7 @@ def test_a_script_trains_on_two_nodes(tmp_path: Path) -> None:
         transformer=MODEL,
         machine=MACHINE,
         strategy=strategy(num_nodes=2, tensor_parallel=2, gradient_accumulation_steps=4),
-        protocol=TrialProtocol(accumulations=(1, 4), time_limit_s=PATIENCE_S),
+        protocol=TrialProtocol(accumulations=(1, 4), time_limit_s=TRIAL_LIMIT_S),
         directory=tmp_path / "job",
     )
     # What it tells in a file alone is to be had though Slurm kills it at once.

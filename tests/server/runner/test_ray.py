@@ -16,7 +16,7 @@ from autotune.schemas.campaigns import Campaign
 from server.settings import Settings
 from tests.cluster.ports import free_ports
 from tests.evaluators.adapter.samples import my_script
-from tests.patience import PATIENCE_S
+from tests.patience import TRIAL_LIMIT_S
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.requirement import require
 from tests.server.runner.test_slurm import QUESTION, SlurmService, quick
@@ -31,7 +31,7 @@ ON_RAY = {key: value for key, value in QUESTION.items() if key != "slurm"} | {
     "machine": MACHINE,
     "baseline": "none",
     # Real ranks, each of which imports torch and DeepSpeed, on a machine that may be crowded.
-    "protocol": QUESTION["protocol"] | {"confirmations": 0, "time_limit_s": PATIENCE_S},
+    "protocol": QUESTION["protocol"] | {"confirmations": 0, "time_limit_s": TRIAL_LIMIT_S},
 }
 
 READ_FROM_A_FILE = (
@@ -74,6 +74,7 @@ def service(tmp_path: Path) -> Iterator[RayService]:
     found.close()
 
 
+@pytest.mark.timeout(400)
 def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes: RayNodes) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     campaign = service.create(

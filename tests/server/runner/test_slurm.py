@@ -27,7 +27,7 @@ from server.store.events import last_event_id
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
-from tests.patience import PATIENCE_S, until
+from tests.patience import TRIAL_LIMIT_S, until
 from tests.requirement import require
 from tests.server.asking import read
 from tests.server.entitled import entitled
@@ -100,7 +100,7 @@ QUESTION: dict[str, Any] = {
         "confirmations": 1,
         "measured_iterations": 2,
         "most_iterations": 2,
-        "time_limit_s": PATIENCE_S,
+        "time_limit_s": TRIAL_LIMIT_S,
     },
 }
 ONE: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}

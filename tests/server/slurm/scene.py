@@ -21,7 +21,7 @@ from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.benchmarks.faults.questions import ONE_RANK, SPACE
 from tests.evaluators.program.checkout import make_checkout
-from tests.patience import PATIENCE_S
+from tests.patience import TRIAL_LIMIT_S
 from tests.server.entitled import entitled
 
 PROFILE = """
@@ -63,7 +63,7 @@ QUESTION: dict[str, Any] = {
         "confirmations": 0,
         "measured_iterations": 1,
         "most_iterations": 1,
-        "time_limit_s": PATIENCE_S,
+        "time_limit_s": TRIAL_LIMIT_S,
     },
 }
 

@@ -101,10 +101,10 @@ def test_the_address_of_a_page_is_printed_to_stderr(
         words, page = ([command, finished], f"/campaigns/{finished}")
     address = autotune.done(*words).err.partition("page (works once): ")[2].strip()
     assert address.startswith(f"{service.url}/enter?key=")
-    entered = httpx2.get(address)
+    entered = httpx2.get(address, trust_env=False)
     assert entered.status_code == 200
     assert f'"{page}"' in entered.text
-    assert httpx2.get(address).status_code == 401
+    assert httpx2.get(address, trust_env=False).status_code == 401
     assert "enter?key" not in autotune.done(*words, "--json").err
 
 
