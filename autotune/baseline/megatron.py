@@ -180,7 +180,7 @@ INERT = re.compile(
     )""",
     re.VERBOSE,
 )
-"""Options without effect on time or memory of a layout, or that the campaign's model has said."""
+"""Options without effect on time or memory of a layout, or that describe the model."""
 DROPOUTS = frozenset({"--attention-dropout", "--hidden-dropout"})
 
 OVERRIDE = re.compile(r"\+{0,2}([a-z]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
@@ -268,14 +268,14 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
             that no strategy has, or another model.
     """
     given = {option.flag: option for option in _options(text)}
-    said, unread = _each(given.values(), transformer, text=text)
+    values, unread = _each(given.values(), transformer, text=text)
     program = _program(text, given.values())
-    together = _sharding(given, said, program, text=text) | _precision(given, text=text)
-    if not (said or together or MODULES in given):
+    together = _sharding(given, values, program, text=text) | _precision(given, text=text)
+    if not (values or together or MODULES in given):
         reason = "none of these arguments says how a model is laid out"
         raise InvalidInput(FIELD, text, reason, valid=FORMS)
-    whole = {**program.defaults, **said, **together}
-    if DEEPSPEED in given and "zero_stage" not in said:
+    whole = {**program.defaults, **values, **together}
+    if DEEPSPEED in given and "zero_stage" not in values:
         whole.pop("zero_stage", None)
     if program.splits_experts and transformer.experts:
         whole.setdefault("expert_tensor_parallel", whole["tensor_parallel"])
@@ -284,7 +284,7 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
     if LAYERS_OF_STAGE in given:
         whole["virtual_stages"] = _virtual_stages(given, whole, transformer, text=text)
     whole |= _recomputation(given, whole, transformer, text=text)
-    by_default = whole.get("precision") == "fp32" and "precision" not in said | together
+    by_default = whole.get("precision") == "fp32" and "precision" not in values | together
     return statement(
         whole,
         unread=(*unread, *_unread_chunks(given, whole)),
@@ -295,22 +295,22 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
 def _each(
     given: Iterable[Option], transformer: Transformer, *, text: str
 ) -> tuple[dict[str, Scalar], list[str]]:
-    said: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     unread: list[str] = []
     for option in given:
         if meant := _meaning(option):
             name, means = meant
             if means is None:
-                said[name] = read_value(name, option.value, shown=option.shown, text=text)
+                values[name] = read_value(name, option.value, shown=option.shown, text=text)
             elif option.is_on:
-                said[name] = means
+                values[name] = means
         elif option.flag in MODEL:
             _check_model(option, transformer, text=text)
         elif option.flag not in READ_TOGETHER and not _is_inert(option):
             _refuse_uneven(option, text=text)
             _refuse_slip(option, text=text)
             unread.append(option.shown)
-    return said, unread
+    return values, unread
 
 
 def _program(text: str, given: Iterable[Option]) -> LineReader:
@@ -366,8 +366,10 @@ def _refuse_uneven(option: Option, *, text: str) -> None:
 
 
 def _refuse_slip(option: Option, *, text: str) -> None:
-    """Refuse what is probably a misspelt option of the layout. `--eval-micro-batch-size` contains
-    another option's name and is one of its own."""
+    """Refuse an option whose name is close to that of a layout option: it is probably misspelt.
+
+    `--eval-micro-batch-size` contains such a name, and is another option.
+    """
     if not ABOUT_LAYOUT.search(option.flag):
         return
     near = get_close_matches(option.flag, KNOWN, n=1, cutoff=ALIKE)
@@ -387,9 +389,9 @@ def _check_model(option: Option, transformer: Transformer, *, text: str) -> None
 
 
 def _sharding(
-    given: Mapping[str, Option], said: Mapping[str, Scalar], program: LineReader, *, text: str
+    given: Mapping[str, Option], values: Mapping[str, Scalar], program: LineReader, *, text: str
 ) -> dict[str, Scalar]:
-    if "zero_stage" in said:
+    if "zero_stage" in values:
         return {}
     if _is_on(given, TORCH_FSDP):
         return {"zero_stage": 2 if _is_on(given, KEEPS_WEIGHTS) else 3}

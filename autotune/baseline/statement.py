@@ -70,31 +70,31 @@ def key_values(text: str, *, own: Collection[str] = ()) -> LayoutStatement:
     """
     pairs = words_of(text.replace(",", " "))
     if not pairs:
-        raise InvalidInput(FIELD, text, "nothing is said of a layout", valid=FORMS)
-    said: dict[str, Scalar] = {}
+        raise InvalidInput(FIELD, text, "the text names no part of a layout", valid=FORMS)
+    values: dict[str, Scalar] = {}
     settings: dict[str, Scalar] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise InvalidInput(FIELD, text, f"{pair!r} is no key=value", valid=FORMS)
         name = key if key in own else _meaning(key, text)
-        if name in said or name in settings:
+        if name in values or name in settings:
             reason = f"{key} is given twice"
             raise InvalidInput(FIELD, text, reason, valid="each key once")
         if name in own:
             settings[name] = value
         else:
-            said[name] = read_value(name, value, shown=f"{key}={value}", text=text)
-    return replace(statement(said), settings=settings)
+            values[name] = read_value(name, value, shown=f"{key}={value}", text=text)
+    return replace(statement(values), settings=settings)
 
 
 def statement(
-    said: Mapping[str, Scalar], *, unread: tuple[str, ...] = (), notes: tuple[str, ...] = ()
+    values: Mapping[str, Scalar], *, unread: tuple[str, ...] = (), notes: tuple[str, ...] = ()
 ) -> LayoutStatement:
     """Return dimensions, which may include a global batch size, as a statement."""
-    batch = said.get(BATCH)
+    batch = values.get(BATCH)
     return LayoutStatement(
-        dimensions={name: value for name, value in said.items() if name != BATCH},
+        dimensions={name: value for name, value in values.items() if name != BATCH},
         global_batch_size=None if batch is None else int(batch),
         unread=unread,
         notes=notes,

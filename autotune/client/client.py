@@ -174,8 +174,8 @@ class Client:
                 layouts, outcomes or reasons.
             sort: a column; a leading `-` sorts in descending order: "-best_mfu", "node_hours".
         """
-        asked = {"state": state, "search": search or None, "sort": sort}
-        for page in self._transport.pages("/campaigns", CampaignPage, asked):
+        fields = {"state": state, "search": search or None, "sort": sort}
+        for page in self._transport.pages("/campaigns", CampaignPage, fields):
             for item in page.items:
                 yield CampaignHandle(self._transport, item)
 
@@ -201,8 +201,8 @@ class Client:
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
         """
-        asked = {"strategy": strategy, "min_headroom_gib": min_headroom_gib}
-        query = self._query(PredictionQuery, about, **asked)
+        fields = {"strategy": strategy, "min_headroom_gib": min_headroom_gib}
+        query = self._query(PredictionQuery, about, **fields)
         return self._transport.post("/predictions", Prediction, query)
 
     def scaling(
@@ -214,8 +214,8 @@ class Client:
     ) -> ScalingStudy:
         """Predict strong and weak scaling of a strategy's layout over `nodes`. Default: halves and
         doubles of its own. The other arguments are those of `predict`."""
-        asked = {"strategy": strategy, "nodes": list(nodes)}
-        query = self._query(ScalingQuery, about, **asked)
+        fields = {"strategy": strategy, "nodes": list(nodes)}
+        query = self._query(ScalingQuery, about, **fields)
         return self._transport.post("/predictions/scaling", ScalingStudy, query)
 
     def space(
@@ -234,8 +234,8 @@ class Client:
         **about: Unpack[SubjectInput],
     ) -> Sweep:
         """Return the `most` strategies that fit and are predicted fastest, of a space."""
-        asked = {"nodes": nodes, "space": space or {}, "most": most}
-        return self._transport.post("/sweeps", Sweep, self._query(SweepQuery, about, **asked))
+        fields = {"nodes": nodes, "space": space or {}, "most": most}
+        return self._transport.post("/sweeps", Sweep, self._query(SweepQuery, about, **fields))
 
     def models(self) -> list[str]:
         """Return the names of models. Any size such as "13B" is valid, too."""
@@ -268,8 +268,8 @@ class Client:
         """Return the trainers described by adapter files: the user's own and the built-in ones."""
         return self._transport.get("/adapters", list[AdapterSummary])
 
-    def _query(self, kind: type[Q], about: SubjectInput, **asked: Any) -> Q:
-        return validated(kind, subject(self._placed(about)) | asked)
+    def _query(self, kind: type[Q], about: SubjectInput, **fields: Any) -> Q:
+        return validated(kind, subject(self._placed(about)) | fields)
 
     def _placed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         name = profile_named(fields)

@@ -15,7 +15,7 @@ from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import TrialMetrics
 from autotune.search.layouts import log_work
-from autotune.words.dimensions import COST_WORDS, capitalised, percent, told_apart
+from autotune.words.dimensions import COST_WORDS, capitalised, differences_of, percent
 from autotune.words.quantities import listed
 from search_spaces.lattice import Lattice
 from search_spaces.rules import experts_across_network
@@ -224,7 +224,7 @@ def parts_of(
             sentence="",
         )
         if told:
-            apart = told_apart(each.strategy, strategies[0], among=strategies[1:])
+            apart = differences_of(each.strategy, strategies[0], among=strategies[1:])
             sentence = _against(told[0], parts, apart, words, objective)
         else:
             across = experts_across_network(each.strategy, transformer, machine)

@@ -337,8 +337,8 @@ AGREES = 0.05
 not."""
 
 
-def agree(told: float, asked: int) -> bool:
-    return abs(told - asked) <= AGREES * asked
+def agree(counted: float, expected: int) -> bool:
+    return abs(counted - expected) <= AGREES * expected
 
 
 def another_model(figures: TrialMetrics | None) -> str:
@@ -346,10 +346,10 @@ def another_model(figures: TrialMetrics | None) -> str:
     unknown."""
     if figures is None or figures.trainer_parameters is None or figures.model_parameters is None:
         return ""
-    told, asked = figures.trainer_parameters, figures.model_parameters
-    if agree(told, asked):
+    counted, expected = figures.trainer_parameters, figures.model_parameters
+    if agree(counted, expected):
         return ""
-    return f"the trainer counts {told:,} parameters, and the model that was asked for has {asked:,}"
+    return f"the trainer counts {counted:,} parameters, and the requested model has {expected:,}"
 
 
 ONE_NODE_S = 45.0

@@ -32,12 +32,12 @@ COST_WORDS: Mapping[Objective, tuple[str, str, str]] = {
 """What is made high, and what one takes that is as good, worse or better."""
 
 FEW = 3
-"""Values that a strategy is told by where it is set against another."""
+"""Maximum differences listed when two strategies are compared."""
 
 
 def dimension_name(dimension: str) -> str:
-    said = BY_NAME.get(dimension)
-    return dimension if said is None else said.words or said.short
+    definition = BY_NAME.get(dimension)
+    return dimension if definition is None else definition.words or definition.short
 
 
 def value_words(dimension: str, value: Scalar) -> str:
@@ -46,15 +46,15 @@ def value_words(dimension: str, value: Scalar) -> str:
 
 
 def _value_parts(dimension: str, value: Scalar) -> tuple[str, str, str]:
-    said = BY_NAME.get(dimension)
-    if said is None:
+    definition = BY_NAME.get(dimension)
+    if definition is None:
         return f"{dimension} ", setting_text(value), ""
-    if said.is_switch:
-        return "", f"{'with' if value else 'without'} {said.words}", ""
-    if said.noun:
-        noun = said.noun.removesuffix("s") if value == 1 else said.noun
-        return "", "no" if value == said.neutral else str(value), f" {noun}"
-    return "" if said.is_named else f"{said.short} ", str(value), ""
+    if definition.is_switch:
+        return "", f"{'with' if value else 'without'} {definition.words}", ""
+    if definition.noun:
+        noun = definition.noun.removesuffix("s") if value == 1 else definition.noun
+        return "", "no" if value == definition.neutral else str(value), f" {noun}"
+    return "" if definition.is_named else f"{definition.short} ", str(value), ""
 
 
 def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
@@ -65,36 +65,37 @@ def any_value_words(dimension: str, values: Sequence[Scalar]) -> str:
 
 def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
     words = [value_words(name, value).removeprefix("with ") for name, value in values.items()]
-    said = listed([*words, *more])
-    return said if said.startswith("without ") else f"with {said}"
+    phrase = listed([*words, *more])
+    return phrase if phrase.startswith("without ") else f"with {phrase}"
 
 
 def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
     """Return a step from one value to another: `PP 8 to 16`, `full to no checkpointing`."""
-    said = BY_NAME.get(dimension)
-    if said is not None and said.is_switch:
-        return said.words if other else f"doing without {said.words}"
+    definition = BY_NAME.get(dimension)
+    if definition is not None and definition.is_switch:
+        return definition.words if other else f"doing without {definition.words}"
     (head, first, _), (_, last, tail) = (_value_parts(dimension, each) for each in (one, other))
     return f"{head}{first} to {last}{tail}"
 
 
-def told_apart(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
+def differences_of(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
     """Return how a strategy differs from another: `TP 8 · PP 4`; GAS only if nothing else differs.
 
     Args:
-        among: other strategies described the same way; more is said if one of them shares the FEW.
+        among: other strategies described the same way; more differences are listed if one of them
+            shares the FEW.
     """
     every = dict.fromkeys((*strategy.dimensions, *other.dimensions))
     differing = [name for name in every if strategy.value(name) != other.value(name)]
     telling = [name for name in differing if name != ACCUMULATION] or differing
     alike = [each for each in among if each != strategy]
-    said: list[str] = []
+    words: list[str] = []
     for name in telling:
         alike = [each for each in alike if each.value(name) == strategy.value(name)]
-        said.append(value_words(name, strategy.value(name)))
-        if len(said) >= FEW and not alike:
+        words.append(value_words(name, strategy.value(name)))
+        if len(words) >= FEW and not alike:
             break
-    return " · ".join(said)
+    return " · ".join(words)
 
 
 def capitalised(sentence: str) -> str:

@@ -177,8 +177,8 @@ class CampaignCache:
             request = campaign.request
             has_profile = request.slurm or request.ray or request.adapter
             profile = profile_of(session, campaign.id) if has_profile else None
-            kept = earlier_observations(session, campaign.id) if campaign.started_from else []
-        return SpaceBelief.of(campaign, trials, profile=profile, kept=kept)
+            earlier = earlier_observations(session, campaign.id) if campaign.started_from else []
+        return SpaceBelief.of(campaign, trials, profile=profile, earlier=earlier)
 
     def _recommendation(self, source: FigureSource) -> Recommendation | None:
         if source.campaign.request.study is not None:
@@ -207,14 +207,14 @@ class CampaignCache:
 
 def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
     """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
-    campaign, kept = source.campaign, source.belief.profile
+    campaign, profile = source.campaign, source.belief.profile
     return Launch(
         transformer=source.belief.transformer,
         machine=source.belief.machine,
         strategy=strategy_of(ranked.strategy),
         name=campaign.name,
         evaluator=campaign.request.evaluator,
-        profile=None if kept is None else profile_from_dict(dict(kept), source="campaign"),
+        profile=None if profile is None else profile_from_dict(dict(profile), source="campaign"),
     )
 
 

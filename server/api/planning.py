@@ -86,25 +86,25 @@ class Plans:
         Raises:
             InvalidInput, InvalidInputs: the request is invalid; that nothing fits is no error.
         """
-        asked = self._asked(request, owner=owner, as_admin=as_admin)
-        question = request.model_dump(mode="json", exclude={"name", "time_scale"})
-        kept = profile_as_dict(asked.profile) if asked.profile else None
-        words = json.dumps([question, kept, asdict(asked.stack)], sort_keys=True)
+        question = self._question(request, owner=owner, as_admin=as_admin)
+        fields = request.model_dump(mode="json", exclude={"name", "time_scale"})
+        profile = profile_as_dict(question.profile) if question.profile else None
+        words = json.dumps([fields, profile, asdict(question.stack)], sort_keys=True)
 
         def answer() -> CampaignPlan:
-            calibration, sources = self._start(asked)
-            simulated = asked.stack.simulated
+            calibration, sources = self._start(question)
+            simulated = question.stack.simulated
             return plan(
-                request, asked.space, calibration, started_from=sources, simulated=simulated
+                request, question.space, calibration, started_from=sources, simulated=simulated
             )
 
-        return self._cache.of(("plan", words), answer, version=(asked.newest, asked.now))
+        return self._cache.of(("plan", words), answer, version=(question.newest, question.now))
 
     def calibration(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
     ) -> Calibration:
         """Return the calibration behind a plan; raises as `of` does."""
-        calibration, _ = self._start(self._asked(request, owner=owner, as_admin=as_admin))
+        calibration, _ = self._start(self._question(request, owner=owner, as_admin=as_admin))
         return calibration
 
     def earlier(
@@ -118,23 +118,23 @@ class Plans:
         else:
             about |= {"nodes": query.nodes, "space": query.space}
         try:
-            asked = self._asked(CampaignCreate(**about), owner=owner, as_admin=as_admin)
-            if not asked.newest:
+            question = self._question(CampaignCreate(**about), owner=owner, as_admin=as_admin)
+            if not question.newest:
                 return None, None
-            calibration, _ = self._start(asked)
+            calibration, _ = self._start(question)
         except (InvalidInput, InvalidInputs):
             return None, None  # reported with all other errors of the query
         seen = calibration.observations
         return calibration, CalibrationSummary(
-            machine=asked.machine.name,
-            simulated=asked.stack.simulated,
+            machine=question.machine.name,
+            simulated=question.stack.simulated,
             observations=len(seen),
             timed=sum(each.iteration_time_s is not None for each in seen),
             out_of_memory=sum(each.fitted is False for each in seen),
             models=list(dict.fromkeys(each.transformer.name for each in seen)),
         )
 
-    def _asked(
+    def _question(
         self, request: CampaignCreate, *, owner: str | None, as_admin: bool
     ) -> PlannedQuestion:
         profile = chosen_profile(request, self._settings, as_admin=as_admin)
@@ -146,11 +146,11 @@ class Plans:
             problems.append(InvalidInput("study", request.study.kinds, reason, valid=valid))
         if problems:
             raise InvalidInputs(problems)
-        kept = profile_as_dict(profile) if profile else None
+        stored = profile_as_dict(profile) if profile else None
         simulated = is_simulated(request)
         stack = TrialStack(
             machine_digest=machine_digest(machine_shape(machine)),
-            program=program_name(request, kept) if simulated else trainer_of(kept),
+            program=program_name(request, stored) if simulated else trainer_of(stored),
             simulated=simulated,
             private_of=(owner,) if request.private else (),
         )
@@ -168,23 +168,23 @@ class Plans:
             now=_next_hour(datetime.now(UTC)),
         )
 
-    def _start(self, asked: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
-        space = asked.space
-        if not asked.newest:
+    def _start(self, question: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
+        space = question.space
+        if not question.newest:
             program = space.program
             return general_knowledge(space.machine, program.tuning, program.states), []
 
         def read() -> Sequence[PastTrial]:
             with self._store.session() as session:
-                return trials_of(session, asked.stack)
+                return trials_of(session, question.stack)
 
         past = self._cache.of(
-            ("past trials", asked.stack), read, version=asked.newest, size=MEGABYTES
+            ("past trials", question.stack), read, version=question.newest, size=MEGABYTES
         )
         with self._store.session() as session:
-            shown = most_informative_of(session, past, space, now=asked.now)
+            shown = most_informative_of(session, past, space, now=question.now)
             sources = sources_of(session, shown)
-        belief = SearchStart(alone=CampaignBelief.over(space), kept=shown).first_belief
+        belief = SearchStart(alone=CampaignBelief.over(space), earlier=shown).first_belief
         earlier = tuple(sorted(belief.earlier, key=repr))
         belief = replace(belief, earlier=earlier)
         return self._cache.of(("calibration", belief), belief.prior, size=FIT), sources

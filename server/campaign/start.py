@@ -54,8 +54,8 @@ def space_of_campaign(
 def program_of_campaign(
     request: CampaignCreate, *, profile: Mapping[str, Any] | None
 ) -> ProgramCapabilities:
-    kept = profile_from_dict(profile, source="campaign") if profile else None
-    return capabilities_of(request.evaluator, kept)
+    cluster = profile_from_dict(profile, source="campaign") if profile else None
+    return capabilities_of(request.evaluator, cluster)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,21 +64,23 @@ class SearchStart:
 
     Attributes:
         alone: the campaign's belief without earlier trials.
-        kept: observations of the earlier trials at the campaign's start.
+        earlier: observations of the earlier trials at the campaign's start.
     """
 
     alone: CampaignBelief
-    kept: Sequence[EarlierObservation]
+    earlier: Sequence[EarlierObservation]
 
     def belief(self, versions: Mapping[str, str]) -> CampaignBelief:
-        return replace(self.alone, earlier=self.observations(versions)) if self.kept else self.alone
+        return (
+            replace(self.alone, earlier=self.observations(versions)) if self.earlier else self.alone
+        )
 
     @cached_property
     def first_belief(self) -> CampaignBelief:
         return self.belief(self.versions([]))
 
     def versions(self, trials: Sequence[Trial]) -> Mapping[str, str]:
-        return versions_of(trials, kept=self.kept)
+        return versions_of(trials, earlier=self.earlier)
 
     def observations(self, versions: Mapping[str, str]) -> tuple[Observation, ...]:
         """Return the earlier observations, weighted by how close their software versions are to
@@ -88,14 +90,14 @@ class SearchStart:
                 observation_of(shape),
                 weight=weight_of(shape.versions, among=versions, age_days=shape.age_days),
             )
-            for shape in self.kept
+            for shape in self.earlier
         )
 
     def worth(self, trials: Sequence[Trial]) -> StartWorth | None:
         """Return how much the earlier trials improved predictions; None if there were none, or no
         trial has been timed."""
         measured = observations_of(self.alone.transformer, trials, machine=self.alone.machine)
-        if not self.kept:
+        if not self.earlier:
             return None
         first, alone = self.first_belief.prior(), self.alone.prior()
         errors = forecast_errors(first, measured, without=alone)
@@ -119,12 +121,12 @@ class SearchStart:
 
 
 def versions_of(
-    trials: Sequence[Trial], *, kept: Sequence[EarlierObservation]
+    trials: Sequence[Trial], *, earlier: Sequence[EarlierObservation]
 ) -> Mapping[str, str]:
     """Return the versions of the campaign's first trial that reported them; before that, of the
     newest earlier trial."""
     own = (trial.versions for trial in trials if trial.state is TrialState.OK)
-    newest = sorted(kept, key=lambda observation: observation.age_days)
+    newest = sorted(earlier, key=lambda observation: observation.age_days)
     known = (*own, *(observation.versions for observation in newest))
     return next((versions for versions in known if versions), {})
 
@@ -134,18 +136,18 @@ def belief_of_campaign(
     *,
     versions: Mapping[str, str],
     profile: Mapping[str, Any] | None,
-    kept: Sequence[EarlierObservation],
+    earlier: Sequence[EarlierObservation],
 ) -> CampaignBelief:
     """Return a campaign's belief about its machine.
 
     Args:
         versions: software versions of its trials.
         profile: of its cluster, as stored with the campaign.
-        kept: observations of earlier trials at its start.
+        earlier: observations of earlier trials at its start.
     """
     transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
     space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
-    return SearchStart(alone=CampaignBelief.over(space), kept=kept).belief(versions)
+    return SearchStart(alone=CampaignBelief.over(space), earlier=earlier).belief(versions)
 
 
 def machine_digest(machine: MachineShape) -> str:
@@ -171,12 +173,12 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
     """Return the name of the trainer of trials that are not simulated; the bundled one without a
     profile. It includes settings that strategies omit: after a trainer learns to overlap its
     communication, its earlier trials are no longer comparable."""
-    kept = profile or {}
-    program = str(kept.get("program", "trainer"))
+    stored = profile or {}
+    program = str(stored.get("program", "trainer"))
     own: Sequence[Mapping[str, Any]] = (asdict(OVERLAP),)
-    if adapter := kept.get("adapter"):
+    if adapter := stored.get("adapter"):
         program, own = f"adapter {adapter['name']}", adapter.get("dimensions", ())
-    elif variant := kept.get("megatron", {}).get("variant"):
+    elif variant := stored.get("megatron", {}).get("variant"):
         program = f"{program} {variant}"
     usual = {each["name"]: each["values"][0] for each in own if not each.get("searched", True)}
     return f"{program}+{_digest(usual)}" if usual else program

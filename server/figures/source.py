@@ -53,14 +53,14 @@ class SpaceBelief:
         known: results of the trials.
         versions: of the trials' software.
         profile: the campaign's stored cluster profile.
-        kept: observations of earlier trials that the campaign started from.
+        earlier: observations of earlier trials that the campaign started from.
     """
 
     campaign: Campaign
     known: tuple[SearchTrial, ...]
     versions: Mapping[str, str]
     profile: Mapping[str, Any] | None = None
-    kept: Sequence[EarlierObservation] = ()
+    earlier: Sequence[EarlierObservation] = ()
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
@@ -70,14 +70,14 @@ class SpaceBelief:
         trials: Sequence[Trial],
         *,
         profile: Mapping[str, Any] | None = None,
-        kept: Sequence[EarlierObservation] = (),
+        earlier: Sequence[EarlierObservation] = (),
     ) -> SpaceBelief:
         return cls(
             campaign=campaign,
             known=tuple(merged(search_trials(ended_of(trials)))),
-            versions=versions_of(trials, kept=kept),
+            versions=versions_of(trials, earlier=earlier),
             profile=profile,
-            kept=kept,
+            earlier=earlier,
         )
 
     @cached_property
@@ -102,7 +102,7 @@ class SpaceBelief:
     @cached_property
     def of_campaign(self) -> CampaignBelief:
         return belief_of_campaign(
-            self.campaign, versions=self.versions, profile=self.profile, kept=self.kept
+            self.campaign, versions=self.versions, profile=self.profile, earlier=self.earlier
         )
 
     @cached_property

@@ -135,5 +135,5 @@ class SearchBelief:
     @cached_property
     def _search_start(self) -> SearchStart:
         with self._store.session() as session:
-            kept = earlier_observations(session, self._snapshot().campaign.id)
-        return SearchStart(alone=CampaignBelief.over(self.space), kept=kept)
+            earlier = earlier_observations(session, self._snapshot().campaign.id)
+        return SearchStart(alone=CampaignBelief.over(self.space), earlier=earlier)

@@ -306,11 +306,13 @@ def refresh_best(store: Store, campaign_ids: Collection[int]) -> None:
             row = campaign_row(session, campaign_id)
             campaign, profile = campaign_of(row, Tally()), row.profile
             trials = all_trials(session, campaign_id)
-            kept = earlier_observations(session, campaign_id)
+            earlier = earlier_observations(session, campaign_id)
         belief = None
         if has_stand_ins(campaign.screening):
-            versions = versions_of(trials, kept=kept)
-            belief = belief_of_campaign(campaign, versions=versions, profile=profile, kept=kept)
+            versions = versions_of(trials, earlier=earlier)
+            belief = belief_of_campaign(
+                campaign, versions=versions, profile=profile, earlier=earlier
+            )
         best = BestSoFar.of(campaign, trials, belief=belief)
         made[campaign_id] = best, len(ended_of(trials))
     BEST.keep_all(store, made)

@@ -291,14 +291,14 @@ def _copied(campaign: Campaign, *, search: SearchMethod | None) -> dict[str, Any
         raise InvalidInput("like", campaign.id, reason, valid="a campaign that searches")
     fields = type(request).model_fields
     own = {"name"} if search in {None, request.search} else {"name", "surrogate"}
-    kept = {
+    values = {
         name: value
         for name in fields
         if name not in own and (value := getattr(request, name)) != fields[name].default
     }
-    for table in TABLES & kept.keys():
-        kept[table] = kept[table].model_dump(exclude_defaults=True, exclude={"deadline"})
-    return kept | {"private": campaign.private}
+    for table in TABLES & values.keys():
+        values[table] = values[table].model_dump(exclude_defaults=True, exclude={"deadline"})
+    return values | {"private": campaign.private}
 
 
 def submitted(client: Client, question: Mapping[str, Any], *, watch: bool, json: bool) -> None:

@@ -326,7 +326,7 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ("tp=8,ppp=4", "'ppp' is no dimension of a layout; did you mean pp?", "tp, pp, mbs"),
         ("tp=8,pp", "'pp' is no key=value", "tp=8,pp=4"),
         ("tp=8,tp=4", "tp is given twice", "once"),
-        ("", "nothing is said of a layout", '"none"'),
+        ("", "the text names no part of a layout", '"none"'),
         ("zero=5", "zero=5: this is no value of zero_stage", "from 0 to 3"),
         ("nodes=32", "only 16 nodes may be used", "at most 16"),
         ("tp=5", "49152 is not divisible by tensor_parallel 5", "MLP"),

@@ -117,7 +117,7 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     with store.session() as session:
         kept = starting_observations(session, later.id, space, now=later.created_at)
-    start = SearchStart(alone=CampaignBelief.over(space), kept=kept)
+    start = SearchStart(alone=CampaignBelief.over(space), earlier=kept)
     calibration = start.first_belief.prior()
     expected = plan(request, space, calibration)
     rates = [each.tokens_per_s for each in expected.best]

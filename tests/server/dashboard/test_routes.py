@@ -131,7 +131,7 @@ def test_another_model_by_count_shows_in_row_details_and_answer(
         campaign, trial, TrialState.OK, measurements=(timed,), trainer_parameters=1_234_567
     )
     address = f"/campaigns/{campaign.id}/fragments"
-    told = "the trainer counts 1,234,567 parameters, and the model that was asked for has 2"
+    told = "the trainer counts 1,234,567 parameters, and the requested model has 2"
     assert told in get(service, f"{address}/trials")[2]
     details = get(service, f"{address}/trials/{trial.number}")[2]
     assert details.count("1,234,567") == 2

@@ -168,8 +168,8 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
     found = read(store, get_campaign, campaign_id)
     trials = read(store, all_trials, campaign_id)
     kept = read(store, earlier_observations, campaign_id)
-    versions = versions_of(trials, kept=kept)
-    belief = belief_of_campaign(found, versions=versions, profile=None, kept=kept)
+    versions = versions_of(trials, earlier=kept)
+    belief = belief_of_campaign(found, versions=versions, profile=None, earlier=kept)
     answer, without = (recommend(found, trials, belief=each) for each in (belief, None))
     assert answer is not None
     assert without is not None
