@@ -21,15 +21,8 @@ from evaluators.slurm.commands import (
     SlurmUnavailable,
     run_within,
 )
-from evaluators.slurm.preflight import (
-    SETTLE_S,
-    JobShape,
-    ProbeReport,
-    TaskReport,
-    check,
-    lack_of_memory,
-    probe,
-)
+from evaluators.slurm.preflight import JobShape, check, lack_of_memory
+from evaluators.slurm.probe import SETTLE_S, ProbeReport, TaskReport, probe
 from search_spaces.machine import Machine
 from server.cli.checks import CheckResult
 from server.settings import Settings

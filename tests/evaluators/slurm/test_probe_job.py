@@ -11,7 +11,7 @@ import pytest
 
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.slurm.commands import SlurmRefused
-from evaluators.slurm.preflight import ProbeReport, probe, report_in
+from evaluators.slurm.probe import ProbeReport, probe, report_in
 from tests.cluster.cluster import Cluster
 
 pytestmark = pytest.mark.xdist_group("slurm")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from evaluators.cluster import profile_from_dict
-from evaluators.slurm.preflight import ProbeReport, TaskReport
+from evaluators.slurm.probe import ProbeReport, TaskReport
 from server.cli.checks import CheckResult
 from server.cli.checks.slurm import node_results
 from tests.cluster.fixtures import slurm
