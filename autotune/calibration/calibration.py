@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import scipy
 from autotune.calibration.dominance import Dominance
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.observations import Observation, memory_sample, time_sample
-from autotune.calibration.power import SPREAD, PowerScale
+from autotune.calibration.power import PowerScale
 from autotune.calibration.quantity import Quantity
 from autotune.calibration.sample import Sample
 from autotune.calibration.settings import own_levels
@@ -22,7 +22,6 @@ from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
 from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
-from autotune.schemas.calibrations import ConstantShape
 from search_spaces.dimensions import Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -53,6 +52,20 @@ the same ones."""
 
 DETERMINED = 0.5
 """Share of its prior standard deviation below which trials have determined a constant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedConstant:
+    """One constant of the cost model before and after the observations.
+
+    Spreads are standard deviations of its logarithm.
+    """
+
+    name: str
+    prior: float
+    value: float
+    prior_spread: float
+    spread: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,32 +171,21 @@ class Calibration:
         return replace(time.quantity.parameters(time.z), **remembered)
 
     @property
-    def constants(self) -> Iterator[ConstantShape]:
-        """Every constant that can be calibrated on this machine."""
+    def constants(self) -> Iterator[FittedConstant]:
+        """Every constant of time and memory that can be calibrated on this machine."""
         for mixture in (self.time, self.memory):
             posterior = mixture.best
             quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
             fitted = quantity.parameters(posterior.z)
-            metadata = {field.name: field.metadata for field in fields(Parameters)}
             for name, deviation in zip(quantity.names, deviations, strict=False):
                 spread = prior_spread(self.machine, name)
-                yield ConstantShape(
+                yield FittedConstant(
                     name=name,
-                    unit=metadata[name]["unit"],
                     prior=float(getattr(quantity.prior, name)),
                     value=float(getattr(fitted, name)),
                     prior_spread=spread,
                     spread=spread * float(deviation),
                 )
-        if self.machine.gpu_idle_watt is not None and self.machine.gpu_max_watt is not None:
-            yield ConstantShape(
-                name="gpu_power",
-                unit="ratio",
-                prior=1.0,
-                value=self.power.factor,
-                prior_spread=SPREAD,
-                spread=self.power.deviation,
-            )
 
     @property
     def assumed_ramp(self) -> float | None:

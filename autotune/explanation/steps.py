@@ -18,8 +18,8 @@ from search_spaces.rules import findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-DOUBLED = tuple(d.name for d in TABLE if d.part in ("batch", "nodes") and d.name != ACCUMULATION)
-"""Dimensions whose neighbouring values include half and double."""
+DOUBLED = tuple(d.name for d in TABLE if d.part == "batch" and d.name != ACCUMULATION)
+"""Dimensions whose other values include fractions and multiples of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,14 @@ class Surroundings:
         """Return all other values of a dimension, numbers nearest first."""
         if not BY_NAME[dimension].is_counted:
             return [each for each in self._automatic(dimension) if each != value]
-        number: int = int(value)
-        values: set[int] = {int(each) for each in self._automatic(dimension)}
-        if dimension in DOUBLED:
-            near = {number << power for power in (1, 2, 3)} | {number >> 1, number >> 2} - {0}
-            values = values | near if dimension != "num_nodes" else near
+        number = int(value)
+        near = {8 * number, 4 * number, 2 * number, number // 2, number // 4} - {0}
         if dimension == "num_nodes":
-            values = {each for each in values if each <= self.machine.max_nodes}
-        nearest: Sequence[int] = sorted(values - {number}, key=lambda each: abs(each - number))
-        return list(nearest)
+            values = {each for each in near if each <= self.machine.max_nodes}
+        else:
+            values = {int(each) for each in self._automatic(dimension)} - {number}
+            values |= near if dimension in DOUBLED else set()
+        return [*sorted(values, key=lambda each: abs(each - number))]
 
     def _automatic(self, dimension: str) -> Sequence[Scalar]:
         return automatic(

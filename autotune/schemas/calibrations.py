@@ -41,26 +41,6 @@ class EarlierObservation(ObservationShape):
     """Age of the trial when the later campaign began, days."""
 
 
-class ConstantShape(Wire):
-    """One constant of the cost model before and after.
-
-    Spreads are standard deviations of its logarithm.
-    """
-
-    name: str
-    """Name of the constant."""
-    unit: str
-    """Its unit."""
-    prior: float
-    """Its value before any observation."""
-    value: float
-    """Its value with the observations."""
-    prior_spread: float
-    """Spread before any observation."""
-    spread: float
-    """Spread with the observations."""
-
-
 class CalibrationSummary(Wire):
     """The trials that a prediction rests on."""
 

@@ -69,15 +69,6 @@ def with_values_words(values: Mapping[str, Scalar], *more: str) -> str:
     return phrase if phrase.startswith("without ") else f"with {phrase}"
 
 
-def step_words(dimension: str, one: Scalar, other: Scalar) -> str:
-    """Return a step from one value to another: `PP 8 to 16`, `full to no checkpointing`."""
-    definition = BY_NAME.get(dimension)
-    if definition is not None and definition.is_switch:
-        return definition.words if other else f"doing without {definition.words}"
-    (head, first, _), (_, last, tail) = (_value_parts(dimension, each) for each in (one, other))
-    return f"{head}{first} to {last}{tail}"
-
-
 def differences_of(strategy: Strategy, other: Strategy, *, among: Collection[Strategy] = ()) -> str:
     """Return how a strategy differs from another: `TP 8 · PP 4`; GAS only if nothing else differs.
 

@@ -68,12 +68,10 @@ class PowerSample:
     """Watts of all GPUs of a node.
 
     Attributes:
-        at_s: seconds of Unix time.
         after: number of the run's iteration lines before it; the iteration whose `line` is
             `after` + 1 was running.
     """
 
-    at_s: float
     watts: float
     after: int
 

@@ -102,14 +102,12 @@ MOST_NODES = 20_000
 
 @dataclass
 class _PowerSamples:
-    """The samples of one node in three columns."""
+    """The samples of one node in two columns."""
 
-    at_s: array[float] = field(default_factory=lambda: array("d"))
     watts: array[float] = field(default_factory=lambda: array("d"))
     after: array[int] = field(default_factory=lambda: array("q"))
 
-    def add(self, at_s: float, watts: float, after: int) -> None:
-        self.at_s.append(at_s)
+    def add(self, watts: float, after: int) -> None:
         self.watts.append(watts)
         self.after.append(after)
 
@@ -121,13 +119,12 @@ class _PowerSamples:
             for n, after in enumerate(self.after)
             if n % 2 == 0 or n == last or {self.after[n - 1], self.after[n + 1]} != {after}
         ]
-        self.at_s = array("d", (self.at_s[n] for n in kept))
         self.watts = array("d", (self.watts[n] for n in kept))
         self.after = array("q", (self.after[n] for n in kept))
 
     def samples(self) -> tuple[PowerSample, ...]:
-        rows = zip(self.at_s, self.watts, self.after, strict=True)
-        return tuple(PowerSample(at_s=at, watts=watts, after=after) for at, watts, after in rows)
+        rows = zip(self.watts, self.after, strict=True)
+        return tuple(PowerSample(watts=watts, after=after) for watts, after in rows)
 
 
 class PowerLines:
@@ -157,7 +154,7 @@ class PowerLines:
         if at_s is None:
             self._absent[node] = reason or "it does not say why"
         elif self._has_room():
-            self._nodes.setdefault(node, _PowerSamples()).add(float(at_s), float(watts), after)
+            self._nodes.setdefault(node, _PowerSamples()).add(float(watts), after)
             self._count += 1
         return True
 

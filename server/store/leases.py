@@ -39,11 +39,6 @@ def this_place() -> str:
     return f"{platform.node()}/{inode}"
 
 
-def process_of(owner: str) -> tuple[str, int]:
-    host, _, pid, _ = owner.rsplit("/", 3)
-    return host, int(pid)
-
-
 def is_gone(owner: str) -> bool:
     """Return whether the process `owner` has certainly ended; False for other hosts."""
     place, pid, started = owner.rsplit("/", 2)

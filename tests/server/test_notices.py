@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,10 @@ from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.logs import without_secrets
 from server.notices import CampaignNotices
-from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, delete_campaign, pause_campaign
 from tests.patience import until
 from tests.server.asking import created, write
-from tests.server.conftest import opened_store
 
 
 @dataclass
@@ -59,13 +56,6 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")  # a user's proxy is for addresses elsewhere
     with listening() as opened:
         yield opened
-
-
-@pytest.fixture
-def store(sqlite_settings: Settings, migrated: Path) -> Iterator[Store]:
-    opened = opened_store(sqlite_settings, migrated)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

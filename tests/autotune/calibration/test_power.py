@@ -81,13 +81,11 @@ def test_what_counts_little_gives_way() -> None:
     "machine", [replace(FRONTIER, gpu_idle_watt=None), replace(FRONTIER, gpu_max_watt=None)]
 )
 def test_power_against_no_figures_is_left_alone(machine: Machine) -> None:
-    calibration = Calibration.of(machine, measured(1.3))
-    assert calibration.power.measured == 0
-    assert "gpu_power" not in {constant.name for constant in calibration.constants}
+    power = Calibration.of(machine, measured(1.3)).power
+    assert (power.measured, power.factor, power.deviation) == (0, 1.0, SPREAD)
 
 
-def test_it_is_told_with_the_constants() -> None:
-    found = {c.name: c for c in Calibration.of(FRONTIER, measured(1.3)).constants}["gpu_power"]
-    assert found.prior == 1.0
-    assert found.value == pytest.approx(1.3, rel=0.03)
-    assert found.spread < 0.25 * found.prior_spread
+def test_trials_narrow_its_spread() -> None:
+    power = Calibration.of(FRONTIER, measured(1.3)).power
+    assert power.factor == pytest.approx(1.3, rel=0.03)
+    assert power.deviation < 0.25 * SPREAD

@@ -15,11 +15,10 @@ ITERATIONS = tuple(Iteration(line=n, number=n, elapsed_s=2.0) for n in range(1, 
 MEASURED = ITERATIONS[2:]
 
 
-def sampled(watts: float, *, start: float = 1000.0) -> tuple[PowerSample, ...]:
+def sampled(watts: float) -> tuple[PowerSample, ...]:
     """Twice in each iteration; ten times as much before the first ends."""
     return tuple(
-        PowerSample(at_s=start + half, watts=watts if half > 1 else 10 * watts, after=half // 2)
-        for half in range(10)
+        PowerSample(watts=watts if half > 1 else 10 * watts, after=half // 2) for half in range(10)
     )
 
 
@@ -40,8 +39,7 @@ def test_energy_is_the_mean_power_of_all_nodes_while_measured() -> None:
 
 def test_power_outside_the_measured_iterations_is_left_out() -> None:
     high = tuple(
-        PowerSample(at_s=float(n), watts=100.0 if n in (2, 3, 4) else 9e9, after=n)
-        for n in (0, 1, 2, 3, 4, 5)
+        PowerSample(watts=100.0 if n in (2, 3, 4) else 9e9, after=n) for n in (0, 1, 2, 3, 4, 5)
     )
     told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": high})), tokens=600)
     assert told.gpu_joules_per_token == pytest.approx(1.0)
@@ -56,7 +54,7 @@ def test_without_a_tool_the_note_says_so() -> None:
     assert told.note == f"no power was sampled: {reason}"
 
 
-FEW = tuple(PowerSample(at_s=float(n), watts=1.0, after=n) for n in (0, 3))
+FEW = tuple(PowerSample(watts=1.0, after=n) for n in (0, 3))
 
 
 @pytest.mark.parametrize(

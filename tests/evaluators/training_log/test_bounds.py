@@ -75,15 +75,15 @@ def test_power_samples_are_thinned_but_keep_each_first_and_last() -> None:
     most, iterations = MOST_SAMPLES + 1000, 50
     for n in range(most):
         after = n * iterations // most
-        assert lines.read(f"[autotune power] n{n % 2} {n}.0 {n % 7}.5", after=after)
+        assert lines.read(f"[autotune power] n{n % 2} 1.0 {n}.5", after=after)
     samples = lines.power().samples
     assert MOST_SAMPLES / 4 < sum(len(s) for s in samples.values()) <= MOST_SAMPLES
     for node, kept in enumerate((samples["n0"], samples["n1"])):
         for after in (0, iterations // 2, iterations - 1):
             of_all = [n for n in range(node, most, 2) if n * iterations // most == after]
-            of_kept = [sample.at_s for sample in kept if sample.after == after]
+            of_kept = [sample.watts - 0.5 for sample in kept if sample.after == after]
             assert (of_kept[0], of_kept[-1]) == (of_all[0], of_all[-1])
-        assert all(sample.watts == sample.at_s % 7 + 0.5 for sample in kept)
+        assert all(sample.after == (sample.watts - 0.5) * iterations // most for sample in kept)
 
 
 def test_where_thinning_helps_no_more_samples_are_left_out() -> None:

@@ -54,7 +54,7 @@ def run_of(content: Mapping[str, Any]) -> LoggedRun:
         evaluations=content.get("evaluations", 0),
         power=Power(
             samples={
-                node: tuple(PowerSample(at_s=t, watts=w, after=a) for t, w, a in samples)
+                node: tuple(PowerSample(watts=w, after=a) for _, w, a in samples)
                 for node, samples in power["samples"].items()
             },
             absent=power["absent"],

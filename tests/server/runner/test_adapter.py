@@ -21,10 +21,10 @@ from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.test_task import NVIDIA, tool
 from tests.server.asking import body, read
-from tests.server.runner.adapter_service import client, running
+from tests.server.runner.adapter_service import client, own, running
 from tests.server.runner.conftest import Running
 
-__all__ = ["client", "running"]
+__all__ = ["client", "own", "running"]
 
 CAMPAIGN = body(
     model=asdict(MODEL),
@@ -37,14 +37,6 @@ CAMPAIGN = body(
     budget={"max_trials": 2},
     protocol={"confirmations": 0},
 )
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Settings:
-    folder = tmp_path / "adapters"
-    folder.mkdir()
-    my_script(folder)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
 
 
 def test_a_campaign_ends_with_a_measured_recommendation(

@@ -17,12 +17,12 @@ from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
 from server.store.tables import CampaignRow
-from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
+from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.server.asking import body, write
-from tests.server.runner.adapter_service import client, running
+from tests.server.runner.adapter_service import client, own, running
 from tests.server.runner.conftest import Running
 
-__all__ = ["client", "running"]
+__all__ = ["client", "own", "running"]
 
 CAMPAIGN = body(
     model=asdict(MODEL),
@@ -35,14 +35,6 @@ CAMPAIGN = body(
     budget={"max_trials": 1},
     protocol={"confirmations": 0},
 )
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Settings:
-    folder = tmp_path / "adapters"
-    folder.mkdir()
-    my_script(folder)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
 
 
 @pytest.fixture
