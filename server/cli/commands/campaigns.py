@@ -60,7 +60,7 @@ def ls(
 ) -> None:
     """List campaigns, newest first, with their outcomes.
 
-    On stderr is the address of the page that lists them; it lets one browser in, once.
+    A terminal also gets the address of the page that lists them; it lets one browser in, once.
     """
     from server.cli.tables import campaigns as campaigns_table
 
@@ -69,7 +69,7 @@ def ls(
         campaigns = [handle.campaign for handle in islice(found, limit)]
         if json:
             return document(campaigns)
-        _tell_address(client, "/")
+        _print_address(client, "/")
     if not campaigns and search:
         return note(f"no campaign has all of these words: {search}")
     if not campaigns:
@@ -102,7 +102,7 @@ def show(
 ) -> None:
     """Show a campaign and its trials, or one trial, with the reason for each choice.
 
-    On stderr is the address of the campaign's page; it lets one browser in, once.
+    A terminal also gets the address of the campaign's page; it lets one browser in, once.
     """
     from server.cli.tables import campaigns as campaigns_table
     from server.cli.tables import predictions as predictions_table
@@ -116,7 +116,7 @@ def show(
         trials = handle.trials(state=state, sort=sort, limit=limit)
         if json:
             return document({"campaign": handle.campaign, "trials": trials})
-        _tell_address(client, f"/campaigns/{campaign}")
+        _print_address(client, f"/campaigns/{campaign}")
         answer = recommendation_of(handle)
         if handle.campaign.request.study is not None:
             told = [predictions_table.scaling(study) for study in studied(handle)]
@@ -137,11 +137,12 @@ def show(
     return None
 
 
-def _tell_address(client: Client, page: str) -> None:
+def _print_address(client: Client, page: str) -> None:
     from autotune.client.known_services import SOCKET
 
-    # A browser opens no Unix socket.
-    if not client.base_url.startswith(SOCKET):
+    # Of keys that nobody has used, the service keeps the newest: none is spent on a script. And a
+    # browser opens no Unix socket.
+    if sys.stderr.isatty() and not client.base_url.startswith(SOCKET):
         note(f"page (works once): {client.browser_address(page)}")
 
 

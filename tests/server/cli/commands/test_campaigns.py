@@ -93,19 +93,31 @@ def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls", "show"])
-def test_the_address_of_a_page_is_printed_to_stderr(
+def test_a_terminal_gets_the_address_of_a_page(
     autotune: Autotune, service: Served, finished: str, command: str
 ) -> None:
     words, page = ([command], "/")
     if command == "show":
         words, page = ([command, finished], f"/campaigns/{finished}")
-    address = autotune.done(*words).err.partition("page (works once): ")[2].strip()
+    terminal, end = os.openpty()
+    subprocess.run(
+        [*COMMAND, *words, "--url", service.url],
+        stdout=subprocess.DEVNULL,
+        stderr=end,
+        env=environment() | {"COLUMNS": "300"},
+        check=True,
+        timeout=TRAINING_S,
+    )
+    os.close(end)
+    printed = os.read(terminal, 10_000).decode()
+    os.close(terminal)
+    address = printed.partition("page (works once): ")[2].split()[0]
     assert address.startswith(f"{service.url}/enter?key=")
     entered = httpx2.get(address, trust_env=False)
     assert entered.status_code == 200
     assert f'"{page}"' in entered.text
     assert httpx2.get(address, trust_env=False).status_code == 401
-    assert "enter?key" not in autotune.done(*words, "--json").err
+    assert "enter?key" not in autotune.done(*words).err
 
 
 def test_without_a_script_of_the_trials_a_trainer_is_named(
