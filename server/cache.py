@@ -29,8 +29,11 @@ class _Entry:
 
 
 class Cache:
-    """The most recently requested values. A key (what it is, and of which campaign or request) has
-    one value, that of its last version (the state of its rows)."""
+    """A cache of the most recently requested values.
+
+    A key names a kind of value and its campaign or request. It holds one value, computed for the
+    latest version (the state of the campaign's rows).
+    """
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ RECOMPUTED = {"none": 0, "full": 2}
 """How much of a layer is recomputed; 1: a part of it."""
 UNFIT = 2
 MOST_WEIGHED = 100_000
-"""Strategies, none of them legal, of which the least wrong one is named."""
+"""Maximum number of illegal strategies that are compared to name the least wrong one."""
 
 
 def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:

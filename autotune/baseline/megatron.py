@@ -107,7 +107,7 @@ PRECISIONS: Mapping[str, str] = {
 """Value of NeMo's `trainer.precision` or Megatron-Bridge's `mixed_precision` -> precision."""
 
 DEEPSPEED = "--deepspeed"
-"""With it and no `--zero-stage` the stage stands in a file that only the user has."""
+"""With it and without `--zero-stage`, the stage is in a file that only the user has."""
 MEGATRON_FSDP, SHARDING = "--use-megatron-fsdp", "--data-parallel-sharding-strategy"
 TORCH_FSDP, KEEPS_WEIGHTS = "--use-torch-fsdp2", "--torch-fsdp2-no-reshard-after-forward"
 DISTRIBUTED_OPTIMIZER = "--use-distributed-optimizer"
@@ -117,7 +117,7 @@ SHARDED: Mapping[str, int] = {
     "optim_grads": 2,
     "optim_grads_params": 3,
 }
-"""Value of SHARDING, which only Megatron FSDP heeds -> ZeRO stage."""
+"""Value of SHARDING, which only Megatron FSDP reads -> ZeRO stage."""
 
 UNEVEN = frozenset(
     {
@@ -130,7 +130,7 @@ UNEVEN = frozenset(
         "--account-for-loss-in-pipeline-split",
     }
 )
-"""Options that say how many layers each stage has, which no dimension says."""
+"""Options that set the layers of each stage, for which there is no dimension."""
 
 READ_TOGETHER = frozenset(
     {
@@ -144,7 +144,7 @@ READ_TOGETHER = frozenset(
 KNOWN = (*(option.split()[0] for option in OPTIONS), *READ_TOGETHER, *MODEL)
 ABOUT_LAYOUT = re.compile(r"parallel|zero|micro-batch|global-batch|recompute|checkpoint-act")
 ALIKE = 0.85
-"""Of two options from which on the unknown one is taken for a slip of the other."""
+"""Similarity from which an unknown option is treated as a misspelling of a known one."""
 
 INERT = re.compile(
     r"""--(no-)?(
@@ -195,7 +195,7 @@ class LineReader:
     Attributes:
         defaults: values of dimensions that the line does not name.
         sharding: default of SHARDING.
-        splits_experts: whether experts are split as all other weights unless the line says else.
+        splits_experts: whether `expert_tensor_parallel` is `tensor_parallel` by default.
     """
 
     defaults: Mapping[str, Scalar]
@@ -411,8 +411,7 @@ def _is_on(given: Mapping[str, Option], flag: str) -> bool:
 
 
 def _precision(given: Mapping[str, Option], *, text: str) -> dict[str, Scalar]:
-    """Return the precision that is not `--bf16` or `--fp16`, or stands beside them; empty if there
-    is none."""
+    """Return a precision set by options other than `--bf16` and `--fp16`; empty without one."""
     if _is_on(given, FP4):
         return {"precision": "nvfp4"}
     if _is_on(given, FP8):
@@ -426,7 +425,7 @@ def _precision(given: Mapping[str, Option], *, text: str) -> dict[str, Scalar]:
 
 def _one_of(meanings: Mapping[str, str], option: Option, *, text: str) -> str:
     if option.value not in meanings:
-        reason = f"not read: {option.shown} (no precision is known by it)"
+        reason = f"not read: {option.shown} (no known precision)"
         raise InvalidInput(FIELD, text, reason, valid=", ".join(filter(None, meanings)))
     return meanings[option.value]
 

@@ -33,8 +33,8 @@ class LayoutStatement:
     Attributes:
         global_batch_size: samples of one optimizer step, if named.
         settings: dimensions of the trainer's own, as written.
-        unread: options that may change speed or memory and that no dimension says, as written.
-        notes: what the program does unless told, where that is easily overlooked.
+        unread: options that may change speed or memory and are no dimension, as written.
+        notes: defaults of the program that are easily overlooked.
     """
 
     dimensions: Mapping[str, Scalar] = field(default_factory=dict)

@@ -9,7 +9,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
-from autotune.explanation.what_if import what_if
+from autotune.explanation.what_if import WhatIf
 from autotune.schemas.choices import Objective
 from autotune.schemas.explanations import FailureCause
 from autotune.schemas.predictions import LayoutChange
@@ -88,18 +88,10 @@ def remedies_of(
         space.transformer, space.machine, lattice, parameters=calibration.parameters
     )
     leanest = lattice.strategy(int(np.argmin(predicted.memory_gib)))
-    return what_if(
-        leanest,
-        calibration,
-        space.transformer,
-        goal="fits",
-        objective=objective,
-        headroom_gib=headroom_gib,
-        program=space.program,
-        space=space,
-        other_batch=space.batch.maximum is None,
-        tried=tried,
+    question = WhatIf.outside(
+        space, calibration, leanest, objective=objective, headroom_gib=headroom_gib, tried=tried
     )
+    return question.smallest()
 
 
 def _intended_strategy(trial: SearchTrial) -> Strategy:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.calibration import Calibration
 from autotune.cost_model.columns import Columns
 from autotune.explanation.parts import MEMORY_WORDS
-from autotune.explanation.what_if import SHOWN, what_if
+from autotune.explanation.what_if import SHOWN, WhatIf
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
 from autotune.words.dimensions import gibibytes, percent
 from search_spaces.lattice import Lattice
@@ -61,20 +61,16 @@ def memory_budget(
     fits = float(
         calibration.fit_probability(Columns.of(transformer, lattice), headroom_gib=headroom_gib)[0]
     )
-    changes = (
-        []
-        if fits >= LIKELY_TO_FIT
-        else what_if(
-            strategy,
-            calibration,
-            transformer,
-            goal="fits",
-            objective="tokens_per_node_hour",
-            headroom_gib=headroom_gib,
-            program=program,
-            other_batch=True,
-        )[:SHOWN]
+    question = WhatIf(
+        start=strategy,
+        calibration=calibration,
+        transformer=transformer,
+        objective="tokens_per_node_hour",
+        headroom_gib=headroom_gib,
+        program=program,
+        other_batch=True,
     )
+    changes = [] if fits >= LIKELY_TO_FIT else question.smallest()[:SHOWN]
     parts = {name: float(part[0]) for name, part in forecast.memory_parts_gib.items()}
     most = sorted(parts, key=lambda name: -parts[name])[:SHOWN_PARTS]
     of = " and ".join(f"{gibibytes(parts[name])} {MEMORY_WORDS[name]}" for name in most)

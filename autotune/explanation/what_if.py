@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-Goal = Literal["rate", "fits"]
 
 CHANGED = tuple(d.name for d in TABLE if d.part != "numbers" and d.name != ACCUMULATION)
 """Dimensions that may change. Precision stays fixed, and the accumulation follows from the
@@ -55,90 +53,53 @@ TWICE = 1.95
 """Ratio above which a sentence says "N times" instead of a percentage."""
 
 
-def what_if(
-    start: Strategy,
-    calibration: Calibration,
-    transformer: Transformer,
-    *,
-    goal: Goal,
-    objective: Objective = "tokens_per_s",
-    headroom_gib: float = 0.0,
-    program: ProgramCapabilities = ANY_PROGRAM,
-    space: SearchSpace | None = None,
-    fixed: Collection[str] = (),
-    other_batch: bool = False,
-    tried: Collection[tuple[object, ...]] = (),
-) -> list[LayoutChange]:
-    """Return changes of a layout in at most three dimensions, with predictions.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WhatIf:
+    """What changes a layout in at most three dimensions would bring, by prediction.
 
-    With the goal `rate`, changes that raise the objective and probably fit, best first: one for
-    each set of dimensions, and of several dimensions only where they gain more than any fewer of
-    them. With the goal `fits`, the smallest changes that make it fit, in as few dimensions as
-    suffice: of one dimension the nearest value, of several those on the fewest nodes first.
-
-    Args:
-        objective: what `relative` compares.
+    Attributes:
+        start: the layout.
+        objective: what `relative` of a change compares.
         headroom_gib: memory that must stay free.
         space: if given, only layouts outside it are returned, and `fields` says how its request
             has to change.
         fixed: dimensions that stay.
-        other_batch: whether the global batch may change where whole micro-batches do not make it,
-            and, if the space does not fix it, for a higher rate.
+        other_batch: whether the global batch may change: where whole micro-batches do not make it,
+            and for a higher rate.
         tried: keys of layouts that are no answer.
     """
-    search = _Search(
-        start=start,
-        calibration=calibration,
-        transformer=transformer,
-        goal=goal,
-        objective=objective,
-        headroom_gib=headroom_gib,
-        around=Surroundings(transformer=transformer, machine=calibration.machine, program=program),
-        space=space,
-        fixed=frozenset(fixed),
-        other_batch=other_batch,
-        tried=frozenset(tried),
-    )
-    return search.changes(search.smallest() if goal == "fits" else search.best())
 
-
-def left_out(
-    space: SearchSpace,
-    calibration: Calibration,
-    best: Strategy,
-    *,
-    objective: Objective,
-    headroom_gib: float = 0.0,
-) -> list[LayoutChange]:
-    """Return layouts outside a space that are predicted to be better than its best, best first, on
-    as many nodes and with the same global batch if the space fixes it."""
-    return what_if(
-        best,
-        calibration,
-        space.transformer,
-        goal="rate",
-        objective=objective,
-        headroom_gib=headroom_gib,
-        program=space.program,
-        space=space,
-        fixed=("num_nodes",) if objective == "tokens_per_s" else (),
-        other_batch=space.batch.maximum is None,
-    )[:SHOWN]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Search:
     start: Strategy
     calibration: Calibration
     transformer: Transformer
-    goal: Goal
-    objective: Objective
-    headroom_gib: float
-    around: Surroundings
-    space: SearchSpace | None
-    fixed: frozenset[str]
-    other_batch: bool
-    tried: frozenset[tuple[object, ...]]
+    objective: Objective = "tokens_per_s"
+    headroom_gib: float = 0.0
+    program: ProgramCapabilities = ANY_PROGRAM
+    space: SearchSpace | None = None
+    fixed: Collection[str] = ()
+    other_batch: bool = False
+    tried: Collection[tuple[object, ...]] = ()
+
+    @classmethod
+    def outside(
+        cls, space: SearchSpace, calibration: Calibration, start: Strategy, **options: Any
+    ) -> WhatIf:
+        """Return the question of layouts outside a space, with its program; the global batch stays
+        if the space fixes it."""
+        return cls(
+            start=start,
+            calibration=calibration,
+            transformer=space.transformer,
+            program=space.program,
+            space=space,
+            other_batch=space.batch.maximum is None,
+            **options,
+        )
+
+    @property
+    def _around(self) -> Surroundings:
+        machine = self.calibration.machine
+        return Surroundings(transformer=self.transformer, machine=machine, program=self.program)
 
     @property
     def _gpus(self) -> int:
@@ -148,54 +109,59 @@ class _Search:
     def _batch(self) -> int:
         return self.start.global_batch_size(self._gpus)
 
-    def smallest(self) -> list[_Found]:
-        for level in self._levels():
+    def smallest(self) -> list[LayoutChange]:
+        """Return the smallest changes with which it fits, in as few dimensions as suffice: the
+        nearest value of one, best first, or several, those on the fewest nodes first."""
+        for level in self._levels(faster=False):
             if likely := [each for each in level if each.fits >= LIKELY_TO_FIT]:
                 if len(self._named(likely[0].strategy)) == 1:  # the nearest value of each
-                    return sorted(self._one_per_set(likely), key=_gain)
-                return self._one_per_set(sorted(likely, key=_nodes_then_gain))
+                    return self._changes(sorted(self._one_per_set(likely), key=_gain))
+                return self._changes(self._one_per_set(sorted(likely, key=_nodes_then_gain)))
         return []
 
-    def best(self) -> list[_Found]:
+    def best(self) -> list[LayoutChange]:
+        """Return the changes that raise the objective and probably fit, best first: one for each
+        set of dimensions, and of several only where they gain more than a part of them."""
         found: list[_Found] = []
-        for level in self._levels():
+        for level in self._levels(faster=True):
             worth = [e for e in level if e.fits >= LIKELY_TO_FIT and e.relative >= 1.0 + WORTH]
             ordered = self._one_per_set(sorted(worth, key=_gain))
             several = bool(ordered) and len(self._named(ordered[0].strategy)) > 1
             before = max((each.relative for each in found), default=1.0)
             better = [each for each in ordered if each.relative >= (1.0 + WORTH) * before]
             found += better[:1] if several else ordered
-        return self._needed(sorted(found, key=_gain))
+        return self._changes(self._needed(sorted(found, key=_gain))[:SHOWN])
 
-    def _levels(self) -> Iterator[list[_Found]]:
+    def _levels(self, *, faster: bool) -> Iterator[list[_Found]]:
         seen = {self.start}
         frontier = [self.start]
         for _ in range(MOST_CHANGES):
-            reached = [other for each in frontier for other in self._next_to(each)]
+            reached = [other for each in frontier for other in self._next_to(each, faster=faster)]
             fresh = [other for other in dict.fromkeys(reached) if other not in seen]
             seen.update(fresh)
-            predicted = self._predicted(self.around.legal(fresh))
+            predicted = self._predicted(self._around.legal(fresh))
             if not predicted:
                 return
             yield [each for each in predicted if self._answers(each.strategy)]
             lean = sorted(predicted, key=lambda each: each.memory_gib)
             nearest = lean[:MOST_FRONTIER]
-            if self.goal == "rate":  # the fastest that may fit, and the leanest that are faster
+            if faster:  # the fastest that may fit, and the leanest that are faster
                 roomy = (each for each in predicted if each.fits >= ROOM)
-                faster = [each for each in lean if each.relative >= 1.0 + WORTH]
-                nearest = sorted(roomy, key=_gain)[:MOST_FRONTIER] + faster[:MOST_FRONTIER]
+                leanest = [each for each in lean if each.relative >= 1.0 + WORTH]
+                nearest = sorted(roomy, key=_gain)[:MOST_FRONTIER] + leanest[:MOST_FRONTIER]
             frontier = list(dict.fromkeys(each.strategy for each in nearest))
 
-    def _next_to(self, strategy: Strategy) -> Iterator[Strategy]:
+    def _next_to(self, strategy: Strategy, *, faster: bool) -> Iterator[Strategy]:
+        around = self._around
         for dimension in CHANGED:
             own = getattr(self.start, dimension)
             if dimension in self.fixed or getattr(strategy, dimension) != own:
                 continue
-            for value in self.around.others(dimension, own):
+            for value in around.others(dimension, own):
                 if other := self._with(strategy, {dimension: value}):
                     yield other
         same_batch = strategy.global_batch_size(self._gpus) == self._batch
-        if self.goal == "rate" and self.other_batch and same_batch:
+        if faster and self.other_batch and same_batch:
             for factor in (2, 4):
                 yield strategy.with_accumulation(factor * strategy.gradient_accumulation_steps)
 
@@ -269,7 +235,7 @@ class _Search:
             chosen.setdefault(self._named(each.strategy), each)
         return list(chosen.values())
 
-    def changes(self, found: Sequence[_Found]) -> list[LayoutChange]:
+    def _changes(self, found: Sequence[_Found]) -> list[LayoutChange]:
         if not found:
             return []
         lattice, columns = self._columns([self.start, *(each.strategy for each in found)])
@@ -305,6 +271,27 @@ class _Search:
             fit_probability=found.fits,
             sentence=f"{capitalised(words)}: {pace}, {gibibytes(found.memory_gib)}{doubt}.",
         )
+
+
+def left_out(
+    space: SearchSpace,
+    calibration: Calibration,
+    best: Strategy,
+    *,
+    objective: Objective,
+    headroom_gib: float = 0.0,
+) -> list[LayoutChange]:
+    """Return layouts outside a space that are predicted to be better than its best, best first.
+    More nodes are always faster, and so they stay unless the objective counts them."""
+    question = WhatIf.outside(
+        space,
+        calibration,
+        best,
+        objective=objective,
+        headroom_gib=headroom_gib,
+        fixed=("num_nodes",) if objective == "tokens_per_s" else (),
+    )
+    return question.best()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ class Campaign(Wire):
     waiting: int = 0
     """Pending trials that wait for nodes."""
     waits_for: str = ""
-    """What it waits for: its own reason, or that of most of its trials; empty while one runs."""
+    """Why it waits: its own reason, or its trials' most common one; empty while a trial runs."""
     failures: int
     """Trials that failed."""
     confirmations: int

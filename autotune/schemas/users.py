@@ -22,7 +22,7 @@ class UserCreate(Wire):
     name: UserName
     """Letters, digits and `._@+-`."""
     scope: UserScope = "submit"
-    """Scope of the user; omitted: that of a user who exists stays."""
+    """Scope of the user; omitted: unchanged for an existing user, `submit` for a new one."""
 
 
 class User(Wire):

@@ -474,7 +474,7 @@ class Slurm:
 
 
 def error_of(text: str, *, otherwise: str) -> SlurmError:
-    """Return the error that a failed command printed; its last line decides of which kind it is.
+    """Return the error that a failed command printed; its last line decides the kind.
 
     Args:
         otherwise: the message if it printed nothing.

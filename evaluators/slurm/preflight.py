@@ -49,7 +49,7 @@ _LACKS_NODES = re.compile(r"Requested node configuration is not available$")
 
 @dataclass(frozen=True, kw_only=True)
 class JobShape:
-    """The largest job that a campaign submits: that of a trial, or one that holds nodes for trials.
+    """The largest job that a campaign submits: a trial, or a job that holds nodes for trials.
 
     Attributes:
         time_limit_s: of the trial, or of the holding job.

@@ -13,7 +13,7 @@ from server.store.leases import is_free
 from server.store.store import Store, announce
 from server.store.tables import CampaignRow
 
-SAYING_WHY = (CampaignState.QUEUED, CampaignState.RUNNING)
+WITH_REASON = (CampaignState.QUEUED, CampaignState.RUNNING)
 """In these states the reason is only what the campaign waits for; while it confirms, the reason
 also says why its search ended."""
 
@@ -29,8 +29,8 @@ def reason_to_wait(evaluator: str, owner: str | None, *, own_runner: bool) -> st
 
 
 class WaitingNotes:
-    """Writes why campaigns wait that were free at two looks in a row; whoever claims one removes
-    it."""
+    """Writes the reason of campaigns that were free at two looks in a row. The runner that claims
+    one removes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class WaitingNotes:
 
     def look(self) -> None:
         """Update the reasons of the campaigns that are free now."""
-        free = is_free() & CampaignRow.state.in_((*SAYING_WHY, CampaignState.CONFIRMING))
+        free = is_free() & CampaignRow.state.in_((*WITH_REASON, CampaignState.CONFIRMING))
         columns = (
             CampaignRow.id,
             CampaignRow.state,
@@ -74,7 +74,7 @@ def forget_waiting(session: Session, campaign_ids: Sequence[int]) -> None:
     """Remove the reasons to wait of campaigns that a runner has claimed."""
     waiting = update(CampaignRow).where(
         CampaignRow.id.in_(campaign_ids),
-        CampaignRow.state.in_(SAYING_WHY),
+        CampaignRow.state.in_(WITH_REASON),
         CampaignRow.reason != "",
     )
     cleared = waiting.values(reason="").returning(CampaignRow.id)

@@ -249,7 +249,7 @@ def test_a_line_without_a_precision_says_that_it_is_fp32() -> None:
 
 
 def test_options_without_effect_are_those_of_megatron() -> None:
-    """Options of Megatron-LM's own parser, of which none that makes it faster is ignored."""
+    """Options of Megatron-LM's own parser; no option that makes it faster is ignored."""
     known = json.loads(MEGATRON_OPTIONS.read_text())["options"]
     ignored = {flag for flag in known if INERT.fullmatch(flag)}
     assert {"--lr", "--ckpt-format", "--log-interval", "--tokenizer-type"} <= ignored

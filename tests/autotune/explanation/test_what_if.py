@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.calibration import general_knowledge
 from autotune.cost_model.columns import Columns
 from autotune.explanation.steps import Surroundings, at_batch, with_values
-from autotune.explanation.what_if import CHANGED, WORTH, left_out, what_if
+from autotune.explanation.what_if import CHANGED, WORTH, WhatIf, left_out
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
 from autotune.schemas.resolution import strategy_of
@@ -67,7 +67,9 @@ def one_change_away(layout: Strategy) -> list[Strategy]:
 @unhurried
 @given(layouts())
 def test_smallest_changes_are_legal_fit_and_are_few(layout: Strategy) -> None:
-    found = what_if(layout, KNOWN, GPT_22B, goal="fits", other_batch=True)
+    found = WhatIf(
+        start=layout, calibration=KNOWN, transformer=GPT_22B, other_batch=True
+    ).smallest()
     near = one_change_away(layout)
     columns = Columns.of(GPT_22B, Lattice.of(near, gpus_per_node=8))
     fitting = np.flatnonzero(KNOWN.fit_probability(columns) >= LIKELY_TO_FIT)

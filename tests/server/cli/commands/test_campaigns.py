@@ -337,7 +337,7 @@ def _take_ctrl_c() -> None:
 
 
 def _trials_read(service: Served) -> float:
-    """How often the service was asked for trials: first by whoever watches."""
+    """Number of requests for trials, the first that a watcher sends."""
     metrics = httpx2.get(f"{service.url}/metrics", headers=service.headers, trust_env=False).text
     counted = re.findall(r'^autotune_http_requests_total{.*_id}/trials".*} (.*)$', metrics, re.M)
     return sum(map(float, counted))
