@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any
 
 import httpx2
+from rich.console import Console
 from rich.panel import Panel
 
 from autotune.client.campaign import CampaignHandle, RecommendationHandle
@@ -31,7 +32,7 @@ from autotune.schemas.choices import CampaignState
 from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.processes import die_with
 from server.cli.failures import Failed
-from server.cli.output import note, out, text
+from server.cli.output import err, note, out, text
 from server.cli.port import free_port, usable_port
 from server.cli.progress import ProgressBoard
 from server.cli.tables.campaigns import recommendation_in_brief
@@ -140,7 +141,7 @@ def run(
         note(f"open in a browser: {_browser_address(url)}")
         results = _campaigns(url, folder, simulated=simulated)
         for result in results:
-            _show(result)
+            _show(result, console=err() if json else out())
         if json:
             document = {"dashboard_url": url, "campaigns": [r.as_dict() for r in results]}
             text(jsonlib.dumps(document))
@@ -268,7 +269,7 @@ def _result(handle: CampaignHandle, folder: Path) -> Result:
     return Result(handle=handle, answer=answer, script=target / answer.launch_script_name)
 
 
-def _show(result: Result) -> None:
+def _show(result: Result, *, console: Console) -> None:
     campaign = result.handle.campaign
     title = f"{campaign.model.name} on {campaign.machine.name}"
     if result.answer is None:
@@ -278,7 +279,7 @@ def _show(result: Result) -> None:
     if campaign.started_from:
         table.add_row("started from", started_from(campaign))
     table.add_row("launch script", str(result.script))
-    out().print(Panel(table, title=title, title_align="left", expand=False))
+    console.print(Panel(table, title=title, title_align="left", expand=False))
 
 
 def judge(results: list[Result]) -> None:

@@ -57,7 +57,7 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path))
     said = Autotune()("demo", "--once", "--json")
     assert said.code == 0, said.err
-    document = json.loads(said.out.strip().splitlines()[-1])
+    document = json.loads(said.out)
     assert document["dashboard_url"] == f"http://{demo.HOST}:{port}"
     real, simulated, longer = document["campaigns"]
     assert (real["model"], real["machine"], real["evaluator"]) == ("tiny", "local", "local")
@@ -72,9 +72,9 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert document["dashboard_url"] in said.err
     # Which trials a progress line is told of depends on how busy the machine is.
     assert re.search(r"llama-3-70b on dgx-h100: \d/6 · \d failed · best", said.err)
-    assert "started from" in said.out
-    assert "(measured)" in said.out
-    assert "(simulated)" in said.out
+    assert "started from" in said.err
+    assert "(measured)" in said.err
+    assert "(simulated)" in said.err
     assert (tmp_path / "recommendations" / "campaign-1" / "train.sh").exists()
     assert _children() <= before
 

@@ -58,8 +58,8 @@ def demo(
     """Start a service, tune three small examples, and print the recommendations.
 
     A tiny GPT is tuned by real training runs on this machine. Llama 3 70B on 8 DGX H100 nodes is
-    simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json the
-    last line of stdout is one JSON object.
+    simulated. It takes about two minutes, then the pages stay up until Ctrl-C. With --json
+    stdout is one JSON object.
     """
     from server.demo import run
 
