@@ -256,7 +256,7 @@ class WhatIf:
         batch = strategy.global_batch_size(self._gpus)
         named = {name: value for name, value in changes.items() if name != ACCUMULATION}
         words = with_values_words(named, *([f"batch {batch}"] if batch != self._batch else []))
-        pace = _pace(found.relative, low, high, RATE_WORDS[self.objective])
+        pace = _pace(found.relative, low, high, self.objective)
         doubt = "" if found.fits >= LIKELY_TO_FIT else ", which would probably not fit"
         return LayoutChange(
             changes=changes,
@@ -313,15 +313,18 @@ def _nodes_then_gain(found: _Found) -> tuple[int, float]:
     return found.strategy.num_nodes, -found.relative
 
 
-def _pace(relative: float, low: float, high: float, rate: str) -> str:
+def _pace(relative: float, low: float, high: float, objective: Objective) -> str:
+    rate = RATE_WORDS[objective]
     if relative >= TWICE:
         return f"{relative:.1f} times {rate} ({low:.1f} to {high:.1f})"
     if abs(relative - 1.0) < HARDLY:
         return f"about {rate} of now"
-    more = "more" if relative > 1.0 else "less"
+    of_tokens = rate.startswith("the tokens")
+    more, less = ("more", "fewer") if of_tokens else ("higher", "lower")
     ends = sorted(round(100.0 * abs(end - 1.0)) for end in (low, high))
     between = f" ({ends[0]} to {ends[1]} %)" if (low - 1.0) * (high - 1.0) > 0 else ""
-    return f"{percent(relative - 1.0)} {more} of {rate}{between}"
+    change = f"{percent(relative - 1.0)} {more if relative > 1.0 else less}"
+    return f"{change} {rate.removeprefix('the ')}{between}"
 
 
 def fields_with(space: SearchSpace, strategy: Strategy) -> dict[str, FieldValue]:
