@@ -10,7 +10,7 @@ from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
-from autotune.schemas.resolution import campaign_space, strategy_of, transformer_of
+from autotune.schemas.resolution import campaign_space, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE
@@ -95,14 +95,9 @@ def remarks(read: LayoutStatement | None) -> list[str]:
 
 
 def baseline_line(campaign: Campaign) -> str:
-    """Return the baseline that the user gave, as it was read; empty without one."""
-    choice = campaign.request.baseline
-    if choice is None or choice == NO_BASELINE:
-        return ""
-    if isinstance(choice, StrategyShape):
-        return strategy_of(choice).short()
+    """Return how a baseline that is a line of arguments was read; empty for any other."""
     read = read_arguments(campaign.request, transformer_of(campaign.model))
-    return "; ".join([read.layout, *remarks(read)]) if read else choice
+    return "; ".join([read.layout, *remarks(read)]) if read else ""
 
 
 def _pool(request: CampaignCreate) -> int:
