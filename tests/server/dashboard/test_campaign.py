@@ -176,7 +176,8 @@ def test_without_scripts_all_parts_are_shown(service: Service, chromium: Browser
     service.let_in(context)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{service.url}/campaigns/{campaign.id}")  # with its pictures: they move what is below
+    # goto returns once the pictures are loaded: until then they move what is below them.
+    page.goto(f"{service.url}/campaigns/{campaign.id}")
     expect(page.locator(".panel:visible")).to_have_count(5)
     page.get_by_role("link", name="Launch", exact=True).click()
     expect(page.locator("#launch")).to_be_in_viewport()
