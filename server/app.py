@@ -43,6 +43,7 @@ from server.cache import Cache
 from server.dashboard import routes as dashboard
 from server.dashboard import sign_in
 from server.data_folder import closed_folder
+from server.pace import PACE, Pace
 from server.problems import install
 from server.settings import Settings
 from server.store import Store
@@ -86,7 +87,7 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, *, pace: Pace = PACE) -> FastAPI:
     """Return the service, after upgrading its database.
 
     Raises:
@@ -109,7 +110,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     users = store if settings.group else None
     app.state.authenticator = Authenticator(settings.service_token(), store=users)
-    app.state.store, app.state.settings = store, settings
+    app.state.store, app.state.settings, app.state.pace = store, settings, pace
     cache = Cache()
     app.state.campaigns = CampaignCache(store, cache)
     app.state.answers = Answers(app.state.campaigns, cache)
@@ -117,7 +118,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.campaign_list.refresh()
     app.state.plans = Plans(store, settings, cache)
     app.state.stopping = threading.Event()
-    app.state.feed = EventFeed(store, poll_s=settings.stream_poll_s, stopping=app.state.stopping)
+    app.state.feed = EventFeed(store, poll_s=pace.stream_poll_s, stopping=app.state.stopping)
     app.state.metrics = ServiceMetrics(store)
     app.add_middleware(StreamLimit)
     app.add_middleware(RequestLimit)

@@ -88,22 +88,12 @@ class Settings(BaseSettings):
         description="whether users of a shared service who are no admins may send adapters' files, "
         "whose commands run as the service's user",
     )
-    lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its campaigns")
-    poll_interval_s: float = Field(0.25, gt=0, description="pause between a runner's rounds")
-    most_campaigns: int = Field(
-        500, ge=1, le=5000, description="campaigns that a runner works on at the same time"
-    )
     evaluators: tuple[EvaluatorName, ...] = Field(
         get_args(EvaluatorName), min_length=1, description="whose campaigns a runner takes"
     )
     runner_user: str = Field(
         "", max_length=64, description="the only user whose campaigns a runner takes; empty: all"
     )
-    cluster_retry_s: float = Field(
-        10.0, gt=0, description="pause before retrying a cluster that did not answer"
-    )
-    stream_life_s: float = Field(600.0, gt=0, description="maximum duration of an event stream")
-    stream_poll_s: float = Field(0.5, gt=0, description="poll interval of event streams")
     metrics_token_file: Path | None = Field(
         None, description="file with a token for /metrics only, for Prometheus"
     )

@@ -58,12 +58,7 @@ def serving(data_dir: Path, *options: str) -> Iterator[Served]:
         [*COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=environment()
-        | {
-            "AUTOTUNE_CONFIG": f"{data_dir}/config.toml",
-            "AUTOTUNE_STREAM_POLL_S": "0.1",
-            "AUTOTUNE_POLL_INTERVAL_S": "0.05",
-        },
+        env=environment() | {"AUTOTUNE_CONFIG": f"{data_dir}/config.toml"},
         text=True,
     )
     assert process.stderr is not None

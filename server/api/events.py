@@ -115,7 +115,7 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """Yield the events that the caller may see, until the stream's time is up, the service stops or
     the caller is revoked; clients then reconnect."""
-    ends = time.monotonic() + request.app.state.settings.stream_life_s
+    ends = time.monotonic() + request.app.state.pace.stream_life_s
     caller = caller_of(request.scope)
     yield format_sse_event(retry=RETRY_MS, comment="connected")
     with feed.followed():

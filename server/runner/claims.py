@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import and_, false
 from sqlalchemy.exc import DBAPIError
 
+from server.pace import Pace
 from server.settings import Settings
 from server.store import DatabaseReplaced, Store
 from server.store.events import newest_events
@@ -37,9 +38,9 @@ class Claimed:
 class Claims:
     """Claims free campaigns of a runner's evaluators and, if it has one, its user."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, pace: Pace) -> None:
         self.owner = this_owner()
-        self._settings = settings
+        self._pace = pace
         self._store = store
         user = settings.runner_user
         theirs = CampaignRow.owner == user if user else CampaignRow.own_runner == false()
@@ -47,7 +48,7 @@ class Claims:
 
     def take(self, *, held: int) -> Claimed:
         """Claim as many free campaigns as there is room for next to those that the runner holds."""
-        room = self._settings.most_campaigns - held
+        room = self._pace.most_campaigns - held
         if room <= 0:
             return Claimed(leases=[], newest={})
         with self._store.session() as session:
@@ -58,7 +59,7 @@ class Claims:
             leases = claim(
                 session,
                 self.owner,
-                seconds=self._settings.lease_s,
+                seconds=self._pace.lease_s,
                 limit=room,
                 among=self._among,
             )

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from autotune.files import is_file_system_failure
 from search_spaces.errors import InvalidInput
 from server.data_folder import closed_folder
+from server.pace import PACE, Pace
 from server.runner.admission import MachineQueue
 from server.runner.backends import EvaluatorBackends
 from server.runner.campaign import ClaimedCampaign
@@ -39,7 +40,7 @@ DISK_FULL = "the disk that holds the trials or the database is full; make room, 
 log = structlog.get_logger(__name__)
 
 
-def run_until_stopped(settings: Settings) -> None:
+def run_until_stopped(settings: Settings, *, pace: Pace = PACE) -> None:
     """Work on the campaigns of this database until SIGTERM or SIGINT, then end its trials.
 
     Raises:
@@ -62,7 +63,7 @@ def run_until_stopped(settings: Settings) -> None:
     if settings.runner_user:
         _check_user(store, settings.runner_user)
     with ownership(store, "runner"):
-        runner = Runner(settings, store)
+        runner = Runner(settings, store, pace=pace)
         log.info("runner_started", owner=runner.owner, database=store.dialect)
         try:
             runner.run(stop)
@@ -83,16 +84,17 @@ def _check_user(store: Store, name: str) -> None:
 class Runner:
     """All campaigns of one process. A failure in one of them does not affect the others."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, *, pace: Pace = PACE) -> None:
         self._settings = settings
+        self._pace = pace
         self._store = store
-        self._claims = Claims(settings, store)
+        self._claims = Claims(settings, store, pace)
         self.owner = self._claims.owner
-        self._backends = EvaluatorBackends(cluster_retry_s=settings.cluster_retry_s)
+        self._backends = EvaluatorBackends(cluster_retry_s=pace.cluster_retry_s)
         self._machine_queue = MachineQueue()
         self._outcomes = OutcomeNotes(store)
         self._campaigns: dict[int, ClaimedCampaign] = {}
-        self._renewal = LeaseRenewal(store, held=self._leases, lease_s=settings.lease_s)
+        self._renewal = LeaseRenewal(store, held=self._leases, lease_s=pace.lease_s)
         self._newest: dict[int, int] = {}
         self._last_event = 0
         self._moving: set[int] = set()
@@ -116,7 +118,7 @@ class Runner:
                 continue
             if not changed:
                 took_s = time.monotonic() - began
-                stop.wait(max(self._settings.poll_interval_s, REST * took_s))
+                stop.wait(max(self._pace.round_s, REST * took_s))
 
     def round(self) -> bool:
         """Claim free campaigns, then advance those in which something happened by one step.
@@ -133,7 +135,7 @@ class Runner:
         due = self._moving | self._news()
         self._moving = set()
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + self._settings.poll_interval_s
+            self._next_look = time.monotonic() + self._pace.round_s
             due = set(self._campaigns)
         for campaign_id, campaign in list(self._campaigns.items()):
             self._keep_leases()
@@ -186,7 +188,7 @@ class Runner:
         now = time.monotonic()
         if now < self._next_claim:
             return
-        self._next_claim = now + self._settings.poll_interval_s
+        self._next_claim = now + self._pace.round_s
         claimed = self._claims.take(held=len(self._campaigns))
         self._newest |= claimed.newest
         self._moving |= claimed.newest.keys()

@@ -49,6 +49,7 @@ from server.store import Store
 from server.store.campaigns import create_campaign, get_campaign
 from server.store.trials import all_trials
 from tests.benchmarks.worlds.searches import ProductSearch
+from tests.pace import QUICK
 
 WITHIN = 0.99
 TRIAL_HOURS = 20.0 / 60.0
@@ -132,11 +133,11 @@ def _campaign(request: CampaignCreate) -> tuple[Campaign, list[Trial]]:
 @contextmanager
 def _service() -> Iterator[tuple[Store, Runner]]:
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(data_dir=Path(folder), poll_interval_s=0.01)
+        settings = Settings(data_dir=Path(folder))
         settings.trials_dir.mkdir(parents=True)
         store = Store(settings.url)
         store.upgrade()
-        runner = Runner(settings, store)
+        runner = Runner(settings, store, pace=QUICK)
         try:
             yield store, runner
         finally:

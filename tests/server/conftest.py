@@ -16,6 +16,7 @@ from server.app import create_app
 from server.logs import RotatingLog
 from server.settings import Settings
 from server.store import Store
+from tests.pace import QUICK
 from tests.requirement import require
 from tests.server import postgres
 from tests.server.entitled import entitled
@@ -98,15 +99,13 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
     return Settings(
         data_dir=tmp_path / "data",
         database_url=database_url,
-        poll_interval_s=0.02,
-        stream_poll_s=0.05,
     )
 
 
 @pytest.fixture
 def sqlite_settings(tmp_path: Path) -> Settings:
     """For what does not depend on the database."""
-    return Settings(data_dir=tmp_path / "data", poll_interval_s=0.02, stream_poll_s=0.05)
+    return Settings(data_dir=tmp_path / "data")
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +140,7 @@ def store(settings: Settings, migrated: Path) -> Iterator[Store]:
 @pytest.fixture
 def app(sqlite_settings: Settings, migrated: Path) -> FastAPI:
     opened_store(sqlite_settings, migrated).close()
-    return create_app(sqlite_settings)
+    return create_app(sqlite_settings, pace=QUICK)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from server.app import create_app
 from server.data_folder import closed_folder
 from server.settings import Settings
+from tests.pace import QUICK
 from tests.server.conftest import opened_store
 
 
@@ -26,7 +27,7 @@ def test_a_service_closes_its_folder_and_its_database(
         folder.mkdir(mode=0o755)
         opened_store(Settings(data_dir=folder), migrated).close()
         folder.joinpath("autotune.db").chmod(0o644)
-    app = create_app(Settings(data_dir=folder))
+    app = create_app(Settings(data_dir=folder), pace=QUICK)
     with app.state.store.transaction():  # as something is written
         inside = {path.name: mode(path) for path in folder.iterdir()}
     app.state.store.close()

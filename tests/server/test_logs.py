@@ -16,6 +16,7 @@ from server import logs
 from server.app import create_app
 from server.settings import Settings
 from server.store.users import new_token
+from tests.pace import QUICK
 from tests.server.entitled import entitled
 
 PASSWORD = "hunter-two"
@@ -43,7 +44,7 @@ def app(tmp_path: Path, written: None) -> Iterator[FastAPI]:  # noqa: ARG001
     """A service in this process that writes JSON."""
     settings = Settings(data_dir=tmp_path, log_format="json")
     logs.configure(settings, "service", terminal=True)
-    app = create_app(settings)
+    app = create_app(settings, pace=QUICK)
     logs.withhold(app.state.authenticator.token)
     yield app
     app.state.store.close()

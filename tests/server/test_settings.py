@@ -14,11 +14,11 @@ def test_environment_wins_over_file_and_file_over_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "config.toml"
-    file.write_text('port = 9000\nlease_s = 7.5\nallowed_hosts = ["login3"]\n')
+    file.write_text('port = 9000\nlog_level = "DEBUG"\nallowed_hosts = ["login3"]\n')
     monkeypatch.setenv("AUTOTUNE_CONFIG", str(file))
     monkeypatch.setenv("AUTOTUNE_PORT", "9001")
     found = Settings()
-    assert (found.port, found.lease_s, found.allowed_hosts) == (9001, 7.5, ("login3",))
+    assert (found.port, found.log_level, found.allowed_hosts) == (9001, "DEBUG", ("login3",))
     assert found.host == "127.0.0.1"
 
 

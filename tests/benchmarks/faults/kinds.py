@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from tests.benchmarks.faults.programs import ENDED_WELL
-from tests.benchmarks.faults.stage import LEASE_S, Stage
+from tests.benchmarks.faults.quick_runner import LEASE_S
+from tests.benchmarks.faults.stage import Stage
 
 BALLAST = "ballast"
 DISK = "disk full"

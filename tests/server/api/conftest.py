@@ -18,6 +18,7 @@ from server.service import WebServer
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
+from tests.pace import QUICK
 from tests.server.asking import created
 from tests.server.entitled import entitled
 
@@ -34,11 +35,11 @@ def store(app: FastAPI) -> Store:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, Campaign]]:
     """An application with one campaign that is done, for what changes nothing."""
-    settings = Settings(data_dir=tmp_path_factory.mktemp("data"), poll_interval_s=0.01)
-    app = create_app(settings)
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
+    app = create_app(settings, pace=QUICK)
     store: Store = app.state.store
     campaign = created(store)
-    runner = Runner(settings, store)
+    runner = Runner(settings, store, pace=QUICK)
     while campaign.state != "done":
         runner.round()
         with store.session() as session:
@@ -52,7 +53,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI
 def shared_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """For what changes nothing, refusals above all: one application for a module."""
     folder = tmp_path_factory.mktemp("shared")
-    app = create_app(Settings(data_dir=folder / "data", profiles_dir=folder / "profiles"))
+    app = create_app(
+        Settings(data_dir=folder / "data", profiles_dir=folder / "profiles"), pace=QUICK
+    )
     with entitled(app) as opened:
         yield opened
 

@@ -16,6 +16,7 @@ from server.auth.authentication import Authenticator
 from server.auth.encryption import Encryption
 from server.settings import Settings
 from server.store.users import new_token
+from tests.pace import QUICK
 from tests.server.entitled import ADDRESS
 
 MODELS = "/api/v1/models"
@@ -67,7 +68,7 @@ def test_what_others_could_read_is_refused(
     tmp_path: Path, changes: dict[str, Any], address: str, peer: str, status: int
 ) -> None:
     """Tokens, keys of browsers, and cookies alike."""
-    app = create_app(Settings(data_dir=tmp_path, host="10.0.0.7", **changes))
+    app = create_app(Settings(data_dir=tmp_path, host="10.0.0.7", **changes), pace=QUICK)
     headers = {"Authorization": f"Bearer {authenticator(app).token}"}
     with TestClient(app, base_url=address, client=(peer, 1)) as client:
         answer = client.get(MODELS, headers=headers)

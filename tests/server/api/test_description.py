@@ -21,6 +21,7 @@ from server.api.samples import SAMPLES
 from server.app import create_app
 from server.cli.application import app as command
 from server.settings import Settings
+from tests.pace import QUICK
 from tests.server.api.conftest import serving
 from tests.server.dashboard.campaigns import Campaigns
 from tests.server.entitled import entitled
@@ -75,7 +76,7 @@ def two_done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def app(two_done: Path, tmp_path: Path) -> Iterator[FastAPI]:
     """The service, whose data folder is as it was afterwards: calls steer and delete."""
     kept = shutil.copytree(two_done, tmp_path / "kept")
-    opened = create_app(Settings(data_dir=two_done, stream_poll_s=0.02))
+    opened = create_app(Settings(data_dir=two_done), pace=QUICK)
     yield opened
     opened.state.store.close()
     shutil.rmtree(two_done)
@@ -84,7 +85,7 @@ def app(two_done: Path, tmp_path: Path) -> Iterator[FastAPI]:
 
 @pytest.fixture(scope="module")
 def document(two_done: Path) -> dict[str, Any]:
-    app = create_app(Settings(data_dir=two_done))
+    app = create_app(Settings(data_dir=two_done), pace=QUICK)
     app.state.store.close()
     return app.openapi()
 

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -18,6 +19,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import pause_campaign, resume_campaign
+from tests.pace import QUICK
 from tests.patience import PATIENCE_S
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import created, with_trials
@@ -99,13 +101,13 @@ def test_a_stream_survives_a_restart_of_the_service(
 ) -> None:
     campaign = created(store)
     path = f"/api/v1/campaigns/{campaign.id}/events"
-    with serving(create_app(sqlite_settings)) as live, stream(live, path) as found:
+    with serving(create_app(sqlite_settings, pace=QUICK)) as live, stream(live, path) as found:
         [first] = take(found, 1)
     with store.transaction() as session:
         pause_campaign(session, campaign.id)
         resume_campaign(session, campaign.id)
     with (
-        serving(create_app(sqlite_settings)) as live,
+        serving(create_app(sqlite_settings, pace=QUICK)) as live,
         stream(live, path, {"Last-Event-ID": str(first.id)}) as found,
     ):
         assert [event.id for event in take(found, 2)] == [first.id + 1, first.id + 2]
@@ -147,8 +149,11 @@ def test_a_viewer_who_goes_away_leaves_no_error_behind(
 
 
 def test_a_stream_ends_after_its_life(sqlite_settings: Settings) -> None:
-    short = sqlite_settings.model_copy(update={"stream_life_s": 0.3})
-    with serving(create_app(short)) as live, stream(live, "/api/v1/events") as found:
+    short = replace(QUICK, stream_life_s=0.3)
+    with (
+        serving(create_app(sqlite_settings, pace=short)) as live,
+        stream(live, "/api/v1/events") as found,
+    ):
         assert list(found) == []
 
 

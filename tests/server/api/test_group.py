@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from autotune.schemas.users import UserCreate
 from server.app import create_app
 from server.auth import authentication
 from server.auth.authentication import MOST_FAILURES, Authenticator, NotAuthenticated
+from server.pace import Pace
 from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user, revoke_user, token_hash
 from tests.evaluators.adapter.samples import MACHINE, MODEL
+from tests.pace import QUICK
 from tests.patience import PATIENCE_S
 from tests.server.asking import body
 from tests.server.conftest import opened_store
@@ -32,8 +34,8 @@ SCOPES = {"ann": "admin", "sue": "submit", "sam": "submit", "rob": "read"}
 class Group:
     """A shared service in this process, and its users' tokens."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.app: FastAPI = create_app(settings)
+    def __init__(self, settings: Settings, *, pace: Pace = QUICK) -> None:
+        self.app: FastAPI = create_app(settings, pace=pace)
         self.store: Store = self.app.state.store
         self.tokens: dict[str, str] = {}
         with self.store.transaction() as session:
@@ -141,8 +143,9 @@ def test_nothing_of_a_private_campaign_is_told_of_elsewhere(group: Group) -> Non
 
 
 def test_events_tell_each_of_what_they_see(sqlite_settings: Settings) -> None:
-    short = {"group": True, "stream_life_s": 0.2, "stream_poll_s": 0.02}
-    group = Group(sqlite_settings.model_copy(update=short))
+    group = Group(
+        sqlite_settings.model_copy(update={"group": True}), pace=replace(QUICK, stream_life_s=0.2)
+    )
     with group.client:
         group.made("sue", private=True, name="secret")
         group.made("sue", name="open")
@@ -180,7 +183,7 @@ def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
 @pytest.mark.parametrize("idle", [False, True])
 def test_a_stream_ends_once_its_user_is_revoked(sqlite_settings: Settings, *, idle: bool) -> None:
     """Whether or not something happens, which is not told any more."""
-    group = Group(sqlite_settings.model_copy(update={"group": True, "stream_poll_s": 0.02}))
+    group = Group(sqlite_settings.model_copy(update={"group": True}))
     with group.client, ThreadPoolExecutor() as threads:
         group.made("sam", name="before")
         following = threads.submit(group.ask, "sue", "GET", "/events?after=0")
@@ -367,7 +370,7 @@ def test_only_a_proxy_names_users_and_it_adds_them_if_allowed(
     assert unknown.status_code == 401
     assert "'eve' is no user of this service" in unknown.json()["detail"]
     adding = {"proxy_new_users": "read", "proxy_addresses": ("10.0.0.9",)}
-    app = create_app(told.model_copy(update=adding))
+    app = create_app(told.model_copy(update=adding), pace=QUICK)
     me = whoami(app, "eve@example.org", peer="10.0.0.9").json()
     assert (me["name"], me["scope"]) == ("eve@example.org", "read")
     assert whoami(app, "no name!", peer="10.0.0.9").status_code == 401

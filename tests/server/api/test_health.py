@@ -11,6 +11,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.engine import POOL
+from tests.pace import QUICK
 from tests.server.asking import body, created, with_trials
 from tests.server.entitled import entitled
 
@@ -73,7 +74,7 @@ def test_when_all_connections_are_in_use_it_is_a_503(
 ) -> None:
     for name, value in {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.05}.items():
         monkeypatch.setitem(POOL, name, value)
-    app = create_app(sqlite_settings)
+    app = create_app(sqlite_settings, pace=QUICK)
     store: Store = app.state.store
     client = entitled(app)
     with store.engine.connect():

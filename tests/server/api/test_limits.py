@@ -17,6 +17,7 @@ from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAME
 from server.app import create_app
 from server.settings import Settings
 from server.store.users import add_user
+from tests.pace import QUICK
 from tests.patience import PATIENCE_S
 from tests.server.api.conftest import Live, serving
 from tests.server.asking import body
@@ -28,8 +29,8 @@ PIECE = b" " * 100_000
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A service of one user."""
     folder = tmp_path_factory.mktemp("strict")
-    settings = Settings(data_dir=folder, stream_poll_s=0.05)
-    with serving(create_app(settings)) as live:
+    settings = Settings(data_dir=folder)
+    with serving(create_app(settings, pace=QUICK)) as live:
         yield live
 
 
@@ -43,8 +44,8 @@ def client(strict: Live) -> Iterator[httpx2.Client]:
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, dict[str, str]]]:
     """A service that two users share, and their tokens."""
     folder = tmp_path_factory.mktemp("crowded")
-    settings = Settings(data_dir=folder, group=True, stream_poll_s=0.05)
-    app = create_app(settings)
+    settings = Settings(data_dir=folder, group=True)
+    app = create_app(settings, pace=QUICK)
     with app.state.store.transaction() as session:
         tokens = {
             name: add_user(session, UserCreate(name=name, scope="read")) for name in ("rob", "sue")

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 from server.app import create_app
 from server.settings import Settings
 from server.store import Store
+from tests.pace import QUICK
 from tests.server.asking import created, with_trials
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -105,7 +106,7 @@ def test_a_page_without_a_database_says_so(client: TestClient, sqlite_settings: 
 def test_a_token_of_its_own_opens_the_figures_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("for-prometheus\n")
-    app = create_app(Settings(data_dir=tmp_path / "data", metrics_token_file=file))
+    app = create_app(Settings(data_dir=tmp_path / "data", metrics_token_file=file), pace=QUICK)
     client = TestClient(app, base_url="http://127.0.0.1")
     own = {"Authorization": "Bearer for-prometheus"}
     assert client.get("/metrics", headers=own).is_success

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from hypothesis.errors import FlakyStrategyDefinition, Unsatisfiable
 from server.api.description import operations
 from server.app import create_app
 from server.settings import Settings
+from tests.pace import QUICK
 from tests.server import postgres
 from tests.server.asking import created, with_trials
 
@@ -116,12 +117,10 @@ def described(
     settings = Settings(
         data_dir=tmp_path_factory.mktemp("data"),
         database_url=postgres.emptied(request.getfixturevalue("postgres_url")) if on_server else "",
-        stream_life_s=0.05,
-        stream_poll_s=0.02,
         allowed_hosts=("testserver",),
         insecure_http=True,
     )
-    app = create_app(settings)
+    app = create_app(settings, pace=replace(QUICK, stream_life_s=0.05))
     with_trials(app.state.store, created(app.state.store), 2)
     headers = {"Authorization": f"Bearer {app.state.authenticator.token}"}
     schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers)

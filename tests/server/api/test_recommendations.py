@@ -24,6 +24,7 @@ from server.figures.scaling import measured_steps
 from server.store import NotFound, Store
 from server.store.tables import OutcomeRow
 from server.store.trials import all_trials
+from tests.pace import QUICK
 from tests.server.asking import created, with_trials
 from tests.server.entitled import entitled
 from tests.server.fits import noted_fits
@@ -165,7 +166,7 @@ def test_a_page_is_the_same_without_what_the_runner_wrote(
 
     def answers() -> list[str]:
         """Of a service that has just been started."""
-        with entitled(create_app(app.state.settings)) as client:
+        with entitled(create_app(app.state.settings, pace=QUICK)) as client:
             page = client.get(f"/campaigns/{campaign.id}")
             assert page.status_code == 200
             paths = (about, f"{about}/recommendation", f"{about}/explanation")

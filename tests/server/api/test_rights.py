@@ -4,7 +4,7 @@ user."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.tables import Base
+from tests.pace import QUICK
 from tests.server.api.test_group import Group
 from tests.server.dashboard.campaigns import Campaigns
 
@@ -105,8 +106,8 @@ def everything(store: Store) -> dict[str, Any]:
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """With a private campaign that is done."""
     folder = tmp_path_factory.mktemp("rights")
-    settings = Settings(data_dir=folder / "data", group=True, stream_life_s=0.05)
-    made = Group(settings)
+    settings = Settings(data_dir=folder / "data", group=True)
+    made = Group(settings, pace=replace(QUICK, stream_life_s=0.05))
     with made.client:
         made.made("sue", budget={"max_trials": 1})
         assert made.made("sue", private=True, name=SECRET, budget={"max_trials": 3}) == PRIVATE

@@ -12,6 +12,7 @@ from server.api.campaigns import EXAMPLES
 from server.app import create_app
 from server.runner.runner import Runner
 from server.settings import Settings
+from tests.pace import QUICK
 from tests.server.entitled import entitled
 
 CAMPAIGNS = "/api/v1/campaigns"
@@ -27,9 +28,9 @@ def study(**changes: Any) -> dict[str, Any]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, dict[str, Any]]]:
     """175B on Frontier, strongly and weakly, from 128 to 512 GCDs, with one number of nodes that
     cannot be; it is done."""
-    settings = Settings(data_dir=tmp_path_factory.mktemp("data"), poll_interval_s=0.01)
-    app = create_app(settings)
-    runner = Runner(settings, app.state.store)
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
+    app = create_app(settings, pace=QUICK)
+    runner = Runner(settings, app.state.store, pace=QUICK)
     asked = study(kinds=["strong", "weak"], nodes=[64, 16, 20, 32])
     with entitled(app) as client:
         campaign = client.post(CAMPAIGNS, json=asked).json()

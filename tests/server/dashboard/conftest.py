@@ -24,6 +24,7 @@ from server.app import create_app
 from server.auth.authentication import SIGN_IN, Authenticator
 from server.service import WebServer
 from server.settings import Settings
+from tests.pace import QUICK
 from tests.patience import PATIENCE_S, until
 from tests.requirement import require
 from tests.server.dashboard.campaigns import Campaigns
@@ -59,13 +60,13 @@ class Service:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.settings = Settings(data_dir=data_dir, port=port, stream_poll_s=0.1)
+        self.settings = Settings(data_dir=data_dir, port=port)
         self.campaigns = Campaigns(self.settings)
         self.url = f"http://127.0.0.1:{port}"
         self.start()
 
     def start(self) -> None:
-        self.server = WebServer(create_app(self.settings), self.settings)
+        self.server = WebServer(create_app(self.settings, pace=QUICK), self.settings)
         self.by_url[self.url] = self
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()

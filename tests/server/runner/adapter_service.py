@@ -13,6 +13,7 @@ from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from tests.evaluators.adapter.samples import my_script
+from tests.pace import QUICK
 from tests.server.entitled import entitled
 from tests.server.runner.conftest import Running
 
@@ -22,12 +23,12 @@ def own(tmp_path: Path) -> Settings:
     folder = tmp_path / "adapters"
     folder.mkdir()
     my_script(folder)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
+    return Settings(data_dir=tmp_path / "data", adapters_dir=folder)
 
 
 @pytest.fixture
 def client(own: Settings) -> Iterator[TestClient]:
-    with entitled(create_app(own)) as opened:
+    with entitled(create_app(own, pace=QUICK)) as opened:
         yield opened
 
 

@@ -15,6 +15,7 @@ from server.store import Store
 from server.store.campaigns import campaign_row, get_campaign
 from server.store.events import last_event_id
 from server.store.trials import all_trials
+from tests.pace import QUICK
 from tests.patience import until
 from tests.server.asking import created, read
 from tests.server.conftest import opened_store
@@ -26,7 +27,7 @@ class Running:
     def __init__(self, settings: Settings, store: Store) -> None:
         self.settings = settings
         self.store = store
-        self.runner = Runner(settings, store)
+        self.runner = Runner(settings, store, pace=QUICK)
 
     def campaign(self, campaign: Campaign) -> Campaign:
         return read(self.store, get_campaign, campaign.id)
@@ -57,7 +58,7 @@ class Running:
     def rounds(self, count: int) -> None:
         for _ in range(count):
             self.runner.round()
-            time.sleep(self.settings.poll_interval_s)
+            time.sleep(QUICK.round_s)
 
 
 @pytest.fixture

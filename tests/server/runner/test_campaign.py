@@ -23,6 +23,7 @@ from server.store.events import events_since, last_event_id
 from server.store.leases import free_the_gone
 from server.store.outcomes import BEST
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
+from tests.pace import QUICK
 from tests.server.asking import created, read, write
 from tests.server.runner.conftest import Running
 from tests.server.statements import statements_of
@@ -361,7 +362,7 @@ def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> Non
     before = {t.number: t for t in running.trials(campaign) if t.state is not TrialState.PENDING}
     with running.store.transaction() as session:
         session.get_one(CampaignRow, campaign.id).lease_until = 0.0
-    second = Runner(running.settings, running.store)
+    second = Runner(running.settings, running.store, pace=QUICK)
     running.until(lambda: running.campaign(campaign).state == "done", runner=second)
     second.close()
     after = {trial.number: trial for trial in running.trials(campaign)}

@@ -20,7 +20,7 @@ from tests.server.runner.test_campaign import SHORT
 
 @contextmanager
 def running_on(folder: Path, database: Path) -> Iterator[Running]:
-    settings = Settings(data_dir=folder, database_url=f"sqlite:///{database}", poll_interval_s=0.02)
+    settings = Settings(data_dir=folder, database_url=f"sqlite:///{database}")
     store = Store(settings.url)
     store.upgrade()
     running = Running(settings, store)

@@ -21,6 +21,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.users import add_user
 from server.store.waiting import WaitingNotes
+from tests.pace import QUICK
 from tests.patience import until
 from tests.server import postgres
 from tests.server.asking import body
@@ -34,7 +35,7 @@ class SharedService:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        app = create_app(settings)
+        app = create_app(settings, pace=QUICK)
         self.store: Store = app.state.store
         self.client = TestClient(app, base_url=ADDRESS)
         self.tokens: dict[str, str] = {}
@@ -61,7 +62,7 @@ class SharedService:
 
     def run(self, *evaluators: str, user: str = "") -> None:
         takes = {"evaluators": evaluators, "runner_user": user}
-        self.runners.append(Runner(self.settings.model_copy(update=takes), self.store))
+        self.runners.append(Runner(self.settings.model_copy(update=takes), self.store, pace=QUICK))
 
     def rest(self) -> None:
         """Rounds of all runners until nothing moves and nothing is claimed."""
@@ -83,7 +84,6 @@ def shared(postgres_url: str, tmp_path: Path) -> Iterator[SharedService]:
     settings = Settings(
         data_dir=tmp_path / "data",
         database_url=postgres.emptied(postgres_url),
-        poll_interval_s=0.02,
         group=True,
     )
     service = SharedService(settings)

@@ -18,6 +18,7 @@ from server.settings import Settings
 from server.store.campaigns import cancel_campaign, pause_campaign, resume_campaign
 from server.store.tables import CampaignRow
 from tests.evaluators.adapter.samples import MACHINE, MODEL
+from tests.pace import QUICK
 from tests.server.asking import body, write
 from tests.server.runner.adapter_service import client, own, running
 from tests.server.runner.conftest import Running
@@ -106,7 +107,7 @@ def test_what_a_runner_taken_for_dead_still_writes_is_void(
     folder = begun(running, campaign, gate)
     with running.store.transaction() as session:
         session.get_one(CampaignRow, campaign.id).lease_until = 0.0
-    successor = Runner(running.settings, running.store)
+    successor = Runner(running.settings, running.store, pace=QUICK)
     running.until(lambda: len(attempt_folders(folder)) == 2, runner=successor)
     running.runner.round()  # finds its lease lost, and ends its trial
     before, after = attempt_folders(folder)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import select, text
@@ -11,10 +12,11 @@ from server.settings import Settings
 from server.store import Store
 from server.store.tables import CampaignRow, database_seconds
 from server.store.trials import all_trials
+from tests.pace import QUICK
 from tests.patience import until
 from tests.server.asking import created, read
 
-LEASE_S = 2.0
+BRIEF = replace(QUICK, lease_s=2.0)
 """Far longer than a busy machine holds up the thread that renews it."""
 
 
@@ -39,14 +41,14 @@ def test_leases_are_renewed_while_a_round_outlasts_them(settings: Settings, stor
     """Here because it has to wait for the rows of trials, once it has nothing more to write."""
     campaign = created(store, time_scale=1.0, budget={"max_trials": 1})
     stop = threading.Event()
-    runner = Runner(settings.model_copy(update={"lease_s": LEASE_S}), store)
+    runner = Runner(settings, store, pace=BRIEF)
     working = threading.Thread(target=runner.run, args=(stop,))
     working.start()
     try:
         until(lambda: is_running(store, campaign.id))
         with store.engine.begin() as connection:
             connection.exec_driver_sql("LOCK TABLE trials IN ACCESS EXCLUSIVE MODE")
-            long = lease_until(store, campaign.id) + 3 * LEASE_S
+            long = lease_until(store, campaign.id) + 3 * BRIEF.lease_s
             until(lambda: lease_until(store, campaign.id) > long)
     finally:
         stop.set()
@@ -58,9 +60,8 @@ def test_a_runner_that_hangs_loses_its_leases(sqlite_settings: Settings) -> None
     store = Store(sqlite_settings.url)
     store.upgrade()
     campaign = created(store)
-    settings = sqlite_settings.model_copy(update={"lease_s": LEASE_S})
-    leases = Claims(settings, store).take(held=0).leases
-    renewal = LeaseRenewal(store, held=lambda: leases, lease_s=LEASE_S, stuck_after_s=0.0)
+    leases = Claims(sqlite_settings, store, BRIEF).take(held=0).leases
+    renewal = LeaseRenewal(store, held=lambda: leases, lease_s=BRIEF.lease_s, stuck_after_s=0.0)
     renewal.start()
     until(lambda: lease_left_s(store, campaign.id) < 0)
     assert renewal.in_round() == []
@@ -74,7 +75,7 @@ def test_a_stopping_runner_waits_for_its_database_to_return(
 ) -> None:
     """Both are restarted together, as containers are."""
     campaign = created(store, time_scale=1.0, budget={"max_trials": 1})
-    runner = Runner(sqlite_settings, store)
+    runner = Runner(sqlite_settings, store, pace=QUICK)
     while not is_running(store, campaign.id):
         runner.round()
     with store.transaction() as session:

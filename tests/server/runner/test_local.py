@@ -27,7 +27,7 @@ from tests.server.runner.test_kill import REAL
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One for all tests: its backend imports torch and DeepSpeed once. Trials run on the CPU."""
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
-    settings = Settings(data_dir=tmp_path_factory.mktemp("data"), poll_interval_s=0.1)
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
     store = Store(settings.url)
     store.upgrade()
     with pytest.MonkeyPatch.context() as patch:

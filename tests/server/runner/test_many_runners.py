@@ -22,6 +22,13 @@ from tests.server import postgres
 from tests.server.asking import created, read
 
 CAMPAIGNS, TRIALS = 4, 2
+RUNNER = f"""
+from server.pace import Pace
+from server.runner.runner import run_until_stopped
+from server.settings import Settings
+run_until_stopped(Settings(), pace=Pace(round_s=0.1, most_campaigns={CAMPAIGNS // 2}))
+"""
+"""Half of the campaigns are for another runner."""
 
 
 @pytest.fixture
@@ -29,8 +36,6 @@ def shared(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Settings, Store]
     settings = Settings(
         data_dir=tmp_path / "data",
         database_url=postgres.emptied(postgres_url),
-        poll_interval_s=0.1,
-        most_campaigns=CAMPAIGNS // 2,
     )
     settings.trials_dir.mkdir(parents=True)
     store = Store(settings.url)
@@ -43,7 +48,7 @@ def started(settings: Settings) -> subprocess.Popen[bytes]:
     environment = os.environ | settings.environment() | {"OMP_NUM_THREADS": "1"}
     with (settings.data_dir / "runner.log").open("ab") as output:
         return subprocess.Popen(
-            [sys.executable, "-m", "server.runner"], env=environment, stdout=output, stderr=output
+            [sys.executable, "-c", RUNNER], env=environment, stdout=output, stderr=output
         )
 
 

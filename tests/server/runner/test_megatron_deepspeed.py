@@ -91,7 +91,7 @@ def service(
         python=PYTHON, virtual=VIRTUAL, checkout=CHECKOUT, extensions=extensions
     )
     (profiles / "virtual.toml").write_text(profile)
-    settings = Settings(data_dir=tmp_path / "data", profiles_dir=profiles, poll_interval_s=0.2)
+    settings = Settings(data_dir=tmp_path / "data", profiles_dir=profiles)
     found = SlurmService(settings)
     yield found
     found.close()

@@ -69,7 +69,7 @@ def own(tmp_path: Path) -> Settings:
     folder.mkdir()
     (folder / "own.toml").write_text(ADAPTER)
     (folder / "train.py").write_text(SCRIPT)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder, poll_interval_s=0.1)
+    return Settings(data_dir=tmp_path / "data", adapters_dir=folder)
 
 
 @pytest.mark.soak

@@ -66,8 +66,6 @@ def service(tmp_path: Path) -> Iterator[RayService]:
         data_dir=tmp_path / "data",
         profiles_dir=profiles,
         adapters_dir=tmp_path / "adapters",
-        poll_interval_s=0.2,  # a round asks Ray, and trials take seconds
-        cluster_retry_s=0.2,
     )
     found = RayService(settings)
     yield found

@@ -27,6 +27,7 @@ from server.store.events import last_event_id
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
+from tests.pace import UNHURRIED
 from tests.patience import TRIAL_LIMIT_S, until
 from tests.requirement import require
 from tests.server.asking import read
@@ -111,10 +112,10 @@ class SlurmService:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        app = create_app(settings)
+        app = create_app(settings, pace=UNHURRIED)
         self.store: Store = app.state.store
         self.client = entitled(app)
-        self.runner = Runner(settings, self.store)
+        self.runner = Runner(settings, self.store, pace=UNHURRIED)
 
     def create(self, **changes: Any) -> Campaign:
         answer = self.client.post("/api/v1/campaigns", json=QUESTION | changes)
@@ -152,7 +153,7 @@ class SlurmService:
 
     def restart_runner(self) -> None:
         self.runner.close()
-        self.runner = Runner(self.settings, self.store)
+        self.runner = Runner(self.settings, self.store, pace=UNHURRIED)
 
     def close(self) -> None:
         self.runner.close()
@@ -204,9 +205,6 @@ def service(
     settings = Settings(
         data_dir=tmp_path / "data",
         profiles_dir=profiles,
-        poll_interval_s=0.1,
-        stream_poll_s=0.05,
-        cluster_retry_s=0.2,
     )
     found = SlurmService(settings)
     yield found

@@ -10,6 +10,7 @@ from server.runner.runner import Runner
 from server.store.campaigns import delete_campaign
 from server.store.history import earlier_observations
 from server.store.tables import TrialRow
+from tests.pace import QUICK
 from tests.server.asking import created, read, write
 from tests.server.runner.conftest import Running
 
@@ -64,7 +65,7 @@ def test_what_is_kept_stays_whatever_runs_or_goes_later(running: Running) -> Non
     running.done(**FEW)
     write(store, delete_campaign, first.id)
     running.runner.close()
-    runner = Runner(running.settings, store)
+    runner = Runner(running.settings, store, pace=QUICK)
     running.until(lambda: running.campaign(second).pending > 1, runner=runner)
     runner.close()
     assert kept(running, second) == before

@@ -72,7 +72,6 @@ def titan(
         data_dir=tmp_path / "data",
         profiles_dir=tmp_path / "profiles",
         adapters_dir=tmp_path / "adapters",
-        poll_interval_s=0.2,
     )
     found = SlurmService(settings)
     yield found

@@ -83,9 +83,7 @@ class Scene:
         profiles.mkdir()
         text = PROFILE.format(python=sys.executable, checkout=checkout)
         (profiles / "quick.toml").write_text(text)
-        settings = Settings(
-            data_dir=folder / "data", profiles_dir=profiles, poll_interval_s=0.1, lease_s=10.0
-        )
+        settings = Settings(data_dir=folder / "data", profiles_dir=profiles)
         app = create_app(settings)
         return cls(settings, app.state.store, entitled(app))
 

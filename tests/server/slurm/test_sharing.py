@@ -13,6 +13,7 @@ from autotune.schemas.choices import TrialState
 from server.runner.runner import Runner
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
+from tests.pace import UNHURRIED
 from tests.patience import until
 from tests.server.slurm.scene import Scene
 
@@ -30,7 +31,7 @@ def scene(slurm: Cluster, tmp_path: Path) -> Iterator[Scene]:  # noqa: ARG001
 
 @pytest.fixture
 def runner(scene: Scene) -> Iterator[Runner]:
-    with closing(Runner(scene.settings, scene.store)) as runner:
+    with closing(Runner(scene.settings, scene.store, pace=UNHURRIED)) as runner:
         yield runner
 
 
