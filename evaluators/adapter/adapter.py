@@ -116,6 +116,7 @@ class Adapter:
     Attributes:
         name: of its file.
         command: the words that start one rank, as templates, followed by those of `places`.
+        prepare: the words that each rank runs before, such as to write a dataset.
         folder: working directory of the ranks; the start's folder if empty.
         warmup_iterations: at the beginning of each start.
         base: file -> the user's own text, in which places are set.
@@ -136,6 +137,7 @@ class Adapter:
     name: str
     command: tuple[str, ...]
     description: str = ""
+    prepare: tuple[str, ...] = ()
     folder: str = ""
     warmup_iterations: int = USUAL_WARMUP
     base: Mapping[str, str] = field(default_factory=dict)
@@ -168,7 +170,7 @@ class Adapter:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        templates = [*self.command, *texts_of(self.places)]
+        templates = [*self.command, *self.prepare, *texts_of(self.places)]
         return frozenset().union(*(template(text).names for text in templates))
 
     @cached_property

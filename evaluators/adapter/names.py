@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import accumulate
 
+from autotune.cost_model.parameters import is_cpu
 from evaluators.adapter.expression import Value
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING
 from search_spaces.machine import Machine
@@ -53,7 +54,7 @@ OF_LAYERS = (
     *OF_MAMBA,
 )
 """Names of layer kinds that only some models have; 0 or False for other models."""
-OF_MACHINE = ("gpus_per_node", "memory_gib")
+OF_MACHINE = ("gpus_per_node", "memory_gib", "gpu")
 OF_START = ("python", "out", "folder", "iterations", "seed")
 """The interpreter on the nodes; the start's folder; the adapter's folder, in which ranks run; the
 number of iterations; a seed."""
@@ -68,7 +69,13 @@ PATTERN = "hybrid_pattern"
 """The block of each layer of a hybrid: M, *, E or -, with | between pipeline stages; 0 for other
 models."""
 
-EVERYWHERE = (*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, *OF_MACHINE)
+RANK_PARAMETERS = "rank_parameters"
+"""Upper bound of the parameters of one rank before ZeRO divides them."""
+
+EVERYWHERE = (
+    *(*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, RANK_PARAMETERS),
+    *(*OF_MACHINE, "on_cpu"),
+)
 """Names with a value before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
 
@@ -78,6 +85,7 @@ DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "data_parallel": _REPLICAS,
     "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
     PATTERN: ("pipeline_parallel", "virtual_stages"),
+    RANK_PARAMETERS: ("pipeline_parallel", "tensor_parallel"),
 }
 """Name -> the dimensions that it depends on, where it is none."""
 
@@ -86,6 +94,7 @@ MENTIONED_BY: Mapping[str, tuple[str, ...]] = {
     "data_parallel": (),
     "global_batch_size": (ACCUMULATION,),
     PATTERN: (),
+    RANK_PARAMETERS: (),
 }
 """Derived name -> the dimensions that a trainer varies if its adapter mentions it. A number of
 replicas does not determine how the other ranks are used."""
@@ -104,7 +113,9 @@ def strategy_names(
         **{name: getattr(transformer, name) for name in OF_MODEL},
         **_layer_names(transformer),
         PATTERN: _pattern(transformer, strategy),
+        RANK_PARAMETERS: rank_parameters(transformer, strategy),
         **{name: getattr(machine, name) for name in OF_MACHINE},
+        "on_cpu": is_cpu(machine),
     }
 
 
@@ -142,6 +153,14 @@ def _pattern(transformer: Transformer, strategy: Strategy) -> Value:
     stages = stage_layers(layers, strategy.pipeline_parallel * strategy.virtual_stages)
     ends = list(accumulate(stages))
     return "|".join(pattern[end - count : end] for end, count in zip(ends, stages, strict=True))
+
+
+def rank_parameters(transformer: Transformer, strategy: Strategy) -> int:
+    layers = -(-transformer.num_layers // strategy.pipeline_parallel)
+    ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
+    layer = max(kind.parameters for kind in transformer.kinds)
+    cut = (layers * layer + ends) // strategy.tensor_parallel
+    return cut + transformer.hidden_size * (transformer.seq_length + 8 * layers)
 
 
 def first_names(machine: Machine, first: Strategy) -> dict[str, Value]:

@@ -196,23 +196,35 @@ def main(path: str) -> int:
         places = [os.path.dirname(plan["words"][0]), environment.get("PATH", os.defpath)]
         environment["PATH"] = os.pathsep.join(places)
     environment.update(plan["variables"])
+    folder = plan["folder"] or plan["out"]
+    code = 0
+    for words in filter(None, (plan["prepare"], plan["words"])):
+        if code == 0:
+            code = run(words, environment, folder, output)
+    if rank == 0:
+        collect(plan["out"], plan["collect"], start=plan["start"])
+    return code
+
+
+def run(
+    words: Sequence[str], environment: Mapping[str, str], folder: str, output: StampedOutput
+) -> int:
+    """Run one command of the rank; return its exit code."""
     try:
         child = subprocess.Popen(
-            plan["words"],
+            words,
             env=environment,
-            cwd=plan["folder"] or plan["out"],
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
     except OSError as error:
-        output.tell([f"{type(error).__name__}: {plan['words'][0]}: {error}".encode()])
+        output.tell([f"{type(error).__name__}: {words[0]}: {error}".encode()])
         return 127
     trainer = TrainerProcess(child)
     signal.signal(signal.SIGTERM, trainer.ask_to_end)
     code = watch(trainer, output)
-    if rank == 0:
-        collect(plan["out"], plan["collect"], start=plan["start"])
     if code and not trainer.asked:
         output.tell([ending(code).encode()])
     return 128 - code if code < 0 else code

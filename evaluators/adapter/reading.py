@@ -37,6 +37,7 @@ from search_spaces.transformer import LayerFeature
 KEYS = (
     "description",
     "command",
+    "prepare",
     "folder",
     "warmup_iterations",
     "base",
@@ -56,6 +57,7 @@ KEYS = (
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
 FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
+NOTHING_MORE: Mapping[str, Any] = {}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 STATE_BYTES = (0, 1, 2, 4)
@@ -68,20 +70,31 @@ def _sizes(name: str) -> tuple[int, ...]:
     return ACTIVATION_BYTES if name == "gated_activation_bytes" else STATE_BYTES
 
 
-def read_adapter(path: Path) -> Adapter:
+def read_adapter(
+    path: Path, *, folder: str = "", places: Mapping[str, Any] = NOTHING_MORE
+) -> Adapter:
     """Return the adapter in a TOML file. It is named after the file, and the files that it refers
     to are in the same folder.
+
+    Args:
+        folder: instead of the file's own.
+        places: further ones of `[set]`; they take precedence.
 
     Raises:
         InvalidInput, InvalidInputs: the file cannot be read, or its content is invalid.
     """
     demand_adapter_name(path)
-    return _AdapterTable(read_toml(path, field="adapter"), path).adapter()
+    table = dict(read_toml(path, field="adapter"))
+    if folder:
+        table["folder"] = folder
+    if places and isinstance(table.get("set", {}), Mapping):
+        table["set"] = {**table.get("set", {}), **places}
+    return _AdapterTable(table, path).adapter()
 
 
 def read_sent_adapter(text: str, path: Path, *, files: Mapping[str, str]) -> Adapter:
     """Return the adapter in the text of a TOML file, whose `path` is that on the sender's machine;
-    `files` are the texts of the files in its `base`. No file at these paths is opened.
+    `files` are the texts of the files in its `base`, which are not opened.
 
     Raises:
         InvalidInput, InvalidInputs: the content is invalid.
@@ -134,7 +147,8 @@ class _AdapterTable:
                 self._faults.unknown(key, value, KEYS)
         told: dict[str, Any] = {
             "name": self._path.stem,
-            "command": self._command(),
+            "command": self._words("command", fault="missing"),
+            "prepare": self._words("prepare"),
             "description": self._text("description"),
             "folder": self._folder(),
             "warmup_iterations": self._warmup(),
@@ -204,15 +218,18 @@ class _AdapterTable:
                 self._faults.add(f"{key}.{name}", value, "not text; write it in quotes")
         return {name: value for name, value in section.items() if isinstance(value, str)}
 
-    def _command(self) -> tuple[str, ...]:
-        words = self._table.get("command")
+    def _words(self, key: str, *, fault: str = "") -> tuple[str, ...]:
+        """Return the words of a command; `fault`: what is wrong without one."""
+        words = self._table.get(key)
+        if words is None and not fault:
+            return ()
         if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
             valid = 'a list of words, ["{python}", "train.py"]'
-            reason = "missing" if words is None else "not a list of words"
-            self._faults.add("command", words, reason, valid=valid)
+            reason = fault if words is None else "not a list of words"
+            self._faults.add(key, words, reason, valid=valid)
             return ()
         for place, word in enumerate(words):
-            self._check_template(f"command[{place}]", word, self._at_start)
+            self._check_template(f"{key}[{place}]", word, self._at_start)
         return tuple(words)
 
     def _folder(self) -> str:
@@ -325,14 +342,38 @@ class _AdapterTable:
 
     def _refusals(self) -> Iterator[AdapterRefusal]:
         keys = tuple(each.name for each in fields(AdapterRefusal))
-        for name, table in self._sections("refuse", keys):
+        for name, table in self._sections("refuse", (*keys, "file", "pattern")):
             when, because = table.get("when"), table.get("because")
             if not isinstance(when, str) or not isinstance(because, str) or not because.strip():
                 valid = 'when = "an expression", because = "a reason"'
                 self._faults.add(name, dict(table), "a refusal needs both texts", valid=valid)
                 continue
             self._check_expression(f"{name}.when", when, (*EVERYWHERE, *self._own))
-            yield AdapterRefusal(when=when, because=because)
+            if self._holds(name, table):
+                yield AdapterRefusal(when=when, because=because)
+
+    def _holds(self, name: str, table: Mapping[str, Any]) -> bool:
+        """Return whether the trainer's source has what a refusal depends on; without a file, it
+        depends on nothing."""
+        named = {key: table[key] for key in ("file", "pattern") if key in table}
+        if not named:
+            return True
+        file, pattern = named.get("file"), named.get("pattern")
+        if not isinstance(file, str) or not isinstance(pattern, str):
+            valid = 'file = "a path in folder", pattern = "a regular expression"'
+            self._faults.add(name, named, "a file and a pattern go together", valid=valid)
+            return False
+        try:
+            sign = re.compile(pattern, flags=re.MULTILINE)
+            text = Path(self._folder(), file).read_text(encoding="utf-8", errors="replace")
+        except re.error as error:
+            reason = f"not a regular expression: {error}"
+            self._faults.add(f"{name}.pattern", pattern, reason)
+        except OSError:
+            return False
+        else:
+            return sign.search(text) is not None
+        return False
 
     def _readers(self) -> Iterator[AdapterReader]:
         keys = tuple(each.name for each in fields(AdapterReader))

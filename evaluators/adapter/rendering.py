@@ -3,7 +3,7 @@ it supports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from evaluators.adapter.adapter import Adapter, AdapterRefusal, Setting
@@ -25,6 +25,7 @@ class TrainerStart:
 
     Attributes:
         words: the command.
+        prepare: the command that each rank runs before it; empty for none.
         variables: environment variables, besides those that identify the rank.
         files: name -> text, in the start's folder.
     """
@@ -32,6 +33,7 @@ class TrainerStart:
     words: tuple[str, ...]
     variables: Mapping[str, str]
     files: Mapping[str, str]
+    prepare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     if adapter.one_start and plan.first_accumulation is not None:
         places.update(adapter.one_start.places)
     names = plan.names(adapter)
-    words = [written(_worked_out("command", word, names)) for word in adapter.command]
+    words = _command("command", adapter.command, names)
     variables: dict[str, str] = {}
     files = {name: file_of(name, text) for name, text in adapter.base.items()}
     for text, setting in places.items():
@@ -112,14 +114,20 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
             words.append(f"{place.name}={_joined(value)}")
         elif place.kind == "variable" and value is not None:
             variables[place.name] = _joined(value)
-        elif place.kind == "key":
+        elif place.kind == "key" and (value is not None or place.file in files):
             file = files.setdefault(place.file, file_of(place.file, _empty(place.file)))
             _lay(file, place.name, value)
     return TrainerStart(
         words=tuple(words),
         variables=variables,
         files={name: file.text for name, file in files.items()},
+        prepare=tuple(_command("prepare", adapter.prepare, names)),
     )
+
+
+def _command(key: str, words: Iterable[str], names: Names) -> list[str]:
+    values = (_worked_out(key, word, names) for word in words)
+    return [written(value) for value in values if value is not None]
 
 
 def names_of(

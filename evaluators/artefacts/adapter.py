@@ -159,6 +159,8 @@ def rank_script(
     lines = [head, *_files(start.files, words)]
     lines += [f"export {each}={words.of(value)}" for each, value in start.variables.items()]
     lines.append(f"cd {words.of(adapter.folder or _OUT)}")
+    if start.prepare:
+        lines.append(" ".join(map(words.of, start.prepare)))
     command = " ".join(map(words.of, start.words))
     return "\n".join([*lines, f"exec {command}", ""])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from evaluators.adapter.names import rank_parameters
 from evaluators.cluster.profile import ProgramName
 from search_spaces.machine import Machine
 from search_spaces.program import OwnDimension
@@ -56,7 +57,7 @@ def deepspeed_config(
         "zero_optimization": {
             "stage": strategy.zero_stage,
             "overlap_comm": strategy.value(OVERLAP.name) is not False and data_parallel > 1,
-            "reduce_bucket_size": min(MOST_IN_BUCKET, _largest_share(transformer, strategy)),
+            "reduce_bucket_size": min(MOST_IN_BUCKET, rank_parameters(transformer, strategy)),
         },
         "gradient_clipping": GRADIENT_CLIPPING,
         "steps_per_print": NEVER,
@@ -83,11 +84,3 @@ def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strateg
         program="megatron-deepspeed",
     )
     return json.dumps(config, indent=2) + "\n"
-
-
-def _largest_share(transformer: Transformer, strategy: Strategy) -> int:
-    layers = -(-transformer.num_layers // strategy.pipeline_parallel)
-    ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
-    layer = max(kind.parameters for kind in transformer.kinds)
-    cut = (layers * layer + ends) // strategy.tensor_parallel
-    return cut + transformer.hidden_size * (transformer.seq_length + 8 * layers)

@@ -243,6 +243,7 @@ class AdapterProgram:
         start = start_of(self._adapter, plan)
         return {
             "start": number,
+            "prepare": start.prepare,
             "words": start.words,
             "variables": start.variables,
             "files": start.files,

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,10 @@ echo ends"""
 """A shell's, which ends when it is asked to, though what it runs has not."""
 
 
-def _planned(folder: Path, *words: str) -> None:
+def _planned(folder: Path, *words: str, prepare: Sequence[str] = ()) -> None:
     plan = {
         "start": 1,
+        "prepare": prepare,
         "words": words,
         "variables": {},
         "files": {},
@@ -76,6 +78,23 @@ def test_what_a_shells_script_runs_ends_with_it(tmp_path: Path) -> None:
         assert rank.stdout.read() == ""
         assert rank.wait() == 128 + signal.SIGTERM
     assert not any(process.runs for process in started)
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"), [(0, ["prepares", "trains"]), (3, ["prepares", "ended with exit code 3"])]
+)
+def test_a_rank_prepares_before_it_trains(tmp_path: Path, code: int, printed: list[str]) -> None:
+    _planned(tmp_path, "echo", "trains", prepare=["sh", "-c", f"echo prepares; exit {code}"])
+    ran = subprocess.run(
+        [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "RANK": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == code
+    assert [line.partition("s] ")[2] for line in ran.stdout.splitlines()] == printed
 
 
 def test_a_later_process_of_the_same_number_is_another() -> None:

@@ -75,6 +75,9 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("command =", "trains = ['moe']\ncommand =", "valid: experts, latent_attention, window"),
         ("command =", "warmup_iterations = 0\ncommand =", "not a number of iterations"),
         ('["{python}", "train.py"]', '"python train.py"', "not a list of words"),
+        ("command =", "prepare = 'make'\ncommand =", "prepare=.*not a list of words"),
+        ("because =", "file = 'train.py'\nbecause =", "file and a pattern go together"),
+        ("because =", "file = 'a'\npattern = '('\nbecause =", "pattern=.*not a regular expr"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_key_and_what_would_do(
@@ -83,6 +86,15 @@ def test_what_is_wrong_is_told_with_file_key_and_what_would_do(
     with pytest.raises(InvalidInputs, match=told) as refused:
         my_script(tmp_path, change=(old, new))
     assert str(tmp_path / "my-script.toml") in str(refused.value)
+
+
+@pytest.mark.parametrize(("file", "refusals"), [("train.py", 2), ("my.json", 1), ("gone.py", 1)])
+def test_a_refusal_may_depend_on_the_trainers_source(
+    tmp_path: Path, file: str, refusals: int
+) -> None:
+    seen = f"[[refuse]]\nfile = '{file}'\npattern = '^import json$'\nwhen = 'gated_mlp'\n"
+    more = f"{seen}because = 'it has a fault'\n[set]"
+    assert len(my_script(tmp_path, change=("[set]", more)).refuse) == refusals
 
 
 def test_the_bytes_of_states_decide_what_is_believed_of_memory(tmp_path: Path) -> None:
