@@ -84,18 +84,6 @@ class Enumeration:
             warned=_most_first(warned),
         )
 
-    @classmethod
-    def of_lattice(cls, lattice: Lattice, judge: Judge) -> Enumeration:
-        """Return which strategies of a lattice are legal."""
-        refused = judge(lattice, "refuse")
-        legal = lattice.take(~np.logical_or.reduce(list(refused.values())))
-        return cls(
-            legal=legal,
-            raw=len(lattice),
-            removed=_most_first({name: _count(mask) for name, mask in refused.items()}),
-            warned=_most_first({name: _count(mask) for name, mask in judge(legal, "warn").items()}),
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:

@@ -59,7 +59,6 @@ class SearchSpace:
         nodes: the most that a strategy may use.
         dimensions: each dimension, and each of the program's own, -> its values.
         program: that is to run the trials; what it cannot do is not legal.
-        strategies: the only raw points; None where these are the grid of all dimensions.
         experts_as_usual: whether expert_tensor_parallel is 1 or tensor_parallel, as it is where
             its values are automatic.
         given_up: dimension -> automatic values that would have made the space too large.
@@ -71,36 +70,8 @@ class SearchSpace:
     dimensions: Mapping[str, tuple[Scalar, ...]]
     batch: GlobalBatch
     program: ProgramCapabilities = ANY_PROGRAM
-    strategies: tuple[Strategy, ...] | None = None
     experts_as_usual: bool = False
     given_up: Mapping[str, tuple[Scalar, ...]] = field(default_factory=lambda: MappingProxyType({}))
-
-    @classmethod
-    def listed(
-        cls,
-        transformer: Transformer,
-        machine: Machine,
-        strategies: Sequence[Strategy],
-        *,
-        program: ProgramCapabilities = ANY_PROGRAM,
-    ) -> SearchSpace:
-        """Return a space of one or more given strategies and no others."""
-        values = {
-            name: tuple(sorted({getattr(strategy, name) for strategy in strategies}))
-            for name in DIMENSIONS
-        }
-        for name in dict.fromkeys(name for strategy in strategies for name, _ in strategy.settings):
-            found = dict.fromkeys(strategy.value(name) for strategy in strategies)
-            values[name] = tuple(value for value in found if value is not None)
-        return cls(
-            transformer=transformer,
-            machine=machine,
-            nodes=max(strategy.num_nodes for strategy in strategies),
-            dimensions=values,
-            batch=GlobalBatch(),
-            program=program,
-            strategies=tuple(strategies),
-        )
 
     @classmethod
     def build(
@@ -193,7 +164,7 @@ class SearchSpace:
     @property
     def raw(self) -> int:
         """Points of the grid, legal or not."""
-        return self._grid.raw if self.strategies is None else len(self.strategies)
+        return self._grid.raw
 
     @property
     def _grid(self) -> Grid:
@@ -204,10 +175,8 @@ class SearchSpace:
         )
 
     def grid(self, *, most: int = MOST_POINTS) -> Lattice:
-        """Return the raw points, legal or not, in the order of the dimensions' values, or as they
-        were listed; where a grid has more than `most`, some of every dimension's values."""
-        if self.strategies is not None:
-            return Lattice.of(self.strategies, gpus_per_node=self.machine.gpus_per_node)
+        """Return the raw points, legal or not, in the order of the dimensions' values;
+        where the grid has more than `most`, some of every dimension's values."""
         return self._grid.thinned(most).whole()
 
     def enumerate(self) -> Enumeration:
@@ -230,17 +199,13 @@ class SearchSpace:
                 severity=severity,
             )
 
-        if self.strategies is not None:
-            return Enumeration.of_lattice(self.grid(), judge)
         parts = self._grid.parts(self.program)
         return Enumeration.of_parts(part.enumerate(judge) for part in parts)
 
     def refused_by_program(self) -> dict[str, int]:
         """Return the program's own reasons -> how many raw points it refuses for each."""
-        listed = self.strategies is not None
-        parts = self._grid.parts(self.program)
         counts: Counter[str] = Counter()
-        for lattice in [self.grid()] if listed else (part.open() for part in parts):
+        for lattice in (part.open() for part in self._grid.parts(self.program)):
             raw = math.prod(lattice.shape)
             masks = program_masks(lattice, self.transformer, self.machine, self.program)
             for reason, mask in masks.items():

@@ -138,8 +138,6 @@ def why_chosen(trial: Trial) -> str:
         why = "Confirmation of one of the best layouts"
     elif trial.purpose == "baseline":
         why = "The baseline"
-    elif trial.purpose == "study":
-        why = "Part of the scaling study"
     elif expected.best_so_far is None:
         why = "Best predicted layout that may fit, before any measurement"
     else:
@@ -151,7 +149,7 @@ def why_chosen(trial: Trial) -> str:
 
 
 def _rate_expected(trial: Trial, expected: Expectation) -> str:
-    if expected.best_so_far is None or trial.purpose == "study":
+    if expected.best_so_far is None:
         return f"Predicted {iteration_expected(trial)} an iteration"
     ratio = expected.objective / expected.best_so_far
     time_s = trial.predicted_iteration_time_s or 0.0

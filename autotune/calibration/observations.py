@@ -14,7 +14,6 @@ from autotune.measurement.metrics import probe_accumulations
 from autotune.schemas.choices import TrialState
 from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Accumulation, Trial
-from autotune.schemas.wire import AT_OWN_ACCUMULATION
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -126,9 +125,7 @@ def observations_of(
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # The strategy needs more memory than it had when it failed.
-            probes = (
-                probe_accumulations(strategy) if trial.purpose not in AT_OWN_ACCUMULATION else ()
-            )
+            probes = () if trial.purpose == "confirmation" else probe_accumulations(strategy)
             most = max(probes, default=strategy.gradient_accumulation_steps)
             ran = strategy.with_accumulation(most)
             observations.append(Observation(transformer=ran_with, strategy=ran, fitted=False))

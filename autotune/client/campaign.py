@@ -7,7 +7,7 @@ import json
 import math
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, get_args
 from urllib.parse import quote
 
-from autotune.client.transport import AT_REST, Follower, Transport, listed
+from autotune.client.transport import AT_REST, Follower, Transport
 from autotune.files import write_whole
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.measurement.table import columns_of
@@ -33,7 +33,6 @@ from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
 from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
 from autotune.schemas.requests import BudgetExtension, CampaignChange
 from autotune.schemas.resolution import strategy_of
-from autotune.schemas.scaling import ScalingStudy
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics, TrialPage
 from autotune.schemas.validation import validated
@@ -73,10 +72,7 @@ class CampaignHandle:
         )
 
     def _found(self) -> list[tuple[str, str]]:
-        item, study = self.campaign, self.campaign.request.study
-        if study is not None:
-            nodes = ", ".join(map(str, study.nodes))
-            return [(f"{' and '.join(study.kinds)} scaling", f"on {nodes} nodes")]
+        item = self.campaign
         unit = OBJECTIVE_UNITS[item.request.objective]
         best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
         layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
@@ -163,12 +159,6 @@ class CampaignHandle:
         """Return the recommendation. Raises ApiError with status 404 if there is none yet."""
         found = self._transport.get(f"{self._path}/recommendation", Recommendation)
         return RecommendationHandle(self._transport, found)
-
-    def scaling(self, *, rank: int = 1, nodes: Sequence[int] = ()) -> ScalingStudy:
-        """Return how the strategy at `rank` scales: measured at node counts with trials, predicted
-        at the others."""
-        params = {"rank": rank, "nodes": listed(nodes)}
-        return self._transport.get(f"{self._path}/scaling", ScalingStudy, params)
 
     def figures(self) -> FigureOffers:
         """Return the kinds of figures: available or not, and why not."""

@@ -30,7 +30,6 @@ from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepQuery
 from autotune.schemas.requests import PredictionQuery, SpaceQuery
-from autotune.schemas.scaling import ScalingQuery, ScalingStudy
 from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.schemas.validation import validated
@@ -128,8 +127,6 @@ class Client:
             search: what chooses the trials: "calibrated" (default); for comparison "deephyper",
                 "random" or "grid".
             surrogate: model of the search "deephyper": "forest" (default) or "gaussian_process".
-            study: measure how given layouts scale over nodes instead of searching; fields of
-                `StudySpec`: {"kinds": ["strong"], "like": 3, "nodes": [16, 32, 64]}.
             fresh: ignore earlier trials on the machine.
             seed: of the search and of simulated trials.
             time_scale: seconds to wait for each simulated second.
@@ -188,6 +185,7 @@ class Client:
         *,
         strategy: StrategyInput,
         min_headroom_gib: float = 0.0,
+        over_nodes: Sequence[int] = (),
         **about: Unpack[SubjectInput],
     ) -> Prediction:
         """Predict whether a strategy is legal and fits, and its iteration time.
@@ -198,25 +196,17 @@ class Client:
         Args:
             strategy: fields of `StrategyShape`.
             min_headroom_gib: memory to leave free on the fullest GPU.
+            over_nodes: numbers of nodes for `scaling`, strong and weak, of the same layout.
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
         """
-        fields = {"strategy": strategy, "min_headroom_gib": min_headroom_gib}
+        fields = {
+            "strategy": strategy,
+            "min_headroom_gib": min_headroom_gib,
+            "over_nodes": list(over_nodes),
+        }
         query = self._query(PredictionQuery, about, **fields)
         return self._transport.post("/predictions", Prediction, query)
-
-    def scaling(
-        self,
-        *,
-        strategy: StrategyInput,
-        nodes: Sequence[int] = (),
-        **about: Unpack[SubjectInput],
-    ) -> ScalingStudy:
-        """Predict strong and weak scaling of a strategy's layout over `nodes`. Default: halves and
-        doubles of its own. The other arguments are those of `predict`."""
-        fields = {"strategy": strategy, "nodes": list(nodes)}
-        query = self._query(ScalingQuery, about, **fields)
-        return self._transport.post("/predictions/scaling", ScalingStudy, query)
 
     def space(
         self, *, nodes: int = 1, space: SpaceInput | None = None, **about: Unpack[SubjectInput]

@@ -24,7 +24,7 @@ from autotune.schemas.shapes import (
     ModelShape,
     StrategyShape,
 )
-from autotune.schemas.spaces import SpaceSpec, StudySpec
+from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.validation import validated
 from search_spaces.errors import InvalidInput
 
@@ -75,7 +75,6 @@ class CampaignInput(SubjectInput, total=False):
     time_scale: float
     private: bool
     own_runner: bool
-    study: StudySpec | Mapping[str, Any] | None
 
 
 def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:

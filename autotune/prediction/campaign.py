@@ -13,7 +13,6 @@ from autotune.cost_model import Estimate, estimate
 from autotune.explanation.what_if import left_out
 from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
-from autotune.prediction.scaling import study_dry_run, study_problems, study_space
 from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
 from autotune.schemas.predictions import BaselinePlan, DryRun
 from autotune.schemas.requests import CampaignCreate
@@ -56,12 +55,8 @@ def check_campaign(
     try:
         transformer, machine = subject_of(request.model, request.machine)
         problems += misplaced(request, machine)
-        if request.study is not None:
-            space = study_space(request, transformer, machine, program=program)
-            problems += study_problems(request, space)
-        else:
-            space = campaign_space(request, transformer, machine, program=program)
-            problems += _search_problems(request, space, others=bool(problems))
+        space = campaign_space(request, transformer, machine, program=program)
+        problems += _search_problems(request, space, others=bool(problems))
     except InvalidInputs as refusal:
         raise InvalidInputs([*problems, *refusal.problems]) from refusal
     if problems:
@@ -177,8 +172,6 @@ def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
     Args:
         space: the campaign's space, from `check_campaign`.
     """
-    if request.study is not None:
-        return study_dry_run(request, space)
     estimated = estimate(space.transformer, space.machine, space.lattice())
     report = report_of(space, estimated, warnings=[])
     screening = few_nodes(request, space)

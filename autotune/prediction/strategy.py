@@ -8,6 +8,7 @@ from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation.memory_budget import memory_budget
 from autotune.explanation.parts import bubble_note
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
+from autotune.prediction.scaling import scaling_series
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.predictions import BrokenRule, Prediction
 from autotune.schemas.requests import PredictionQuery
@@ -49,6 +50,7 @@ def predict(
 
     Raises:
         InvalidInputs: fields `model` and `machine`; dimensions that the trainer does not vary.
+        InvalidInput: field `over_nodes`: the layout can run on none of them.
     """
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration or general_knowledge(machine, program.tuning, program.states)
@@ -83,6 +85,11 @@ def predict(
             "memory_sentence": f"{budget.sentence}.",
             "memory_changes": budget.changes,
             "calibration": summary,
+            "scaling": scaling_series(
+                calibration, transformer, strategy, nodes=query.over_nodes, program=program
+            )
+            if query.over_nodes
+            else [],
         }
     )
 

@@ -90,15 +90,14 @@ def recommend(
     belief: CampaignBelief | None = None,
     artefacts: Sequence[str] = (),
 ) -> Recommendation | None:
-    """Return the recommendation for trials in any order; None without a successful trial, and for a
-    scaling study.
+    """Return the recommendation for trials in any order; None without a successful trial.
 
     Args:
         belief: the campaign's; None if these trials are all that is known.
         artefacts: names of the files that come with it.
     """
     ranked = all_contenders(campaign, trials, belief=belief)
-    if not ranked or campaign.request.study is not None:
+    if not ranked:
         return None
     best = ranked[0]
     baseline, speedup = baseline_result(campaign, trials, belief=belief)

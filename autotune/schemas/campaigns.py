@@ -18,13 +18,11 @@ CampaignOutcome = Literal[
     "confirming",
     "paused",
     "found",
-    "measured",
     "nothing ran",
     "cancelled",
     "failed",
 ]
-"""Outcome of a campaign: its state, and for a finished one whether it found a layout; for a scaling
-study whether it measured one."""
+"""Outcome of a campaign: its state, and for a finished one whether it found a layout."""
 
 
 class StartedFrom(Wire):
@@ -139,7 +137,7 @@ class ListedCampaign(Campaign):
     """A campaign with its summary for lists."""
 
     outcome: CampaignOutcome
-    """Its state; for a finished campaign whether it found a layout, or measured one for a study."""
+    """Its state; for a finished campaign whether it found a layout."""
     best_so_far: list[float]
     """Best objective so far after each trial, from the first successful one; thinned at equal
     distances for many trials."""
@@ -181,10 +179,9 @@ _OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
 
 
 def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
-    """Return the outcome of a campaign; for a scaling study, whether it measured a step."""
+    """Return the outcome of a campaign."""
     found = campaign.best_trial is not None or campaign.fastest_trial is not None
-    outcome = outcome_of(campaign.state, found=found)
-    return "measured" if campaign.request.study and outcome == "found" else outcome
+    return outcome_of(campaign.state, found=found)
 
 
 def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:

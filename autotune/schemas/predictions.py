@@ -9,8 +9,8 @@ from pydantic import Field
 from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import SpaceQuery
+from autotune.schemas.scaling import ScalingSeries
 from autotune.schemas.shapes import StrategyShape, Subject
-from autotune.schemas.spaces import StudyPlan
 from autotune.schemas.wire import Label, Wire
 from search_spaces.dimensions import Scalar
 
@@ -130,8 +130,6 @@ class DryRun(Wire):
     """The baseline; null without one."""
     screening: FewNodes | None = None
     """Number of nodes or layers of the search's trials."""
-    study: StudyPlan | None = None
-    """Trials of a scaling study; null for a search."""
 
 
 class Prediction(Subject):
@@ -196,6 +194,9 @@ class Prediction(Subject):
     """Summary of the memory, and whether it fits."""
     memory_changes: list[LayoutChange] = Field(default_factory=list)
     """The smallest changes that make it fit, highest rate per node first; empty if it fits."""
+    scaling: list[ScalingSeries] = Field(default_factory=list)
+    """Strong and weak scaling over `over_nodes`; only one of them if the layout cannot run the
+    other way."""
 
 
 class SweepQuery(SpaceQuery):

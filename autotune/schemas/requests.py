@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from autotune.schemas import notation
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
-from autotune.schemas.spaces import SpaceSpec, StudySpec
+from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.wire import (
     MOST_TOKENS,
     Description,
@@ -198,8 +198,6 @@ class CampaignCreate(Wire):
     own_runner: bool = False
     """Leave it to a runner of its owner (`autotune runner --as-me`), so that its trials run as the
     owner."""
-    study: StudySpec | None = None
-    """Scaling study of given layouts, instead of a search."""
     time_scale: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Simulated evaluator: real seconds per simulated second."""
 
@@ -263,3 +261,5 @@ class PredictionQuery(ProgramChoice):
     """The strategy."""
     min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU for a strategy to fit, GiB."""
+    over_nodes: list[Positive] = Field(default_factory=list, max_length=50)
+    """Other numbers of nodes for the same layout, for `scaling`."""

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.choices import ScalingKind, TrialState
-from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.shapes import StrategyShape, Subject
-from autotune.schemas.spaces import MOST_WIDTHS
-from autotune.schemas.wire import Positive, Wire
-
-
-class ScalingQuery(PredictionQuery):
-    """A strategy, and the numbers of nodes for its layout."""
-
-    nodes: list[Positive] = Field(default_factory=list, max_length=MOST_WIDTHS)
-    """Numbers of nodes; empty: halves and doubles of the strategy's own."""
+from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.wire import Wire
 
 
 class ScaledStrategy(Wire):
@@ -76,18 +66,3 @@ class ScalingSeries(Wire):
     """Number of nodes, and why the layout cannot run there."""
     sentence: str
     """The efficiency on the most nodes, in words."""
-
-
-class ScalingStudy(Subject):
-    """Strong and weak scaling of one layout."""
-
-    strategy: StrategyShape
-    """The requested strategy."""
-    calibration: CalibrationSummary | None = None
-    """Calibration used; null if uncalibrated, or based on a campaign's own trials."""
-    campaign_id: int | None = None
-    """Campaign whose trials and measurements it uses; null without one."""
-    simulated: bool = False
-    """Whether these measurements are simulated."""
-    series: list[ScalingSeries]
-    """Strong and weak scaling; only one if the layout cannot run the other way."""

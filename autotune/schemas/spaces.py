@@ -1,4 +1,4 @@
-"""Search spaces and scaling studies in requests."""
+"""Search spaces in requests."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from autotune.schemas import notation
-from autotune.schemas.choices import ScalingKind
-from autotune.schemas.shapes import SettingValue, StrategyShape, table_fields
+from autotune.schemas.shapes import SettingValue, table_fields
 from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
 from search_spaces import dimensions
 
@@ -95,51 +94,3 @@ class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  #
     `"overlap=on bucket=50,100"`."""
     global_batch_size: BatchChoice | None = None
     """Samples of one optimizer step: one size, bounds, or a text of these (`"512..1024"`)."""
-
-
-MOST_STUDIED = 4
-MOST_WIDTHS = 50
-
-
-class StudySpec(Wire):
-    """A scaling study, instead of a search: each strategy is measured on each number of nodes, at
-    its own accumulation."""
-
-    kinds: list[ScalingKind] = Field(["strong", "weak"], min_length=1, max_length=2)
-    """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
-    strategies: list[StrategyShape] = Field(default_factory=list, max_length=MOST_STUDIED)
-    """Layouts, each with the global batch for strong scaling, which is also that of weak scaling on
-    the strategy's own nodes."""
-    like: Positive | None = None
-    """Campaign whose recommended strategy is used if no `strategies` are given."""
-    nodes: list[Positive] = Field(default_factory=list, max_length=MOST_WIDTHS)
-    """Numbers of nodes; default: halves and doubles of each strategy's own, within the campaign's
-    `nodes`."""
-
-
-class StudiedStrategy(Wire):
-    """A planned trial of a scaling study."""
-
-    strategy: StrategyShape
-    """The layout on a number of nodes, with the accumulation for its batch."""
-    gpus: int
-    """GPUs of these nodes."""
-    global_batch_size: int
-    """Samples of one optimizer step."""
-    iteration_time_s: float
-    """Predicted time of an optimizer step, s."""
-    memory_gib: float
-    """Predicted peak memory of the fullest GPU, GiB."""
-    fits: bool
-    """Whether it is predicted to fit."""
-    node_hours: float
-    """Predicted node-hours of its trial."""
-
-
-class StudyPlan(Wire):
-    """Trials of a scaling study, fewest nodes first."""
-
-    trials: list[StudiedStrategy]
-    """Its trials, in their order."""
-    omitted: list[str]
-    """What cannot be measured, and why, one sentence each."""

@@ -8,12 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-TrialPurpose = Literal["search", "confirmation", "baseline", "study"]
-"""Purpose of a trial: `search`, `confirmation` (one of the best measured again), `baseline` (counts
-as a trial of the search), or `study` (part of a scaling study)."""
-
-AT_OWN_ACCUMULATION: frozenset[TrialPurpose] = frozenset({"confirmation", "study"})
-"""Purposes of trials that measure a strategy at its own GAS alone."""
+TrialPurpose = Literal["search", "confirmation", "baseline"]
+"""Purpose of a trial: `search`, `confirmation` (one of the best measured again, at its own GAS
+alone), or `baseline` (counts as a trial of the search)."""
 
 MOST_COUNTED = 10**9
 MOST_TOKENS = 10**18

@@ -25,7 +25,7 @@ UNINFORMATIVE = frozenset(
 """Ends that say nothing about the strategy: it may be tried again."""
 
 ATTEMPTS = 3
-"""Trials of a baseline, of a study or of a confirmation that may be lost before it is given up."""
+"""Trials of a baseline or of a confirmation that may be lost before it is given up."""
 
 
 def may_be_tried_again(same: Sequence[Trial]) -> bool:

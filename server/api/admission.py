@@ -10,7 +10,6 @@ import structlog
 
 from autotune.baseline import baseline_of
 from autotune.prediction.campaign import check_campaign
-from autotune.prediction.scaling import settled
 from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE, unsupported
@@ -38,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted:
-    """An accepted campaign: its request (completed for a study), its space and, if it runs on a
+    """An accepted campaign: its request, its space and, if it runs on a
     cluster, the cluster's profile."""
 
     request: CampaignCreate
@@ -62,8 +61,6 @@ def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False
     profile = _collect(problems, lambda: chosen_profile(request, settings, as_admin=as_admin))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
-    if space is not None and request.study is not None:
-        request = settled(request, space)
     if space is not None:
         problems += _unsuitable(request, space, profile)
     on_cluster = request.evaluator in {"slurm", "ray"}

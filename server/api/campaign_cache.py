@@ -91,15 +91,10 @@ class CampaignCache:
         if found is not None:
             return found
         reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
-        if self.campaign(campaign_id, event).request.study is not None:
-            reason = (
-                f"campaign {campaign_id} is a scaling study, which measures what it was given and "
-                "recommends nothing: its figure `scaling` says what it found"
-            )
         raise NotFound("recommendation", campaign_id, reason=reason)
 
     def explanation(self, campaign_id: int, event: int) -> Explanation:
-        """Return the explanation; raises NotFound for a scaling study."""
+        """Return the explanation."""
         return self._result(campaign_id, event, "explanation", self._explanation)
 
     def written_explanation(self, campaign_id: int, event: int) -> Explanation | None:
@@ -181,8 +176,6 @@ class CampaignCache:
         return SpaceBelief.of(campaign, trials, profile=profile, earlier=earlier)
 
     def _recommendation(self, source: FigureSource) -> Recommendation | None:
-        if source.campaign.request.study is not None:
-            return None
         found = RECOMMENDATION.of(
             self._store, source.campaign.id, source.trials, lambda: _recommended(source)
         )
@@ -199,9 +192,6 @@ class CampaignCache:
 
     def _explanation(self, source: FigureSource) -> Explanation:
         campaign_id = source.campaign.id
-        if source.campaign.request.study is not None:
-            reason = f"campaign {campaign_id} is a scaling study: there is no best to be explained"
-            raise NotFound("explanation", campaign_id, reason=reason)
         return EXPLANATION.of(self._store, campaign_id, source.trials, lambda: _explained(source))
 
 

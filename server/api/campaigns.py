@@ -21,7 +21,6 @@ from autotune.schemas.predictions import DryRun
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignCreate
 from autotune.schemas.resolution import machine_shape, model_shape
 from evaluators.cluster import profile_as_dict
-from search_spaces.errors import InvalidInput
 from server.api.admission import admit
 from server.api.answers import as_json
 from server.api.dependencies import (
@@ -37,11 +36,10 @@ from server.api.dependencies import (
     StoreOf,
     problems,
 )
-from server.api.predictions import STRATEGY
-from server.auth.permissions import SERVICE, Caller, CallerOf, demand_seen
+from server.auth.permissions import SERVICE, Caller, CallerOf
 from server.settings import Settings
-from server.store import NotFound, Store
-from server.store.campaign_list import NEWEST_FIRST, refresh_best
+from server.store import Store
+from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import (
     IdempotencyKey,
     cancel_campaign,
@@ -50,7 +48,6 @@ from server.store.campaigns import (
     delete_campaign,
     extend_campaign,
     find_replay,
-    get_campaign,
     pause_campaign,
     resume_campaign,
 )
@@ -69,19 +66,6 @@ EXAMPLES: dict[str, Any] = {
             "evaluator": "simulated",
             "space": {"preset": "table-v"},
             "budget": {"max_trials": 40},
-        },
-    },
-    "scaling study": {
-        "summary": "175B from 128 to 512 GCDs of Frontier, simulated",
-        "value": {
-            "model": "gpt-175b",
-            "machine": "frontier",
-            "evaluator": "simulated",
-            "study": {
-                "kinds": ["strong"],
-                "strategies": [STRATEGY["175B on Frontier"]["value"]["strategy"]],
-                "nodes": [16, 32, 64],
-            },
         },
     },
     "local": {
@@ -135,8 +119,7 @@ def create(
     """Create a campaign, or report what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
-        asked = with_study(store, request, caller)
-        admitted = admit(asked, settings, as_admin=caller.is_admin)
+        admitted = admit(request, settings, as_admin=caller.is_admin)
         return dry_run(admitted.request, admitted.space)
     idempotency = idempotency_of(key, request, caller)
     campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
@@ -171,8 +154,7 @@ def create_once(
     replayed = _replay(store, idempotency)
     if replayed is not None:
         return replayed
-    asked = with_study(store, request, caller)
-    admitted = admit(asked, settings, as_admin=caller.is_admin)
+    admitted = admit(request, settings, as_admin=caller.is_admin)
     space, profile = admitted.space, admitted.profile
     simulated = request.evaluator == "simulated"
     try:
@@ -193,31 +175,6 @@ def create_once(
         if replayed is None:
             raise
         return replayed
-
-
-def with_study(store: Store, request: CampaignCreate, caller: Caller = SERVICE) -> CampaignCreate:
-    """Return the request with the strategy of a study that scales another campaign's
-    recommendation.
-
-    Raises:
-        InvalidInput: field `study.like`: there is no such campaign, or it recommends nothing.
-    """
-    study = request.study
-    if study is None or study.strategies or study.like is None:
-        return request
-    refresh_best(store, [study.like])
-    try:
-        with store.session() as session:
-            demand_seen(session, caller, study.like)
-            found = get_campaign(session, study.like).best_strategy
-    except NotFound:
-        found = None
-    if found is None:
-        reason = "there is no such campaign, or it recommends nothing"
-        valid = "a campaign of which a trial has succeeded"
-        raise InvalidInput("study.like", study.like, reason, valid=valid)
-    given = study.model_copy(update={"strategies": [found]})
-    return request.model_copy(update={"study": given})
 
 
 def _replay(store: Store, idempotency: IdempotencyKey | None) -> Campaign | None:

@@ -57,7 +57,6 @@ def comparison_of(
 
     Raises:
         NotFound: there is no campaign of one of the ids.
-        InvalidInput: field `ids`: one is a scaling study, which has no best to be compared.
     """
     results = []
     for campaign_id in ids:
@@ -66,9 +65,6 @@ def comparison_of(
         if not caller.sees(owner=campaign.owner, private=campaign.private):
             raise NotFound("campaign", campaign_id)
         source = campaigns.source(campaign_id, event)
-        if source.campaign.request.study is not None:
-            reason = "this is a scaling study, which seeks no best"
-            raise InvalidInput("ids", campaign_id, reason, valid="campaigns that search")
         results.append(
             CampaignResult(
                 campaign=source.campaign,

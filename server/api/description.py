@@ -48,7 +48,7 @@ TOKEN = {
     "description": "The token in `service.json`, or a user's.",
 }
 TAGS = {
-    "campaigns": "Searches and studies: created, listed, controlled, compared.",
+    "campaigns": "Searches: created, listed, controlled, compared.",
     "trials": "Short training runs of a campaign.",
     "recommendation": "What a campaign recommends, why, and the files that launch it.",
     "figures": "Results of a campaign as data, charts and pictures.",

@@ -140,10 +140,6 @@ class Plans:
         profile = chosen_profile(request, self._settings, as_admin=as_admin)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
-        if request.study is not None:
-            reason = "a scaling study searches nothing, so that no search is to be foreseen"
-            valid = "`dry_run`, which says what it would measure"
-            problems.append(InvalidInput("study", request.study.kinds, reason, valid=valid))
         if problems:
             raise InvalidInputs(problems)
         stored = profile_as_dict(profile) if profile else None

@@ -45,7 +45,7 @@ def read(
     answers: AnswersOf,
 ) -> Response:
     """Return the best strategy so far, its standing in the space, and its runners-up; 404 while no
-    trial has succeeded, and for a scaling study."""
+    trial has succeeded."""
     return answers.of(
         request,
         campaign_id,

@@ -119,13 +119,6 @@ SAMPLES: Mapping[str, CallSample] = {
         python=f"sweep = client.sweep(\n{_QUESTION})", shell=f"autotune sweep {_SPACE_OPTIONS}"
     ),
     "predictions.planned": CallSample(python=f"plan = client.plan(\n{_QUESTION})"),
-    "scaling.predicted": CallSample(
-        python=f"study = client.scaling(\n{_STRATEGY}    nodes=[16, 32, 64, 128],\n)",
-        shell=f"autotune scaling {_STRATEGY_OPTIONS} --nodes 16,32,64,128",
-    ),
-    "scaling.of_campaign": CallSample(
-        python="study = client.campaign(1).scaling(rank=1)", shell="autotune scaling --campaign 1"
-    ),
     "events.of_campaign": CallSample(
         python="for event in client.campaign(1).watch():\n    print(event.kind, event.id)",
         shell="autotune watch 1",

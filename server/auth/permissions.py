@@ -26,7 +26,6 @@ ASKING = frozenset(
         "/api/v1/browser-keys",
         "/api/v1/plans",
         "/api/v1/predictions",
-        "/api/v1/predictions/scaling",
         "/api/v1/spaces",
         "/api/v1/sweeps",
         "/fragments/memory",

@@ -37,8 +37,7 @@ class BestSoFar:
     """The best of a campaign's ended trials.
 
     Attributes:
-        layout: None until a trial succeeds, and for a scaling study, where more nodes are always
-            faster.
+        layout: None until a trial succeeds.
         improvements: number and objective of each full trial that is better than all before it; the
             last one is the fastest single trial.
     """
@@ -57,8 +56,6 @@ class BestSoFar:
         """
         full = [trial for trial in trials if trial.stands_for_nodes is None]
         steps = tuple((trial.number, value) for trial, value in improvements(campaign, full))
-        if campaign.request.study is not None:
-            return cls(improvements=steps)
         ranked = all_contenders(campaign, trials, belief=belief)
         if not ranked:
             return cls(improvements=steps)

@@ -16,7 +16,6 @@ from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.resolution import machine_of, strategy_of
 from autotune.schemas.trials import Trial
-from autotune.schemas.wire import AT_OWN_ACCUMULATION
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
@@ -37,9 +36,9 @@ def protocol_of(
 ) -> TrialProtocol:
     """Return what a trial measures, when it is given up, and its time limit.
 
-    Trials of the search, including the baseline, measure at their probes; confirmations and trials
-    of a study at their strategy's own GAS. The time limit is that of search trials, extended in
-    proportion for trials with more micro-batches.
+    Trials of the search, including the baseline, measure at their probes; confirmations
+    at their strategy's own GAS. The time limit is that of search trials, extended in proportion for
+    trials with more micro-batches.
 
     Args:
         trials: of the campaign; those that had ended when this one was created determine which
@@ -50,7 +49,7 @@ def protocol_of(
     strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
     probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
-    measured = own if trial.purpose in AT_OWN_ACCUMULATION else probes
+    measured = own if trial.purpose == "confirmation" else probes
     return TrialProtocol(
         accumulations=measured,
         warmup_accumulation=probes[0],

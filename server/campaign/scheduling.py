@@ -19,9 +19,9 @@ from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
-from autotune.schemas.resolution import strategy_of, strategy_shape
+from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Trial
-from autotune.schemas.wire import AT_OWN_ACCUMULATION, TrialPurpose
+from autotune.schemas.wire import TrialPurpose
 from autotune.search import (
     Projections,
     Proposal,
@@ -30,7 +30,7 @@ from autotune.search import (
     reason_to_stop,
     search_trials,
 )
-from autotune.search.trial import UNINFORMATIVE, SearchTrial, may_be_tried_again
+from autotune.search.trial import SearchTrial, may_be_tried_again
 from autotune.words.failures import cause_of, failure_sentence
 from search_spaces.strategy import Strategy
 from server.campaign.results import NewTrial
@@ -261,7 +261,7 @@ def new_trials(
     expected = proposer.expect(
         following.strategies,
         search_trials(trials),
-        at_own_accumulation=following.purpose in AT_OWN_ACCUMULATION,
+        at_own_accumulation=following.purpose == "confirmation",
     )
     return [
         NewTrial(
@@ -316,49 +316,3 @@ def same_failure(
 
 def _cause(trial: Trial) -> str:
     return cause_of(trial.error or "")
-
-
-def next_of_study(
-    campaign: Campaign, trials: Sequence[Trial], strategies: Sequence[Strategy], *, now: datetime
-) -> NextTrials:
-    """Return the first strategy that is not yet measured, once enough nodes are free.
-
-    Trials that ended in a way that says nothing about the strategy do not count towards the budget
-    of trials; their strategy is measured again, up to ATTEMPTS times in total.
-
-    Args:
-        strategies: of the study, in the order in which they are measured.
-    """
-    judged = without_early_refusals(trials)
-    wanted = [each for each in strategies if _is_wanted(each, judged)]
-    if not wanted and not has_started(trials):
-        unrefused = [trial for trial in trials if trial.state is not TrialState.REFUSED]
-        wanted = [each for each in strategies if _is_wanted(each, unrefused)]
-    if not wanted:
-        return NextTrials(phase_ends="All trials of the study have run.")
-    following, node_hours = wanted[0], NodeHours(campaign, trials)
-    uncounted = UNINFORMATIVE | {TrialState.REFUSED}
-    telling = [trial for trial in trials if trial.state not in uncounted]
-    end = reason_to_stop(
-        campaign.request.budget, trials=len(telling), node_hours=node_hours.committed, now=now
-    )
-    if end is not None:
-        return NextTrials(phase_ends=_with_unmeasured(end, strategies, trials))
-    most, needed = campaign.request.budget.max_node_hours, following.num_nodes
-    foreseen = node_hours.committed + node_hours.expected(needed)
-    if most is not None and any(trial.duration_s for trial in trials) and foreseen > most:
-        end = f"The budget of {most:g} node-hours is too small for a trial on {needed} nodes more."
-        return NextTrials(phase_ends=_with_unmeasured(end, strategies, trials))
-    pending = [trial for trial in trials if trial.state is TrialState.PENDING]
-    if needed > free_nodes(campaign, pending):
-        return NextTrials()
-    return NextTrials(strategies=(following,), purpose="study")
-
-
-def _is_wanted(strategy: Strategy, trials: Sequence[Trial]) -> bool:
-    return may_be_tried_again([t for t in trials if strategy_of(t.strategy) == strategy])
-
-
-def _with_unmeasured(end: str, strategies: Sequence[Strategy], trials: Sequence[Trial]) -> str:
-    left = sum(_is_wanted(each, trials) for each in strategies)
-    return f"{end} {left} of {len(strategies)} trials of the study were not started."

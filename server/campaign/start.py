@@ -14,7 +14,6 @@ from autotune.calibration import Observation, machine_figures, observations_of
 from autotune.calibration.history import forecast_errors, observation_of, weight_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model.parameters import Parameters
-from autotune.prediction.scaling import study_space
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartWorth
 from autotune.schemas.choices import TrialState
@@ -39,15 +38,12 @@ def space_of_campaign(
     *,
     profile: Mapping[str, Any] | None,
 ) -> SearchSpace:
-    """Return the space of a campaign's search, or the strategies of its study; raises
-    InvalidInputs.
+    """Return the space of a campaign; raises InvalidInputs.
 
     Args:
         profile: of its cluster, as stored with the campaign.
     """
     program = program_of_campaign(request, profile=profile)
-    if request.study is not None:
-        return study_space(request, transformer, machine, program=program)
     return campaign_space(request, transformer, machine, program=program)
 
 

@@ -121,7 +121,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "predict": "predictions",
         "sweep": "predictions",
         "space": "predictions",
-        "scaling": "predictions",
         "models": "catalog",
         "machines": "catalog",
         "profiles": "catalog",
@@ -202,17 +201,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "
         "--num-nodes 16 --precision fp16",
         "autotune predict --model 13B --machine dgx-h100 --tp 2 --mbs 2 --gas 8",
+        "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --global-batch 640 "
+        "--nodes 16 --over-nodes 16,32,64,128",
     ),
     "sweep": (
         "autotune sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
         "--global-batch 512 --top 5",
-    ),
-    "scaling": (
-        "autotune scaling --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 320 "
-        "--num-nodes 16 --nodes 16,32,64,128",
-        "autotune scaling --campaign 3",
-        "autotune scaling --like 3 --nodes 16,32,64 --run --kind strong --watch",
     ),
     "space": (
         "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",

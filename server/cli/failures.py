@@ -27,9 +27,7 @@ BAD_REQUESTS = frozenset({400, 404, 422})
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """An error in a command's arguments; Typer exports a subclass of it, but not the base class."""
 
-SECTIONS = frozenset(
-    {"budget", "protocol", "ray", "settings", "slurm", "space", "strategy", "study"}
-)
+SECTIONS = frozenset({"budget", "protocol", "ray", "settings", "slurm", "space", "strategy"})
 """Nested objects of a request whose fields are options of their own."""
 
 BROUGHT_BY = {"slurm": "profile", "ray": "ray_address"}

@@ -453,6 +453,17 @@ class PredictedOptions(StrategyOptions):
 
     nodes: int | None = option("--nodes", "Same as --num-nodes.")
     global_batch_size: int | None = option("--global-batch", "Samples per step; sets GAS.")
+    over_nodes: str | None = option(
+        "--over-nodes", "Also predict the layout on these numbers of nodes: 1,2,4,8."
+    )
+
+    def widths(self) -> list[int]:
+        """Return the numbers of nodes of `--over-nodes`; raises InvalidInput."""
+        words = [word.strip() for word in self.over_nodes.split(",")] if self.over_nodes else []
+        if not all(word.isascii() and word.isdigit() and int(word) for word in words):
+            reason, valid = "this is no list of numbers of nodes", "numbers with commas: 1,2,4,8"
+            raise InvalidInput("over_nodes", self.over_nodes, reason, valid=valid)
+        return [int(word) for word in words]
 
     def on(self, machine: Machine) -> StrategyShape:
         """Return the strategy, completed for a machine as in a space of it.

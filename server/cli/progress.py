@@ -78,8 +78,6 @@ class CampaignProgress:
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         reached = self.campaign.best_objective
         best = f"best {figure(reached)} {unit}" if reached else "no result yet"
-        if self.campaign.request.study is not None:
-            best = "scaling study"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         failed = f"{sum(self.ended.values())} failed"
         plural = "" if self.confirmed == 1 else "s"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from autotune.prediction.scaling import scaled_strategies
 from autotune.recommendation.baseline import baseline_result
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, ScalingKind, TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import strategy_of
-from autotune.schemas.shapes import StrategyShape
-from autotune.schemas.spaces import StudySpec
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.trial_table import (
@@ -27,7 +21,6 @@ from server.dashboard.trial_table import (
     TrialColumns,
     folds,
 )
-from server.figures.scaling import TITLES, layout_line, measured_steps
 from server.figures.source import FigureSource
 from server.settings import Settings
 from server.store.campaigns import get_campaign
@@ -36,7 +29,6 @@ from server.wording import (
     age,
     count,
     duration,
-    mark,
     not_started,
     nothing_ran,
     plural,
@@ -55,9 +47,6 @@ TABS = {
     "launch": "Launch",
 }
 """Parts of a campaign's page, by fragment of their address."""
-
-STUDY_TABS = {"answer": "Answer", "trials": "Trials"}
-"""The same of a scaling study, which has no search and no recommendation."""
 
 ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.QUEUED: ("pause", "extend", "cancel"),
@@ -181,7 +170,7 @@ def campaign_context(
             "last_event": event,
             "bundle": bundle_name(),
             "trajectory": trajectory,
-            "tabs": (STUDY_TABS if source.campaign.request.study else TABS).items(),
+            "tabs": TABS.items(),
             "measured": bool(source.measured),
             "states": [state.value for state in TrialState],
         }
@@ -235,7 +224,6 @@ def recommendation_context(source: FigureSource, recommendation: Recommendation 
     return {
         "campaign": source.campaign,
         "recommendation": recommendation,
-        "study_tiles": study_tiles(source),
         "baseline": baseline,
     }
 
@@ -249,77 +237,3 @@ def trial_context(session: Session, campaign_id: int, number: int, settings: Set
         "machine": campaign.machine,
         "has_log": log_file(trial, settings) is not None,
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudyTile:
-    """One layout and kind of scaling.
-
-    Attributes:
-        layout: empty if the study has only one.
-        kept: rate per GPU on the most timed nodes over that on the fewest; None with fewer than
-            two.
-        remark: the numbers of nodes compared.
-        omitted: where the layout cannot run, and why.
-    """
-
-    title: str
-    layout: str
-    kept: float | None
-    remark: str
-    omitted: Mapping[int, str]
-
-
-def study_tiles(source: FigureSource) -> list[StudyTile]:
-    """Return how each layout of a campaign's study scales; empty for a search."""
-    study = source.campaign.request.study
-    if study is None:
-        return []
-    several = len(study.strategies) > 1
-    tiles = []
-    for shape in study.strategies:
-        for kind in study.kinds:
-            rates, omitted = _rates(source, study, shape, kind)
-            kept, remark = _kept(source, rates)
-            tiles.append(
-                StudyTile(
-                    title=TITLES[kind],
-                    layout=layout_line(shape) if several else "",
-                    kept=kept,
-                    remark=remark,
-                    omitted=omitted,
-                )
-            )
-    return tiles
-
-
-def _kept(source: FigureSource, rates: Mapping[int, float]) -> tuple[float | None, str]:
-    if len(rates) < 2:
-        return None, f"timed on {plural(len(rates), 'number')} of nodes, and it takes two"
-    fewest, most = min(rates), max(rates)
-    return (
-        rates[most] / rates[fewest],
-        f"of the rate per GPU from {count(fewest)} to {count(most)} nodes, "
-        f"{mark(source.campaign.simulated)}",
-    )
-
-
-def _rates(
-    source: FigureSource, study: StudySpec, shape: StrategyShape, kind: ScalingKind
-) -> tuple[dict[int, float], dict[int, str]]:
-    belief = source.belief
-    steps, gpus = measured_steps(source.trials), belief.machine.gpus_per_node
-    strategies, omitted = scaled_strategies(
-        belief.machine,
-        belief.transformer,
-        strategy_of(shape),
-        kind=kind,
-        nodes=study.nodes,
-        program=belief.program,
-    )
-    rates = {
-        each.num_nodes: each.global_batch_size(gpus) / steps[each] / each.num_nodes
-        for each in strategies
-        if each in steps
-    }
-    return rates, omitted

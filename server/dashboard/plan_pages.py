@@ -12,13 +12,12 @@ from fastapi.responses import Response
 from autotune.calibration import Calibration
 from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
 from autotune.measurement.objectives import OBJECTIVE_UNITS
-from autotune.prediction.scaling import scaling_study
+from autotune.prediction.scaling import scaling_series
 from autotune.prediction.strategy import predict
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
-from autotune.schemas.resolution import model_shape, strategy_of
-from autotune.schemas.scaling import ScalingQuery
+from autotune.schemas.resolution import model_shape, strategy_of, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import HARDLY, tokens
 from autotune.words.quantities import figure
@@ -301,7 +300,7 @@ PREDICTED = set(StrategyInPlan.model_fields) & set(PredictionQuery.model_fields)
 class PredictedFrom:
     """What predictions of the strategy are made from."""
 
-    query: ScalingQuery
+    query: PredictionQuery
     calibration: Calibration
     program: ProgramCapabilities
 
@@ -309,7 +308,7 @@ class PredictedFrom:
 def _predicted_from(
     asked: Annotated[StrategyInPlan, Body()], plans: PlansOf, settings: SettingsOf, caller: CallerOf
 ) -> PredictedFrom:
-    query = ScalingQuery.model_validate(asked.query())
+    query = PredictionQuery.model_validate(asked.query())
     return PredictedFrom(
         query=query,
         calibration=plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin),
@@ -329,6 +328,12 @@ def memory(request: Request, asked: Asked, settings: SettingsOf, caller: CallerO
 
 @router.post("/fragments/scaling")
 def scaling(request: Request, asked: Asked) -> Response:
-    study = scaling_study(asked.query, asked.calibration, program=asked.program)
-    charts = [(series, PredictedScaling.of(series)) for series in study.series]
+    series = scaling_series(
+        asked.calibration,
+        transformer_of(asked.query.model),
+        strategy_of(asked.query.strategy),
+        nodes=asked.query.over_nodes,
+        program=asked.program,
+    )
+    charts = [(each, PredictedScaling.of(each)) for each in series]
     return render(request, "_scaling.html", {"charts": charts})

@@ -114,8 +114,7 @@ def new_campaign(
             number = _number(like)
             demand_seen(session, caller, number)
             found = get_campaign(session, number)
-            # The form is for searches.
-            filled = None if found.request.study else prefill.filled(found, request.query_params)
+            filled = prefill.filled(found, request.query_params)
     context = {
         "here": "new",
         "models": form.model_choices(),

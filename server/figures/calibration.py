@@ -68,7 +68,6 @@ class CalibrationFigure(DrawnFigure):
 
     named = "Predicted and measured"
     shows = "the measured time of each trial against its prediction, with the 80 % interval"
-    of_studies = True
 
     kind: Literal["calibration"] = "calibration"
     """Kind of figure."""

@@ -109,14 +109,12 @@ class DrawnFigure(CampaignFigure, Figure):
         named: its usual title.
         shows: what it shows, as a clause.
         rests_on: what it needs besides the trials: the calibration, or that and the search space.
-        of_studies: whether scaling studies have it, too.
         filters: the FigureOptions that `of` takes.
     """
 
     named: ClassVar[str]
     shows: ClassVar[str]
     rests_on: ClassVar[Literal["trials", "calibration", "space"]] = "trials"
-    of_studies: ClassVar[bool] = False
     filters: ClassVar[tuple[str, ...]] = ()
 
     @classmethod

@@ -67,8 +67,6 @@ def made(kind: FigureKind, source: FigureSource, options: FigureOptions) -> Draw
 def missing(kind: FigureKind, source: FigureSource) -> str:
     """Return why a campaign has no figure of this kind; empty if it has."""
     figure = KINDS[kind]
-    if source.campaign.request.study is not None and not figure.of_studies:
-        return "a scaling study searches nothing"
     reason = figure.missing(source)
     if reason or figure.rests_on != "space":
         return reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.schemas.choices import ScalingKind, TrialState
@@ -58,7 +58,6 @@ class ScalingFigure(DrawnFigure):
     named = "Scaling"
     shows = "the efficiency on more nodes, measured and predicted, against the ideal"
     rests_on = "calibration"
-    of_studies = True
     filters = ("scaling",)
 
     kind: Literal["scaling"] = "scaling"
@@ -93,63 +92,29 @@ class ScalingFigure(DrawnFigure):
 
     @classmethod
     def missing(cls, source: FigureSource) -> str:
-        if source.campaign.request.study is not None or source.recommendation:
-            return ""
-        return NOT_MEASURED
+        return "" if source.recommendation else NOT_MEASURED
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         return scaling_chart(self.series, simulated=self.simulated, scheme=scheme)
 
 
 def series_of(source: FigureSource) -> list[ScalingSeries]:
-    """Return the scaling of a study's layouts, or of the layout that a search recommends."""
-    study = source.campaign.request.study
-    if study is not None:
-        strategies = [strategy_of(shape) for shape in study.strategies]
-        return scaled(source, strategies, nodes=study.nodes, kinds=study.kinds)
-    recommendation = source.recommendation
-    best = [] if recommendation is None else [strategy_of(recommendation.best.strategy)]
-    return scaled(source, best)
-
-
-def scaled(
-    source: FigureSource,
-    strategies: Sequence[Strategy],
-    *,
-    nodes: Sequence[int] = (),
-    kinds: Sequence[ScalingKind] = get_args(ScalingKind),
-) -> list[ScalingSeries]:
-    """Return how layouts scale: measured if a trial ran them, otherwise predicted by the campaign's
-    calibration.
-
-    Args:
-        nodes: numbers of nodes; if empty, halves and doubles of each layout's own, and all on which
-            it ran.
-
-    Raises:
-        InvalidInput: field `nodes`: a layout can run on none of them.
-    """
-    belief = source.belief
+    """Return how the recommended layout scales, over halves and doubles of its nodes and all on
+    which it ran: measured if a trial ran it, otherwise predicted by the campaign's calibration."""
+    assert source.recommendation is not None
+    strategy, belief = strategy_of(source.recommendation.best.strategy), source.belief
     measured, failed = measured_steps(source.trials), failed_steps(source.trials)
-    ran = {_layout(step): set[int]() for step in (*measured, *failed)}
-    for step in (*measured, *failed):
-        ran[_layout(step)].add(step.num_nodes)
-    return [
-        series
-        for strategy in strategies
-        for series in scaling_series(
-            belief.calibration,
-            belief.transformer,
-            strategy,
-            nodes=nodes
-            or sorted({*usual_widths(strategy, belief.machine), *ran.get(_layout(strategy), ())}),
-            kinds=kinds,
-            measured=measured,
-            failed=failed,
-            simulated=source.campaign.simulated,
-            program=belief.program,
-        )
-    ]
+    ran = {each.num_nodes for each in (*measured, *failed) if _layout(each) == _layout(strategy)}
+    return scaling_series(
+        belief.calibration,
+        belief.transformer,
+        strategy,
+        nodes=sorted({*usual_widths(strategy, belief.machine), *ran}),
+        measured=measured,
+        failed=failed,
+        simulated=source.campaign.simulated,
+        program=belief.program,
+    )
 
 
 def _layout(strategy: Strategy) -> Strategy:

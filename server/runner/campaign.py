@@ -24,7 +24,6 @@ from server.campaign.scheduling import (
     is_late,
     new_trials,
     next_confirmations,
-    next_of_study,
     next_search,
     reason_to_end_search,
     wants_baseline,
@@ -235,7 +234,7 @@ class ClaimedCampaign:
     def _keep_outcome(self, *, at_once: bool = False) -> None:
         campaign = self._snapshot.campaign
         ended = ended_trials(campaign)
-        if campaign.request.study is not None or ended == self._told:
+        if ended == self._told:
             return
         if self._outcomes.keep(self._snapshot, self._belief, at_once=at_once):
             self._told = ended
@@ -280,7 +279,7 @@ class ClaimedCampaign:
             # the answer stays the same until a trial ends or the budget grows
             self._idle_at = known
             return False
-        searching = campaign.state is CampaignState.RUNNING and campaign.request.study is None
+        searching = campaign.state is CampaignState.RUNNING
         ended = CampaignState.CONFIRMING if searching else CampaignState.DONE
         return self._change(campaign, ended, reason=following.phase_ends or "")
 
@@ -321,9 +320,6 @@ class ClaimedCampaign:
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             following = next_confirmations(campaign, trials, self._belief.proposer(), now=now)
-            return following if not following.strategies or self._may_add(campaign) else None
-        if campaign.request.study is not None:
-            following = next_of_study(campaign, trials, list(self._belief.space.lattice()), now=now)
             return following if not following.strategies or self._may_add(campaign) else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:

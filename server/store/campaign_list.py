@@ -279,11 +279,10 @@ def _listed(session: Session, ids: Sequence[int]) -> list[ListedCampaign]:
     rows = session.scalars(select(CampaignRow).where(CampaignRow.id.in_(ids))).all()
     found = []
     for campaign, best in campaigns_with_best(session, rows):
-        course = [] if campaign.request.study else best.course(ended_trials(campaign))
         listed = ListedCampaign.model_construct(
             **dict(campaign),
             outcome=outcome_of_campaign(campaign),
-            best_so_far=thinned(course),
+            best_so_far=thinned(best.course(ended_trials(campaign))),
         )
         found.append(listed)
     return found

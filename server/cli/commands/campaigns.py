@@ -26,7 +26,7 @@ from autotune.schemas.choices import (
     TrialState,
 )
 from search_spaces.errors import InvalidInput
-from server.cli.commands.watching import recommendation_of, studied
+from server.cli.commands.watching import recommendation_of
 from server.cli.options import BudgetOptions, CampaignId, OptionGroup, ServiceOptions, option
 from server.cli.output import Json, document, note, out, text
 
@@ -105,7 +105,6 @@ def show(
     A terminal also gets the address of the campaign's page; it lets one browser in, once.
     """
     from server.cli.tables import campaigns as campaigns_table
-    from server.cli.tables import predictions as predictions_table
 
     if log and trial is None:
         raise InvalidInput("log", log, "only a trial has a log", valid="--trial as well")
@@ -118,10 +117,7 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         _print_address(client, f"/campaigns/{campaign}")
         answer = recommendation_of(handle)
-        if handle.campaign.request.study is not None:
-            told = [predictions_table.scaling(study) for study in studied(handle)]
-        else:
-            told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
+        told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()
     console.print(campaigns_table.campaign(handle.campaign))
     for table in told:

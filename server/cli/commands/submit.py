@@ -286,9 +286,6 @@ def _subject_like(
 
 def _copied(campaign: Campaign, *, search: SearchMethod | None) -> dict[str, Any]:
     request = campaign.request
-    if request.study is not None:
-        reason = "it is a scaling study, which searches nothing"
-        raise InvalidInput("like", campaign.id, reason, valid="a campaign that searches")
     fields = type(request).model_fields
     own = {"name"} if search in {None, request.search} else {"name", "surrogate"}
     values = {

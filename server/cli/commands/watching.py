@@ -17,7 +17,6 @@ from server.cli.output import Json, document, note, out, plain, text
 
 if TYPE_CHECKING:
     from autotune.client.campaign import CampaignHandle, RecommendationHandle
-    from autotune.schemas.scaling import ScalingStudy
 
 NOT_FOUND = 404
 TRAINER_JOB = "launch.sbatch"
@@ -110,11 +109,6 @@ def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
 def without_result(handle: CampaignHandle) -> Failed:
     """Return why a campaign has no recommendation: its pause, or what its trials failed of."""
     campaign = handle.campaign
-    if campaign.request.study is not None:
-        return Failed(
-            f"campaign {campaign.id} is a scaling study, which recommends nothing: see "
-            f"`autotune show {campaign.id}`"
-        )
     if campaign.state == CampaignState.PAUSED and campaign.reason:
         return Failed(f"campaign {campaign.id} is paused: {campaign.reason}")
     common = common_failure(handle.trials())
@@ -150,8 +144,7 @@ def follow(handle: CampaignHandle, *, json: bool) -> None:
         )
         raise
     campaign = handle.refresh().campaign
-    told = _print_found if campaign.request.study is None else _print_measured
-    missing = told(handle, json=json)
+    missing = _print_found(handle, json=json)
     if campaign.state == CampaignState.FAILED:
         raise Failed(f"campaign {campaign.id} failed: {campaign.reason}")
     if missing is not None:
@@ -172,26 +165,3 @@ def _print_found(handle: CampaignHandle, *, json: bool) -> Failed | None:
         out().print(campaigns_table.recommendation(answer.recommendation))
         note(f"next: `autotune best {campaign.id} --out run/` writes the files that run it")
     return None if answer else without_result(handle)
-
-
-def _print_measured(handle: CampaignHandle, *, json: bool) -> Failed | None:
-    from server.cli.tables import predictions as predictions_table
-
-    campaign, found = handle.campaign, studied(handle)
-    if json:
-        document({"campaign": campaign, "scaling": found})
-    else:
-        for study in found:
-            out().print(predictions_table.scaling(study))
-        note(f"next: `autotune plot {campaign.id} --kind scaling --out scaling.pdf` draws it")
-    points = (point for study in found for series in study.series for point in series.points)
-    if any(point.measured for point in points):
-        return None
-    return Failed(f"campaign {campaign.id} ({campaign.state}) has measured nothing")
-
-
-def studied(handle: CampaignHandle) -> list[ScalingStudy]:
-    """Return how each layout of a scaling study scales."""
-    study = handle.campaign.request.study
-    count = len(study.strategies) if study else 0
-    return [handle.scaling(rank=rank) for rank in range(1, count + 1)]

@@ -80,7 +80,7 @@ def campaigns(items: Sequence[Campaign]) -> Group:
                 "=·best layout",
                 lambda item: strategy_line(item.best_strategy) if item.best_strategy else NO_VALUE,
             ),
-            (">best", lambda item: NO_VALUE if item.request.study else figure(item.best_objective)),
+            (">best", lambda item: figure(item.best_objective)),
             ("=", _listed_unit),
             (">MFU", lambda item: percent(item.best_mfu)),
             ("=figures", best_origin),
@@ -91,8 +91,6 @@ def campaigns(items: Sequence[Campaign]) -> Group:
 
 
 def _listed_unit(item: Campaign) -> str:
-    if item.request.study is not None:
-        return f"{' and '.join(item.request.study.kinds)} scaling"
     return OBJECTIVE_UNITS[item.request.objective]
 
 
@@ -133,14 +131,6 @@ def _best(item: Campaign) -> str:
 
 
 def _leading(item: Campaign) -> list[tuple[str, str]]:
-    study = item.request.study
-    if study is not None:
-        kinds, nodes = " and ".join(study.kinds), ", ".join(map(str, study.nodes))
-        layouts = (
-            strategy_line(strategy) + (f" (like campaign {study.like})" if study.like else "")
-            for strategy in study.strategies
-        )
-        return [(f"{kinds} scaling", f"on {nodes} nodes"), *(("of", each) for each in layouts)]
     when = "recommended" if item.finished_at else "best so far"
     return [(when, _best(item) + fastest_single(item))]
 

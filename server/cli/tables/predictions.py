@@ -19,7 +19,7 @@ from autotune.schemas.predictions import (
     Sweep,
     SweepRow,
 )
-from autotune.schemas.scaling import ScalingSeries, ScalingStudy
+from autotune.schemas.scaling import ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import campaign_sentence
 from autotune.words.quantities import figure
@@ -37,7 +37,7 @@ from server.cli.tables.elements import (
     table,
     with_unit,
 )
-from server.wording import mark, parameters, percent, plural, probability, seconds
+from server.wording import parameters, percent, plural, probability, seconds
 
 ROWS_OF_PARTS = 8
 INVISIBLE = 0.0005
@@ -83,6 +83,7 @@ def prediction(answer: Prediction) -> RenderableType:
             if answer.memory_changes
             else []
         ),
+        *map(_series, answer.scaling),
     )
 
 
@@ -302,53 +303,7 @@ def _batch(row: SweepRow) -> str:
 TITLES = {"strong": "strong: the same global batch", "weak": "weak: a batch for each node"}
 
 
-def scaling(study: ScalingStudy) -> RenderableType:
-    """Return one table per kind of scaling, with its sentence."""
-    basis = rests_on(study.calibration, study.machine)
-    if study.campaign_id is not None:
-        basis = f"the trials of campaign {study.campaign_id}"
-    return Group(
-        facts(
-            [
-                ("model", model_line(study.model)),
-                ("machine", study.machine.name),
-                ("strategy", strategy_line(study.strategy)),
-                ("rests on", basis),
-            ]
-        ),
-        *(
-            part
-            for series in study.series
-            for part in ("", _series(series, simulated=study.simulated), Text(series.sentence))
-        ),
-    )
-
-
-def planned(answer: DryRun) -> RenderableType:
-    """Return what a study would measure, and its cost."""
-    study = answer.study
-    assert study is not None
-    trials = table(
-        study.trials,
-        (
-            (">nodes", lambda trial: f"{trial.strategy.num_nodes:,}"),
-            (">GPUs", lambda trial: f"{trial.gpus:,}"),
-            (">batch", lambda trial: f"{trial.global_batch_size:,}"),
-            (">GAS", lambda trial: trial.strategy.gradient_accumulation_steps),
-            (">iteration", lambda trial: seconds(trial.iteration_time_s)),
-            (">GiB", lambda trial: figure(trial.memory_gib)),
-            ("fits", lambda trial: "yes" if trial.fits else "probably not"),
-            (">node-hours", lambda trial: figure(trial.node_hours)),
-        ),
-    )
-    costs = [
-        ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
-        ("budget buys", f"{answer.trials_affordable} of {len(study.trials)} trials"),
-    ]
-    return Group(trials, facts(costs), *(Text(omitted) for omitted in study.omitted))
-
-
-def _series(series: ScalingSeries, *, simulated: bool) -> RenderableType:
+def _series(series: ScalingSeries) -> RenderableType:
     rows = [
         [
             f"{point.num_nodes:,}",
@@ -360,19 +315,15 @@ def _series(series: ScalingSeries, *, simulated: bool) -> RenderableType:
             f"{100 * point.efficiency:.1f} %",
             f"{100 * point.efficiency_low:.1f} to {100 * point.efficiency_high:.1f} %",
             probability(point.fit_probability),
-            mark(simulated) if point.measured else "predicted",
         ]
         for point in series.points
     ]
-    for each in series.failed:
-        gas = str(each.strategy.gradient_accumulation_steps)
-        rows.append([f"{each.num_nodes:,}", "", "", gas, *[NO_VALUE] * 5, each.state.value])
     headings = (
         *(">nodes", ">GPUs", ">batch", ">GAS", ">iteration", ">tokens/s", ">efficiency"),
-        *(">80 % interval", ">fits", ""),
+        *(">80 % interval", ">fits"),
     )
     notes = [Text(f"not on {nodes:,}: {reason}") for nodes, reason in series.omitted.items()]
-    return Group(grid(headings, rows, title=TITLES[series.kind]), *notes)
+    return Group("", grid(headings, rows, title=TITLES[series.kind]), *notes, Text(series.sentence))
 
 
 def models(transformers: Sequence[Transformer]) -> Group:

@@ -3,7 +3,6 @@
 import { getText } from "./requests.js";
 
 export function start(root) {
-  if (!root) return; // a scaling study launches nothing
   root.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button.closest("[data-script]"));

@@ -17,7 +17,7 @@ let drawing = null;
 
 const axis = () => toggle.querySelector("input:checked").value;
 const url = plot?.dataset.spec.replace(".vega.json", ".json");
-// A scaling study has no trajectory, and before the first result there is nothing to draw.
+// Before the first result there is nothing to draw.
 const isShown = () => plot && !plot.closest("[hidden]");
 
 // Takes the axis from the address, and keeps it there. A click on a mark calls `onMark(number)`.

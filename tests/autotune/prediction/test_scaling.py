@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from autotune.calibration import Calibration, Observation, general_knowledge
-from autotune.prediction.scaling import scaling_series, scaling_study
+from autotune.prediction.scaling import scaling_series
+from autotune.prediction.strategy import predict
 from autotune.schemas.choices import ScalingKind, TrialState
+from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.resolution import strategy_of, strategy_shape
-from autotune.schemas.scaling import ScalingQuery, ScalingSeries
+from autotune.schemas.scaling import ScalingSeries
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SCALINGS, SETTINGS, Scaling
-from tests.autotune.prediction.calibrated import slow, summary
+from tests.autotune.prediction.calibrated import slow
 from tests.autotune.records import strategy as layout
 
 KINDS: tuple[ScalingKind, ...] = ("strong", "strong", "weak", "weak")
@@ -29,8 +31,8 @@ STRATEGY = replace(SETTINGS[1][0], batch=8000).strategy
 def scaling(
     calibration: Calibration, model: Transformer, strategy: Strategy, kind: ScalingKind, **of: Any
 ) -> ScalingSeries:
-    [curve] = scaling_series(calibration, model, strategy, kinds=[kind], **of)
-    return curve
+    curves = scaling_series(calibration, model, strategy, **of)
+    return next(curve for curve in curves if curve.kind == kind)
 
 
 @pytest.mark.parametrize(("printed", "kind"), list(zip(SCALINGS, KINDS, strict=True)))
@@ -107,14 +109,8 @@ def test_nodes_on_which_the_layout_cannot_run_are_named() -> None:
         scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=[20])
 
 
-def query(**changes: Any) -> ScalingQuery:
-    shape = strategy_shape(layout(gas=32, nodes=4))
-    plain: dict[str, Any] = {"model": "gpt-22b", "machine": "frontier", "strategy": shape}
-    return ScalingQuery(**plain | changes)
-
-
 def test_both_kinds_over_halves_and_doubles() -> None:
-    strong, weak = scaling_study(query()).series
+    strong, weak = scaling_series(KNOWN, load_model("gpt-22b"), layout(gas=32, nodes=4), nodes=())
     assert (strong.kind, weak.kind) == ("strong", "weak")
     assert [point.num_nodes for point in strong.points] == [1, 2, 4, 8, 16, 32, 64]
     assert {point.global_batch_size for point in strong.points} == {128}
@@ -126,24 +122,25 @@ def test_both_kinds_over_halves_and_doubles() -> None:
         assert not point.measured
 
 
-def test_it_says_where_the_layout_cannot_run() -> None:
-    strong, weak = scaling_study(query(nodes=[4, 12])).series
-    assert [point.num_nodes for point in strong.points] == [4]
-    assert "make no global batch of 128" in strong.omitted[12]
-    assert [point.num_nodes for point in weak.points] == [4, 12]
+def query(strategy: Strategy, *nodes: int) -> PredictionQuery:
+    shape = strategy_shape(strategy)
+    return PredictionQuery(
+        model="gpt-22b", machine="frontier", strategy=shape, over_nodes=list(nodes)
+    )
 
 
-def test_it_rests_on_a_calibration() -> None:
-    calibration = slow()
-    general, known = scaling_study(query()), scaling_study(query(), calibration, summary())
-    assert known.calibration == summary()
-    before, after = (study.series[0].points[0].iteration_time_s for study in (general, known))
+def test_a_prediction_scales_by_its_own_calibration() -> None:
+    asked = query(layout(gas=32, nodes=4), 4, 12)
+    general, known = predict(asked).scaling, predict(asked, slow()).scaling
+    assert [[point.num_nodes for point in series.points] for series in general] == [[4], [4, 12]]
+    assert "make no global batch of 128" in general[0].omitted[12]
+    before, after = (series[0].points[0].iteration_time_s for series in (general, known))
     assert after > 1.5 * before
+    assert not predict(query(layout(gas=32, nodes=4))).scaling
 
 
 @pytest.mark.parametrize("nodes", [[10_000], [3]])
 def test_nodes_that_cannot_be_are_refused(nodes: list[int]) -> None:
-    eighths = strategy_shape(layout(pp=16, gas=32, nodes=4))
     with pytest.raises(InvalidInput) as refusal:
-        scaling_study(query(nodes=nodes, strategy=eighths))
-    assert refusal.value.field == "nodes"
+        predict(query(layout(pp=16, gas=32, nodes=4), *nodes))
+    assert refusal.value.field == "over_nodes"

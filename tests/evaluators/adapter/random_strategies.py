@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
+
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter
+from search_spaces.batch import GlobalBatch
 from search_spaces.dimensions import NEUTRAL
 from search_spaces.errors import InvalidInput
+from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.space import SearchSpace
+from search_spaces.rules import rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -25,8 +29,9 @@ def random_strategies(
     legal: dict[Strategy, None] = {}
     for _ in range(100):
         drawn = (_random(adapter, transformer, random) for _ in range(20 * wanted))
-        space = SearchSpace.listed(transformer, machine, list(filter(None, drawn)), program=program)
-        legal |= dict.fromkeys(space.lattice())
+        lattice = Lattice.of(list(filter(None, drawn)), gpus_per_node=machine.gpus_per_node)
+        broken = rule_masks(lattice, transformer, machine, GlobalBatch(), program=program)
+        legal |= dict.fromkeys(lattice.take(~np.any(list(broken.values()), axis=0)))
         if len(legal) >= wanted:
             return list(legal)[:wanted]
     raise AssertionError("hardly any strategy of the space is legal")

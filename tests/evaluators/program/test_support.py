@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evaluators.adapter.catalog import load_adapter
@@ -10,12 +11,13 @@ from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import capabilities_of_adapter
 from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of, program_of, unsupported
+from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import DimensionChoice
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM
-from search_spaces.rules import findings
+from search_spaces.rules import findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -48,8 +50,9 @@ def kept(
 ) -> list[Strategy]:
     """Those that a space of them has, by what the profile's program can do."""
     program = capabilities_of("slurm", profile)
-    space = SearchSpace.listed(transformer, MACHINE, strategies, program=program)
-    return list(space.lattice())
+    lattice = Lattice.of(strategies, gpus_per_node=MACHINE.gpus_per_node)
+    broken = rule_masks(lattice, transformer, MACHINE, GlobalBatch(), program=program)
+    return list(lattice.take(~np.any(list(broken.values()), axis=0)))
 
 
 def test_what_the_trainer_cannot_run_is_no_part_of_a_space() -> None:

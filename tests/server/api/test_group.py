@@ -126,11 +126,6 @@ def test_nothing_of_a_private_campaign_is_told_of_elsewhere(group: Group) -> Non
         listed = group.ask(user, "GET", "/campaigns").json()["items"]
         assert [campaign["id"] for campaign in listed] == [shown]
     assert group.ask("sam", "POST", f"/campaigns/{hidden}/cancel").status_code == 404
-    study = {"kinds": ["strong"], "like": hidden, "nodes": [2, 4]}
-    asked = body() | {"study": study}
-    del asked["space"], asked["budget"]
-    answer = group.ask("sam", "POST", "/campaigns", json=asked)
-    assert "there is no such campaign" in answer.text
     for user in ("sue", "ann"):
         assert group.ask(user, "GET", f"/campaigns/{hidden}").json()["private"] is True
         assert "secret" in group.ask(user, "GET", "/~/").text
@@ -339,7 +334,6 @@ def test_only_admins_send_adapter_files(group: Group) -> None:
         ("/sweeps", SUBJECT),
         ("/predictions", SUBJECT | {"strategy": ONE}),
         ("/~/fragments/memory", SUBJECT | {"strategy": ONE}),
-        ("/predictions/scaling", SUBJECT | {"strategy": ONE}),
         ("/~/fragments/scaling", SUBJECT | {"strategy": ONE}),
     ):
         refused = group.ask("sue", "POST", path, json=asked)

@@ -88,7 +88,7 @@ def test_more_streams_than_allowed_are_refused_for_now(
         assert "2 streams of events are open" in refused.json()["detail"]
 
 
-@pytest.mark.parametrize("place", ["body", "model", "study.strategies.0", "query"])
+@pytest.mark.parametrize("place", ["body", "model", "space", "query"])
 def test_a_few_of_many_unknown_names_are_reported(client: httpx2.Client, place: str) -> None:
     """With the nearest names to each, 1500 took a second, wherever they stood."""
     most = MOST_PARAMETERS if place == "query" else 1500
@@ -96,7 +96,7 @@ def test_a_few_of_many_unknown_names_are_reported(client: httpx2.Client, place: 
     bodies = {
         "body": names,
         "model": body(model=names),
-        "study.strategies.0": body(study={"strategies": [names]}),
+        "space": body(space=names),
     }
     if place == "query":
         answer = client.get("/api/v1/campaigns", params=names)

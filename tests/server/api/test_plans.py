@@ -81,7 +81,6 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
     strategy = trial.strategy.model_dump(mode="json")
     questions = {
         "predictions": about | {"strategy": strategy},
-        "predictions/scaling": about | {"strategy": strategy, "nodes": [2, 4]},
         "sweeps": about | {"nodes": 4, "most": 1},
     }
 

@@ -16,7 +16,7 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.resolution import strategy_of
-from autotune.schemas.scaling import ScalingStudy
+from autotune.schemas.scaling import ScalingSeries
 from server.api.campaign_cache import CampaignCache
 from server.app import create_app
 from server.cache import Cache
@@ -64,7 +64,7 @@ def test_a_campaign_without_a_successful_trial_has_none(
 ) -> None:
     store: Store = finished[0].state.store
     other = created(store)
-    for path in ("recommendation", "artefacts/launch.sbatch", "artefacts.zip", "scaling"):
+    for path in ("recommendation", "artefacts/launch.sbatch", "artefacts.zip"):
         answer = client.get(f"/api/v1/campaigns/{other.id}/{path}")
         assert answer.status_code == 404
         assert "no trial has succeeded" in answer.json()["detail"]
@@ -194,19 +194,15 @@ def test_what_trials_measured_is_said_and_the_rest_predicted(
     assert recommendation is not None
     steps = measured_steps(trials)
     client = entitled(app)
-    address = f"/api/v1/campaigns/{campaign.id}/scaling"
-    study = ScalingStudy.model_validate(client.get(address).json())
-    assert study.strategy == recommendation.best.strategy
-    assert (study.campaign_id, study.simulated) == (campaign.id, True)
-    points = [point for series in study.series for point in series.points]
+    address = f"/api/v1/campaigns/{campaign.id}/figures/scaling.json"
+    drawn = client.get(address).json()
+    series = [ScalingSeries.model_validate(each) for each in drawn["series"]]
+    assert {each.strategy for each in series} == {recommendation.best.strategy}
+    assert drawn["simulated"] is True
+    points = [point for each in series for point in each.points]
     measured = [point for point in points if point.measured]
     assert measured
     assert len(measured) < len(points)
     for point in measured:
         step = strategy_of(point.strategy)
         assert point.iteration_time_s == pytest.approx(steps[step])
-    wanted = client.get(address, params={"rank": 2, "nodes": "4,8"}).json()
-    assert {point["num_nodes"] for point in wanted["series"][1]["points"]} <= {4, 8}
-    assert wanted["strategy"] == recommendation.runners_up[0].strategy.model_dump()
-    refused = client.get(address, params={"rank": 99})
-    assert refused.status_code == 422

@@ -2,15 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
-from autotune.schemas.resolution import strategy_shape
-from autotune.schemas.spaces import StudySpec
 from autotune.schemas.trials import Trial
 from autotune.search import Proposer, search_trials
 from search_spaces.space import SearchSpace
@@ -18,7 +14,6 @@ from server.campaign.scheduling import (
     NextTrials,
     is_late,
     next_confirmations,
-    next_of_study,
     next_search,
     reason_to_end_search,
     same_failure,
@@ -232,19 +227,6 @@ def test_refused_trials_are_not_of_the_budget(store: Store) -> None:
     campaign = created(store, budget={"max_trials": 2})
     found = with_trials(store, campaign, 2)
     assert reason_to_end_search(campaign, ended(found, REFUSED), now=NOW) is None
-    measured = study(max_trials=2)
-    refused = [ended_of_study(1, 2, state=REFUSED, metrics=None)]
-    following = next_of_study(measured, [*refused, ended_of_study(2, 4)], STRATEGIES, now=NOW)
-    assert following.strategies == (STRATEGIES[0],), "nothing had started when it was refused"
-
-
-def test_a_study_that_was_refused_throughout_begins_again() -> None:
-    refused = [
-        ended_of_study(number, nodes, state=REFUSED, metrics=None)
-        for number, nodes in enumerate((2, 4, 8), start=1)
-    ]
-    assert next_of_study(study(), refused[:2], STRATEGIES, now=NOW).strategies == (STRATEGIES[2],)
-    assert next_of_study(study(), refused, STRATEGIES, now=NOW).strategies == (STRATEGIES[0],)
 
 
 def test_a_space_whose_layouts_were_all_refused_is_not_known() -> None:
@@ -269,60 +251,3 @@ def test_a_space_whose_layouts_were_all_refused_is_not_known() -> None:
     end = following([started, *tried[1:]]).phase_ends or ""
     assert end.startswith(f"all {len(layouts)} layouts of the space are known, or were refused")
     assert end.endswith(f"({len(layouts) - 1}): use -A")
-
-
-STRATEGIES = [replace(examples.A, num_nodes=nodes) for nodes in (2, 4, 8)]
-
-
-def study(**budget: Any) -> Campaign:
-    found = examples.campaign()
-    spec = StudySpec(strategies=[strategy_shape(STRATEGIES[0])], nodes=[2, 4, 8])
-    changes = {"study": spec, "nodes": 8, "pool_nodes": 8, "budget": Budget(**budget)}
-    return found.model_copy(update={"request": found.request.model_copy(update=changes)})
-
-
-def ended_of_study(number: int, nodes: int, **changes: Any) -> Trial:
-    trial = examples.trial(number, replace(examples.A, num_nodes=nodes), seconds=10.0)
-    return trial.model_copy(update={"purpose": "study", **changes})
-
-
-def test_the_fewest_nodes_come_first_and_the_next_waits() -> None:
-    first = next_of_study(study(), [], STRATEGIES, now=NOW)
-    assert (first.strategies, first.purpose) == ((STRATEGIES[0],), "study")
-    running = ended_of_study(1, 2, state=TrialState.PENDING, metrics=None)
-    assert next_of_study(study(), [running], STRATEGIES, now=NOW).strategies == (STRATEGIES[1],)
-    two = [running, ended_of_study(2, 4, state=TrialState.PENDING, metrics=None)]
-    waits = next_of_study(study(), two, STRATEGIES, now=NOW)
-    assert (waits.strategies, waits.phase_ends) == ((), None)
-    done = [
-        ended_of_study(1, 2),
-        ended_of_study(2, 4, state=TrialState.OOM, metrics=None),
-        ended_of_study(3, 8),
-    ]
-    assert next_of_study(study(), done, STRATEGIES, now=NOW).phase_ends == (
-        "All trials of the study have run."
-    )
-
-
-def test_what_says_nothing_is_measured_again_and_does_not_count() -> None:
-    lost = [
-        ended_of_study(number, 2, state=TrialState.NODE_FAIL, metrics=None)
-        for number in range(1, 4)
-    ]
-    for known in (lost[:1], lost[:2]):
-        following = next_of_study(study(max_trials=3), known, STRATEGIES, now=NOW)
-        assert following.strategies == (STRATEGIES[0],)
-    following = next_of_study(study(max_trials=3), lost, STRATEGIES, now=NOW)
-    assert following.strategies == (STRATEGIES[1],), "three times at most"
-
-
-def test_the_budget_ends_it_and_what_is_left_is_said() -> None:
-    spent = next_of_study(study(max_trials=1), [ended_of_study(1, 2)], STRATEGIES, now=NOW)
-    assert spent.phase_ends == (
-        "The budget of 1 trial is spent. 2 of 3 trials of the study were not started."
-    )
-    known = [ended_of_study(1, 2, duration_s=3600.0, node_hours=2.0)]
-    short = next_of_study(study(max_node_hours=5.5), known, STRATEGIES, now=NOW)
-    assert "too small for a trial on 4 nodes" in (short.phase_ends or "")
-    enough = next_of_study(study(max_node_hours=6.0), known, STRATEGIES, now=NOW)
-    assert enough.strategies == (STRATEGIES[1],)

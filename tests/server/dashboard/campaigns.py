@@ -13,7 +13,6 @@ from sqlalchemy import update
 
 from autotune.cost_model import estimate
 from autotune.prediction.campaign import check_campaign
-from autotune.prediction.scaling import settled
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
@@ -68,7 +67,6 @@ class Campaigns:
         }
         request = CampaignCreate.model_validate(asked | fields)
         space = check_campaign(request)
-        request = settled(request, space) if request.study else request
         # Written as the API does it, but for its look at the cluster: there need be none.
         with self.store.transaction() as session:
             return create_campaign(
@@ -197,20 +195,6 @@ class Campaigns:
         again = self.start(campaign, list(best)[:3], purpose="confirmation")
         self.finish(campaign, again)
         self.move(campaign, CampaignState.DONE, reason="the budget of 22 trials is spent")
-        return self.read(campaign)
-
-    def studied(self) -> Campaign:
-        """A scaling study that runs: of four numbers of nodes two were timed, one failed, and one
-        is still to come."""
-        layout = {"tensor_parallel": 8, "pipeline_parallel": 1, "micro_batch_size": 1}
-        strategy = {**layout, "gradient_accumulation_steps": 32, "zero_stage": 1, "num_nodes": 2}
-        study = {"kinds": ["strong"], "strategies": [strategy], "nodes": [2, 3, 4, 8, 16]}
-        campaign = self.create(space={}, study=study)
-        self.move(campaign, CampaignState.RUNNING)
-        strategies = list(check_campaign(campaign.request).lattice())
-        first, second, third = self.start(campaign, strategies[:3], purpose="study")
-        self.finish(campaign, [first, third])
-        self.end(campaign, second, TrialState.OOM, error="out of memory", simulated=True)
         return self.read(campaign)
 
     def many(self, trials: int) -> Campaign:

@@ -39,14 +39,7 @@ def test_options_replace_the_subject_of_the_copied_campaign(
     assert asked["tokens"] == 300e9
 
 
-def test_only_a_campaign_that_searches_is_copied(autotune: Autotune) -> None:
+def test_only_a_campaign_that_exists_is_copied(autotune: Autotune) -> None:
     refused = autotune("submit", "--like", "10000", "--search", "random")
     assert refused.code == 2
     assert "there is no campaign 10000" in refused.err
-    study = autotune.done(
-        *("scaling", "--model", "gpt-22b", "--machine", "frontier", "--tp", "8", "--pp", "2"),
-        *("--gas", "16", "--num-nodes", "2", "--nodes", "2,4", "--run", "--json"),
-    )
-    refused = autotune("submit", "--like", str(study.json()["id"]))
-    assert refused.code == 2
-    assert "--like: it is a scaling study" in refused.err

@@ -275,7 +275,7 @@ def test_a_trainer_is_predicted_without_a_profile(alone: Autotune) -> None:
     assert tuned["iteration_time_s"] == alone(*question, *profile).json()["iteration_time_s"]
 
 
-@pytest.mark.parametrize("command", ["predict", "scaling", "sweep"])
+@pytest.mark.parametrize("command", ["predict", "sweep"])
 def test_what_a_trainer_does_not_vary_is_refused(alone: Autotune, command: str) -> None:
     nodes = ("--nodes", "1") if command == "sweep" else ("--num-nodes", "1")
     question = (command, *ONE_NODE[:-2], *nodes)
@@ -325,45 +325,13 @@ def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> No
 
 
 def test_scaling_is_told_over_nodes(alone: Autotune) -> None:
-    wanted = ("scaling", *ONE[1:], "--nodes", "4,8,16")
+    wanted = (*ONE, "--over-nodes", "4,8,16")
     answer = alone(*wanted, "--json").json()
-    assert [series["kind"] for series in answer["series"]] == ["strong", "weak"]
+    assert [series["kind"] for series in answer["scaling"]] == ["strong", "weak"]
     ran = alone(*wanted)
-    for series in answer["series"]:
+    for series in answer["scaling"]:
         assert series["sentence"] in ran.out
         for point in series["points"]:
             assert f"{100 * point['efficiency']:.1f} %" in ran.out
     sentence = refused(alone(*wanted[:-1], "4,x"))
-    assert sentence.startswith("error: --nodes")
-
-
-def test_scaling_of_a_campaign_holds_what_it_measured(autotune: Autotune, finished: str) -> None:
-    answer = autotune("scaling", "--campaign", finished, "--json").json()
-    points = [point for series in answer["series"] for point in series["points"]]
-    assert {point["measured"] for point in points} == {True, False}
-    ran = autotune("scaling", "--campaign", finished)
-    assert f"the trials of campaign {finished}" in line(ran, "rests on")
-    assert "simulated" in ran.out
-    assert "a campaign has its own model" in refused(
-        autotune("scaling", "--campaign", finished, "--model", "gpt-22b")
-    )
-
-
-def test_scaling_is_measured_by_a_study(autotune: Autotune, finished: str) -> None:
-    own = autotune("scaling", "--like", finished, "--json").json()["strategy"]["num_nodes"]
-    asked = ("scaling", "--like", finished, "--kind", "weak", "--run")
-    assert refused(autotune(*asked)).startswith("error: --nodes")
-    where = ("--nodes", f"{own},{2 * own}")
-    planned = autotune(*asked, *where, "--dry-run")
-    assert "2 of 2 trials" in line(planned, "budget buys")
-    answer = autotune(*asked, *where, "--watch", "--json").json()
-    campaign = str(answer["campaign"]["id"])
-    assert answer["campaign"]["request"]["study"]["like"] == int(finished)
-    [study] = answer["scaling"]
-    [weak] = study["series"]
-    assert [point["measured"] for point in weak["points"]] == [True, True]
-    shown = autotune("show", campaign)
-    assert weak["sentence"] in shown.out
-    assert "Part of the scaling study" in " ".join(shown.out.split())
-    assert weak["sentence"] in autotune("plot", campaign, "--kind", "scaling").out
-    assert "is a scaling study, which recommends nothing" in autotune("best", campaign).err
+    assert sentence.startswith("error: --over-nodes")
