@@ -50,10 +50,6 @@ MACHINE_FIGURES = (
 the same ones."""
 
 
-DETERMINED = 0.5
-"""Share of its prior standard deviation below which trials have determined a constant."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class FittedConstant:
     """One constant of the cost model before and after the observations.
@@ -178,7 +174,7 @@ class Calibration:
             quantity, deviations = posterior.quantity, np.sqrt(np.diag(posterior.covariance))
             fitted = quantity.parameters(posterior.z)
             for name, deviation in zip(quantity.names, deviations, strict=False):
-                spread = prior_spread(self.machine, name)
+                spread = prior_spread(name)
                 yield FittedConstant(
                     name=name,
                     prior=float(getattr(quantity.prior, name)),
@@ -186,16 +182,6 @@ class Calibration:
                     prior_spread=spread,
                     spread=spread * float(deviation),
                 )
-
-    @property
-    def assumed_ramp(self) -> float | None:
-        """Return the assumed ratio of a pipeline's bubble to the ideal one; None if it is the ideal
-        one, or if trials have determined it."""
-        for constant in self.constants:
-            if constant.name == "pipeline_ramp" and constant.prior != 1.0:
-                determined = constant.spread < DETERMINED * constant.prior_spread
-                return None if determined else constant.value
-        return None
 
     def forecast(self, transformer: Transformer, lattice: Lattice) -> Forecast:
         """Forecast time, memory and energy of each strategy of `lattice`."""

@@ -87,7 +87,7 @@ class Quantity:
 
     @cached_property
     def _spreads(self) -> Array:
-        return np.array([prior_spread(self.machine, name) for name in self.names])
+        return np.array([prior_spread(name) for name in self.names])
 
     def parameters(self, z: Array) -> Parameters:
         """Return the constants at `z` of shape (c,), or, for `z` of shape (k, c), as columns of

@@ -42,15 +42,17 @@ def ring_bytes_per_s(
 
 
 def tensor_parallel_time_s(strategies: Strategies) -> Array:
-    """Return seconds per layer and micro-batch: two all-reduces forward, two backward, and two for
-    recomputation; half as many if a block is missing or consists of experts, whose tokens are sent
-    by all-to-all.
+    """Return exposed seconds per layer and micro-batch: two all-reduces forward, two backward, and
+    two for recomputation; half as many if a block is missing or consists of experts, whose tokens
+    are sent by all-to-all.
 
     Each transfers `2 s b h` bytes (Shoeybi et al. 2019, section 3). Sequence parallelism replaces
     each by an all-gather and a reduce-scatter with the same volume (Korthikanti et al. 2022,
     section 4.2.2).
     """
+    exposed = np.minimum(strategies.parameters.exposed_tensor_parallel, 1.0)
     passes = np.where(strategies.full_checkpointing, 3.0, 2.0)
+    passes = passes * np.where(strategies.flag("sequence_parallel"), exposed, 1.0)
     if strategies.of_equal_layers:
         return 2.0 * passes * tensor_all_reduce_time_s(strategies)
     shared = strategies.columns["shared_ffn_hidden_size"] > 0
@@ -235,17 +237,11 @@ def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> 
 
 
 def replica_latency_s(strategies: Strategies) -> Array:
-    """Return the latency once per step, for each member of the ring that shares the weights; for a
-    tree without ZeRO.
-
-    All members of a ring wait for its slowest link. Replicas within one node or rack have no slow
-    one: there a step takes microseconds and is not counted.
-    """
-    zero, replicas = strategies.zero_stage >= 1, strategies.replicas
-    group = np.where(zero, strategies.zero_shards, replicas)
-    steps = np.where(zero, group - 1.0, np.log2(replicas))
-    near = group * strategies.tensor_parallel <= strategies.machine.fast_gpus
-    return np.where(near, 0.0, strategies.parameters.replica_step_s * steps)
+    """Return the latency of the replicas' collectives once per step, for each doubling of replicas
+    beyond those of one node or rack."""
+    near = strategies.machine.fast_gpus / strategies.tensor_parallel
+    beyond = strategies.replicas / np.maximum(near, 1.0)
+    return strategies.parameters.replica_step_s * np.log2(np.maximum(beyond, 1.0))
 
 
 def straggling_share(strategies: Strategies) -> Array:

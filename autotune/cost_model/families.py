@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from search_spaces.program import Tuning
 
-_CDNA_2 = {"gemm_efficiency": 0.51, "flash_efficiency": 0.25, "fp32_rate": 0.25}
+_CDNA_2 = {"gemm_efficiency": 0.47, "flash_efficiency": 0.25, "fp32_rate": 0.25}
 _CDNA_3 = {
     "gemm_efficiency": 0.48,
     "compute_units": 304,
@@ -25,20 +25,14 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
     # partial tiles cost more. cuDNN's attention reaches about 0.65 of the peak forward and 0.55
     # backward.
     "gb300": {"gemm_efficiency": 0.71, **_BLACKWELL},
-    "gb200": {"gemm_efficiency": 0.63, **_BLACKWELL},
+    "gb200": {"gemm_efficiency": 0.6, **_BLACKWELL},
     "b300": {"gemm_efficiency": 0.67, **_BLACKWELL},
     "b200": {"gemm_efficiency": 0.66, **_BLACKWELL},
-    # MI250X: rocBLAS reaches 0.5 to 0.6 of 191.5 in training, where power caps the clock; several
-    # rings share a node's links, and machine files state the slowest. The ramp is from the Frontier
-    # study: at three to eight times the GPUs and the same batch, 1T and 175B lose 13 and 10 %, of
-    # which full speed in the ramp explains 3, and with a batch that grows they lose nothing. The
-    # loss therefore occurs once per step, for any number of replicas; the study does not say why.
+    # MI250X: rocBLAS reaches 0.45 to 0.6 of 191.5 in training, where power caps the clock.
     "mi250": {
         **_CDNA_2,
         "compute_units": 110,
-        "intra_node_efficiency": 0.9,
         "inter_node_efficiency": 0.3,
-        "pipeline_ramp": 4.0,
         "data_parallel_efficiency": 0.2,
     },
     # MI300X: the best of all shapes is 668 of 1307 (ml-engineering, accelerator benchmarks).
@@ -73,29 +67,24 @@ FAMILIES: Mapping[str, Mapping[str, float]] = {
 }
 """Part of the GPU's name in lower case -> constants that differ from the generic GPU's."""
 
-SPREADS: Mapping[str, Mapping[str, float]] = {
-    # The ramp is based on two scaling results of one study. With a wider prior, one trial of a
-    # short pipeline would change it too much.
-    "mi250": {"pipeline_ramp": 0.2},
-}
-"""Standard deviations of the logarithm of constants with little evidence, where they differ from
-those in `Parameters`."""
-
 # Assumed: FSDP gathers a layer at once, DeepSpeed each of its about six modules.
 _FSDP_HOOKS = 1.0 / 6.0
 
 TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
-    # NVIDIA's own programs tune kernels, fusions and NCCL settings for its GPUs: published times of
-    # Megatron-LM and NeMo are shorter than the constants above predict.
+    # NVIDIA's own programs tune overlaps, fusions and NCCL settings for its GPUs: published times
+    # of Megatron-LM and NeMo are shorter than the constants above predict.
     "vendor": {
-        "gemm_efficiency": 1.05,
         "intra_node_efficiency": 1.22,
         "inter_node_efficiency": 1.22,
         # Their vocabulary-parallel loss works in place on one fp32 copy besides the 16-bit logits,
         # and of a score they store what Korthikanti et al. count.
         "logits_bytes": 6.0 / 12.0,
         "score_bytes": 5.0 / 6.0,
-        "data_parallel_efficiency": 1.5,
+        "data_parallel_efficiency": 2.2,
+        # Their recipes cut tensor-parallel collectives into parts and send them behind products.
+        "exposed_tensor_parallel": 0.35,
+        # Gradients are reduced and weights gathered bucket by bucket behind all layers.
+        "exposed_data_parallel": 0.5,
         "sharded_weights_host_s": _FSDP_HOOKS,
     },
     "usual": {},

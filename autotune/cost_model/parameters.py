@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_model.families import CPU, FAMILIES, SPREADS, TUNINGS, VENDOR_KERNELS
+from autotune.cost_model.families import CPU, FAMILIES, TUNINGS, VENDOR_KERNELS
 from search_spaces.machine import Machine
 from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 
@@ -184,12 +184,6 @@ class Parameters:
         reason="of transfers between interleaved stages, what does not run behind another virtual "
         "stage's computation (Megatron-LM overlaps them there, and only there)",
     )
-    pipeline_ramp: Constant = constant(
-        1.0,
-        unit="ratio",
-        spread=0.05,
-        reason="filling and draining a pipeline against p - 1 micro-batches at the steady rate",
-    )
     data_parallel_efficiency: Constant = constant(
         0.35,
         unit="fraction",
@@ -204,20 +198,18 @@ class Parameters:
         reason="data-parallel traffic that computation does not hide",
     )
     replica_step_s: Constant = constant(
-        0.0008,
+        0.003,
         unit="s",
         spread=1.2,
-        reason="for each member of a ring of replicas that leaves a node or rack, once in a step: "
-        "every bucket of gradients and weights passes all of them, and rings are what NCCL and "
-        "RCCL have for both (Singh et al., arXiv 2504.18658); 1 to 3 ms in logs of 128 to 1,024 "
-        "replicas",
+        reason="once in a step for each doubling of replicas beyond those of a node or rack: "
+        "collectives take more steps, and a logarithm of them since NCCL has trees",
     )
     straggling: Constant = constant(
-        0.001,
+        0.004,
         unit="fraction",
-        spread=0.7,
+        spread=0.9,
         reason="for each doubling of nodes: all wait for the slowest, and equal GPUs differ by 8 % "
-        "(Sinha et al. 2022); published logs slow down by 0 to 1 %",
+        "(Sinha et al. 2022); published weak-scaling curves up to 2,048 GPUs lose 0.0 to 1.4 %",
     )
     optimizer_efficiency: Constant = constant(
         0.6,
@@ -415,6 +407,13 @@ class Parameters:
         reason="more of the host's work for one layer where ZeRO 3 gathers and releases each "
         "module: 8 ms with DeepSpeed 0.19 on the host of an H200 (docs/measurement.md)",
     )
+    exposed_tensor_parallel: Constant = constant(
+        1.0,
+        unit="fraction",
+        spread=0.3,
+        reason="of tensor-parallel collectives with sequence parallelism, what matrix products do "
+        "not hide; a program that cuts both into parts overlaps them",
+    )
 
     def usable_gib(self, machine: Machine) -> float:
         """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.
@@ -446,13 +445,8 @@ class Parameters:
         )
 
 
-def prior_spread(machine: Machine, name: str) -> float:
+def prior_spread(name: str) -> float:
     """Return the prior standard deviation of the logarithm of a constant."""
-    gpu = machine.gpu.casefold()
-    known = (spreads for key, spreads in SPREADS.items() if key in gpu and not is_cpu(machine))
-    spread = next(known, {}).get(name)
-    if spread is not None:
-        return spread
     return float(Parameters.__dataclass_fields__[name].metadata["spread"])
 
 

@@ -169,14 +169,12 @@ def bubble_time_s(strategies: Strategies, micro_batch: MicroBatch, *, slowest: A
     divided by the virtual stages.
 
     With m micro-batches 1F1B takes `sum of stages + (m - 1) x slowest`, that is `m x slowest` plus
-    this (Narayanan et al. 2021, section 2.2), at the steady rate; `pipeline_ramp` is a factor for
-    slower filling and draining.
+    this (Narayanan et al. 2021, section 2.2), at the steady rate.
     """
     hops = strategies.pipeline_parallel * micro_batch.transfer
     layers = strategies.num_layers * micro_batch.layer_s
     stages = layers + micro_batch.first + last_s(strategies, micro_batch) + hops
-    ideal = np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
-    return strategies.parameters.pipeline_ramp * ideal
+    return np.maximum(stages - slowest, 0.0) / strategies.virtual_stages
 
 
 def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:

@@ -67,20 +67,6 @@ def time_by_part(parts: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def bubble_note(calibration: Calibration) -> str:
-    """Return which part of the time rests on an assumed pipeline bubble; empty once trials have
-    measured it."""
-    ramp = calibration.assumed_ramp
-    if ramp is None:
-        return ""
-    times = f"{ramp:.2g} times the ideal one"
-    return f"assumed to be {times}, after two scaling figures of the Frontier study"
-
-
-def time_words(note: str) -> Mapping[str, str]:
-    return {**TIME_WORDS, "bubble": f"{TIME_WORDS['bubble']} ({note})"} if note else TIME_WORDS
-
-
 MEMORY_WORDS: Mapping[str, str] = {
     "parameters": "parameters",
     "gradients": "gradients",
@@ -196,7 +182,7 @@ def parts_of(
     work = np.exp(log_work(lattice, transformer, machine, objective=objective))
     given = zip(compared, forecast.iteration_time_s, strict=True)
     times_s = np.array([each.iteration_time_s or predicted_s for each, predicted_s in given])
-    costs, words = times_s / work, time_words(bubble_note(calibration))
+    costs = times_s / work
     told: list[ExplainedStrategy] = []
     for row, each in enumerate(compared):
         predicted = forecast.of_one(row)
@@ -225,10 +211,10 @@ def parts_of(
         )
         if told:
             apart = differences_of(each.strategy, strategies[0], among=strategies[1:])
-            sentence = _against(told[0], parts, apart, words, objective)
+            sentence = _against(told[0], parts, apart, objective)
         else:
             across = experts_across_network(each.strategy, transformer, machine)
-            sentence = _largest(parts, words) + ("" if across is None else f"; its {across}")
+            sentence = _largest(parts) + ("" if across is None else f"; its {across}")
         told.append(parts.model_copy(update={"sentence": f"{sentence}."}))
     return told
 
@@ -245,10 +231,10 @@ def differences(winner: ExplainedStrategy, other: ExplainedStrategy) -> dict[str
     return {name: ratio * share - own[name] for name, share in shares(other).items()}
 
 
-def _largest(strategy: ExplainedStrategy, words: Mapping[str, str]) -> str:
+def _largest(strategy: ExplainedStrategy) -> str:
     each = shares(strategy)
     most = sorted(each, key=lambda name: -each[name])[:SHOWN]
-    first, *others = ((percent(each[name]), words[name]) for name in most)
+    first, *others = ((percent(each[name]), TIME_WORDS[name]) for name in most)
     said = [f"{first[0]} is {first[1]}", *(" ".join(one) for one in others)]
     return f"Of a step {listed(said)}"
 
@@ -257,7 +243,6 @@ def _against(
     winner: ExplainedStrategy,
     other: ExplainedStrategy,
     apart: str,
-    words: Mapping[str, str],
     objective: Objective,
 ) -> str:
     """Return the largest differences from the best in words.
@@ -276,16 +261,16 @@ def _against(
     more = differences(winner, other)
     if other.relative_cost - 1.0 >= TWICE:
         most = max(more, key=lambda part: more[part])
-        return f"{head}: {percent(shares(other)[most])} of its time is {words[most]}"
+        return f"{head}: {percent(shares(other)[most])} of its time is {TIME_WORDS[most]}"
     order = sorted(more, key=lambda part: -more[part])
     losses = [part for part in order if more[part] >= HARDLY][:LOSSES]
     savings = [part for part in reversed(order) if more[part] <= -HARDLY][:SAVINGS]
     said = []
     if losses:
-        lost = [f"{percent(more[part])} to {words[part]}" for part in losses]
+        lost = [f"{percent(more[part])} to {TIME_WORDS[part]}" for part in losses]
         said.append(f"loses {' and '.join(lost)}")
     if savings:
-        saved = [f"{percent(more[part])} in {words[part]}" for part in savings]
+        saved = [f"{percent(more[part])} in {TIME_WORDS[part]}" for part in savings]
         said.append(f"saves {' and '.join(saved)}")
     return f"{head}: it {' and '.join(said)}" if said else head
 

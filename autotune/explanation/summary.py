@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.calibration import Calibration
 from autotune.explanation.failures import explain_failures
-from autotune.explanation.parts import bubble_note, compared_of, parts_of
+from autotune.explanation.parts import compared_of, parts_of
 from autotune.explanation.what_if import left_out
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.explanations import (
@@ -71,7 +71,6 @@ def explain(
         simulated=campaign.simulated,
         memory_limit_gib=calibration.parameters.usable_gib(machine),
         gpu_memory_gib=machine.memory_gib,
-        time_note=bubble_note(calibration),
         strategies=strategies,
         left_out=beyond or [],
         failures=failures,

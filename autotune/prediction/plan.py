@@ -13,7 +13,7 @@ from autotune.calibration import Calibration
 from autotune.cost_model import Estimate, estimate
 from autotune.cost_model.columns import Columns
 from autotune.explanation.failures import remedies_of
-from autotune.explanation.parts import bubble_note, time_by_part
+from autotune.explanation.parts import time_by_part
 from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
@@ -116,7 +116,6 @@ def _what_to_try(
         "baseline": customary,
         "over_baseline": best[0].objective / customary.objective if customary else None,
         "cost": cost,
-        "time_note": bubble_note(calibration),
         "gain": candidates.gain(cost, tokens=request.budget.train_tokens),
     }
 

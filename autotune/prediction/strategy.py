@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation.memory_budget import memory_budget
-from autotune.explanation.parts import bubble_note
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.prediction.scaling import scaling_series
 from autotune.schemas.calibrations import CalibrationSummary
@@ -116,5 +115,4 @@ def _figures(
         **{name: getattr(rates, name) for name in RATES},
         "data_parallel": strategy.data_parallel(machine.gpus_per_node),
         "memory_limit_gib": calibration.parameters.usable_gib(machine),
-        "time_note": bubble_note(calibration) if strategy.pipeline_parallel > 1 else "",
     }

@@ -77,8 +77,6 @@ class Explanation(Wire):
     """Usable memory of a GPU in predictions, GiB; trials may have used more."""
     gpu_memory_gib: float
     """Memory of a GPU, GiB."""
-    time_note: str = ""
-    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     strategies: list[ExplainedStrategy]
     """The best, its runners-up and the baseline; empty until a trial succeeded."""
     left_out: list[LayoutChange] = Field(default_factory=list)

@@ -56,8 +56,6 @@ class CampaignPlan(Subject):
     """Cost of the campaign; null if nothing fits."""
     gain: CampaignGain | None = None
     """Expected gain over the best prediction; null if nothing fits."""
-    time_note: str = ""
-    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     started_from: list[StartedFrom] = Field(default_factory=list)
     """Earlier trials of the machine and trainer on which the predictions are based, and from which
     a campaign would start."""

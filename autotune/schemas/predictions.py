@@ -185,8 +185,6 @@ class Prediction(Subject):
     """Time of a step by part (`products`, `attention`, `elementwise`, `recomputation`,
     `tensor_parallel`, `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`,
     `stragglers`), s."""
-    time_note: str = ""
-    """Note on an assumed pipeline bubble; empty once trials have measured it."""
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
     """Peak memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
     `logits`, `zero3_gather`, `overhead`), GiB."""

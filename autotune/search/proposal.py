@@ -125,15 +125,12 @@ class TrialCost:
         start_up_s: before a trial's first iteration: imports, communicators, weights.
         warmup_iterations: at the smallest GAS of the trial.
         measured_iterations: expected at each measured GAS; long iterations need fewer.
-        pipeline_ramp: time to fill and drain a pipeline relative to the steady rate, as the cost
-            model's constant of that name.
         time_limit_s: maximum duration.
     """
 
     start_up_s: float = 60.0
     warmup_iterations: int = 1
     measured_iterations: int = 3
-    pipeline_ramp: float = 1.0
     time_limit_s: float = 1200.0
 
     def node_hours(self, lattice: Lattice, iteration_time_s: Floats) -> Floats:
@@ -164,7 +161,7 @@ class TrialCost:
 
     def _probe_times_s(self, lattice: Lattice, iteration_time_s: Floats) -> tuple[Floats, Floats]:
         stages, groups = lattice["pipeline_parallel"], lattice["virtual_stages"]
-        bubble = self.pipeline_ramp * (stages - 1) / groups
+        bubble = (stages - 1) / groups
         slot_s = iteration_time_s / (lattice["gradient_accumulation_steps"] + bubble)
         first, last = probe_range(
             accumulation=lattice["gradient_accumulation_steps"],

@@ -9,12 +9,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from autotune.calibration import COVERAGE, Calibration
-from autotune.cost_model import Parameters, estimate
+from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from autotune.measurement.metrics import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.resolution import machine_of, strategy_of
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
@@ -58,14 +58,9 @@ def protocol_of(
         most_iterations=spec.most_iterations,
         target_spread=spec.target_spread,
         give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
-        pipeline_wait=_pipeline_wait(campaign, strategy),
+        pipeline_wait=(strategy.pipeline_parallel - 1) / strategy.virtual_stages,
         time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
-
-
-def _pipeline_wait(campaign: Campaign, strategy: Strategy) -> float:
-    ramp = float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp)
-    return ramp * (strategy.pipeline_parallel - 1) / strategy.virtual_stages
 
 
 def _limits(

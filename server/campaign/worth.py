@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from autotune.cost_model import Parameters
 from autotune.measurement.metrics import LOCAL_S, cluster_start_up_s
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import place
 from autotune.recommendation.recommendation import training_cost
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import machine_of, strategy_of
+from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import (
     CampaignBelief,
@@ -180,7 +179,6 @@ def trial_cost(campaign: Campaign, trials: Sequence[Trial]) -> TrialCost:
         start_up_s=LOCAL_S if request.evaluator == "local" else on_cluster_s,
         warmup_iterations=protocol.warmup_iterations,
         measured_iterations=timed_iterations(campaign, trials),
-        pipeline_ramp=float(Parameters.default(machine_of(campaign.machine)).pipeline_ramp),
         time_limit_s=protocol.time_limit_s,
     )
 

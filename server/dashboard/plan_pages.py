@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from fastapi.responses import Response
 
 from autotune.calibration import Calibration
-from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS, time_words
+from autotune.explanation.parts import MEMORY_WORDS, TIME_WORDS
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.prediction.scaling import scaling_series
 from autotune.prediction.strategy import predict
@@ -106,7 +106,7 @@ def plan_context(plan: CampaignPlan) -> dict[str, Any]:
         "rows": rows[: len(plan.best)],
         "baseline": rows[-1] if baseline else None,
         "common": SEPARATOR.join(common),
-        "time_legend": _legend([each.time_parts_s for each in shown], time_words(plan.time_note)),
+        "time_legend": _legend([each.time_parts_s for each in shown], TIME_WORDS),
         "memory_legend": _legend([each.memory_parts_gib for each in shown], MEMORY_WORDS),
         "found": gain_words(plan.gain.rate_gain) if plan.gain else "",
         "found_at_most": gain_words(plan.gain.rate_gain_high) if plan.gain else "",

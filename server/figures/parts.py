@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from autotune.explanation.parts import (
     MEMORY_WORDS,
     TIME_WORDS,
-    bubble_note,
     compared_of,
     parts_of,
     shares,
@@ -269,9 +268,6 @@ class PartsFigure(BarsFigure):
         # The baseline is last; if it is itself the best, describe the first runner-up instead.
         against = [each for each in compared[1:] if each.role == "baseline"] or compared[1:]
         caption = (against or compared)[0].sentence
-        note = bubble_note(source.belief.calibration)
-        if note and note not in caption:
-            caption = f"{caption} The pipeline's bubble is {note}."
         return cls._of_campaign(
             source,
             caption,

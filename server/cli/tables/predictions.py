@@ -77,7 +77,6 @@ def prediction(answer: Prediction) -> RenderableType:
             ],
             padding=(0, 6),
         ),
-        *([Text(f"pipeline_bubble: {answer.time_note}")] if answer.time_note else []),
         *(
             ["", changes("what would make it fit", answer.memory_changes, answer.strategy)]
             if answer.memory_changes

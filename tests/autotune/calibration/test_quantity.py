@@ -118,7 +118,6 @@ def test_a_quantity_that_no_constant_moves_is_equal_in_all_rows() -> None:
         "collective_latency_s",
         "replica_step_s",
         "straggling",
-        "pipeline_ramp",
         "exposed_transfer",
     } <= still
     assert not {"gemm_efficiency", "memory_efficiency", "flash_efficiency"} & still

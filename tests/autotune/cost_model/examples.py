@@ -120,7 +120,6 @@ def without_losses(machine: Machine) -> Parameters:
         pipeline_latency_s=0.0,
         data_parallel_efficiency=1.0,
         exposed_transfer=1.0,
-        pipeline_ramp=1.0,
         exposed_data_parallel=1.0,
         replica_step_s=0.0,
         straggling=0.0,

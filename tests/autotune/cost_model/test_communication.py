@@ -222,15 +222,14 @@ def test_traffic_behind_computation(
 
 
 def test_latency_of_the_replicas() -> None:
-    """A ring passes all members but one; without ZeRO a tree has `log2 d` steps; replicas of one
-    node have none."""
+    """It grows with each doubling beyond a node, whatever ZeRO shards."""
     constants = replace(PLAIN, replica_step_s=0.001)
     chosen = [
         strategy(zero_stage=z, num_nodes=n, tensor_parallel=1, pipeline_parallel=8)
-        for z, n in ((0, 64), (1, 64), (3, 64), (0, 8), (1, 8), (1, 1))
+        for z, n in ((0, 64), (1, 64), (3, 16), (1, 8), (1, 1))
     ]
     seconds = communication.replica_latency_s(on_a100(*chosen, parameters=constants))
-    assert seconds.tolist() == pytest.approx([0.006, 0.063, 0.063, 0, 0, 0])
+    assert seconds.tolist() == pytest.approx([0.003, 0.003, 0.001, 0, 0])
 
 
 def test_constants_of_links() -> None:
@@ -244,9 +243,9 @@ def test_constants_of_links() -> None:
     )
     layout = strategy(tensor_parallel=2, pipeline_parallel=1, num_nodes=4)
     one = strategies_of(layout, parameters=constants)
-    assert communication.tensor_all_reduce_time_s(one)[0] == pytest.approx(HIDDEN / 25e9)
+    assert communication.tensor_all_reduce_time_s(one)[0] == pytest.approx(HIDDEN / 50e9)
     wide = strategies_of(replace(layout, tensor_parallel=16), parameters=constants)
-    across = 2 * 15 / 16 * HIDDEN / min(25e9, 8 * 12.5e9 * 0.4)
+    across = 2 * 15 / 16 * HIDDEN / min(50e9, 8 * 12.5e9 * 0.4)
     assert communication.tensor_all_reduce_time_s(wide)[0] == pytest.approx(across)
     ring = communication.replica_ring_time_s(
         one, parameters_of_rank=np.array(1e9), group=one.replicas

@@ -139,22 +139,6 @@ def test_interleaving_divides_bubble_and_multiplies_transfers() -> None:
         assert part(name, interleaved) == pytest.approx(factor * part(name, plain), rel=0.05)
 
 
-def test_a_slow_ramp_lengthens_the_bubble_alone() -> None:
-    """Once in a step: the same for 4 as for 64 micro-batches, and for any number of replicas."""
-    known = Parameters.default(FRONTIER)
-    slow, steady = (replace(known, pipeline_ramp=ramp, straggling=0.0) for ramp in (3.0, 1.0))
-    added = [
-        seconds(layout, parameters=slow) - seconds(layout, parameters=steady)
-        for layout in (
-            strategy(gradient_accumulation_steps=4),
-            strategy(gradient_accumulation_steps=64),
-            strategy(num_nodes=16),
-        )
-    ]
-    ideal = part("pipeline_bubble", strategy(), parameters=steady)
-    assert added == pytest.approx([2 * ideal] * 3)
-
-
 @pytest.mark.parametrize(("nodes", "doublings"), [(1, 0), (2, 1), (16, 4)])
 def test_all_wait_for_the_slowest_of_more_nodes(nodes: int, doublings: int) -> None:
     """A share of what the stages do, for each doubling of nodes; nothing within one."""

@@ -98,9 +98,9 @@ def test_the_study_left_out_its_later_winners() -> None:
     found = beyond()
     first = next(each for each in found if "micro_batch_size" in each.changes)
     assert first.changes["micro_batch_size"] == 1
-    assert first.relative > 2.0
+    assert first.relative > 1.5
     assert first.sentence.startswith("With ")
-    assert "times the rate (" in first.sentence
+    assert "higher rate (" in first.sentence
     assert set(first.fields) >= {"space.micro_batch_size", f"space.{ACCUMULATION}"}
 
 

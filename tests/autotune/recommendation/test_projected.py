@@ -40,7 +40,7 @@ def test_a_projection_names_its_nodes_and_is_provisional() -> None:
     assert (best.projected_from_nodes, best.confirmed) == (4, False)
     assert best.strategy.num_nodes == 16
     assert best.metrics.global_batch_size == FULL.global_batch_size(8)
-    assert best.metrics.iteration_time_s == pytest.approx(2.0, rel=0.2)
+    assert best.metrics.iteration_time_s == pytest.approx(2.0, rel=0.3)
     assert best.metrics.iteration_time_spread_s > 0.02
     assert "projected from 4 nodes and has not been measured on 16 yet" in " ".join(found.caveats)
 
@@ -53,10 +53,10 @@ def test_a_projections_energy_is_what_gpus_drew_on_few_nodes() -> None:
 
 
 def test_full_trials_rank_first_and_projected_best_is_confirmed() -> None:
-    trials = [trial(1, OTHER, seconds=4.0), narrow(2, FULL, seconds=2.0)]
+    trials = [trial(1, OTHER, seconds=3.5), narrow(2, FULL, seconds=2.0)]
     found = told(trials)
     assert [each.projected_from_nodes for each in (found.best, *found.runners_up)] == [None, 4]
-    assert found.runners_up[0].relative_to_best > 1.5
+    assert found.runners_up[0].relative_to_best > 1.2
     assert "layouts measured on all nodes rank first" in " ".join(found.caveats)
     assert strategies_to_confirm(campaign(), trials) == [FULL, OTHER]
     again = trial(3, FULL, seconds=2.1, purpose="confirmation")
@@ -98,7 +98,7 @@ def test_a_projection_from_few_layers_is_of_the_whole_model() -> None:
     assert (best.projected_from_layers, best.projected_from_nodes) == (LAYERS, 4)
     assert best.strategy == strategy_shape(DEEP)
     slots = (8 + 8 - 1) / (8 + 2 - 1)
-    assert 1.0 < best.metrics.iteration_time_s / (2.0 * slots) < 2.0
+    assert 0.85 < best.metrics.iteration_time_s / (2.0 * slots) < 1.5
     assert "projected from 12 of 48 layers on 4 nodes, not measured in full" in found.caveats[0]
     # Without checkpointing each of 8 stages holds up to 8 micro-batches' activations, of 2 up to 2.
     hungry = told([short(1, replace(DEEP, activation_checkpointing="none"), seconds=2.0, peak=60)])

@@ -385,7 +385,7 @@ def test_a_layout_without_memory_headroom_is_hardly_tried() -> None:
             seen.append(ok(space, proposed(subject, seen)[0]))
         peaks[name] = [trial.peak_memory_gib or 0.0 for trial in seen]
     assert max(peaks["bounded"]) < 1.15 * half
-    assert max(peaks["free"]) > 1.5 * half
+    assert max(peaks["free"]) > 1.2 * half
     full = max((s for s in layouts_of(space).lattice), key=lambda s: peak_of(space, s))
     beyond = ok(space, full, factor=100.0)
     best = bounded.propose([*seen, beyond], count=1, free_nodes=9)[0].expected.best_so_far

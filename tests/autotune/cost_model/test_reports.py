@@ -1,0 +1,138 @@
+"""What people who train models published, and the same predicted before any trial."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from autotune.cost_model import Parameters
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.machine import Machine
+from search_spaces.program import Tuning
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
+from tests.autotune.cost_model.examples import cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """One published step.
+
+    Attributes:
+        layout: what differs from one GPU's share of everything.
+        batch: samples of a step, all replicas together.
+    """
+
+    source: str
+    model: Transformer
+    machine: Machine
+    gpus: int
+    batch: int
+    layout: dict[str, Any]
+    seconds: float
+    tuning: Tuning = "usual"
+
+    @property
+    def predicted_s(self) -> float:
+        nodes = math.ceil(self.gpus / self.machine.gpus_per_node)
+        plain: dict[str, Any] = {
+            "tensor_parallel": 1,
+            "pipeline_parallel": 1,
+            "context_parallel": 1,
+            "micro_batch_size": 1,
+            "zero_stage": 1,
+        }
+        layout = plain | self.layout
+        cut = layout["tensor_parallel"] * layout["pipeline_parallel"] * layout["context_parallel"]
+        replicas = self.gpus // cut
+        steps = self.batch // (replicas * layout["micro_batch_size"])
+        strategy = Strategy(num_nodes=nodes, gradient_accumulation_steps=steps, **layout)
+        constants = Parameters.default(self.machine, self.tuning)
+        estimated = cost(
+            strategy, transformer=self.model, machine=self.machine, parameters=constants
+        )
+        return float(estimated.iteration_time_s[0])
+
+
+LUMI_175B = Transformer.gpt(
+    "gpt-175b-lumi", num_layers=70, hidden_size=14336, num_attention_heads=112, vocab_size=50257
+)
+LLAMA_70B = replace(load_model("llama-3-70b"), seq_length=8192)
+LLAMA_8B = replace(load_model("llama-3-8b"), seq_length=8192)
+
+
+def of_lumi(gpus: int, seconds: float) -> Report:
+    return Report(
+        source=f"LUMI, {gpus} GCDs (spyysalo/lumi-llm-scaling@7314958)",
+        model=LUMI_175B,
+        machine=load_machine("lumi-g"),
+        gpus=gpus,
+        batch=1024,
+        layout={
+            "tensor_parallel": 8,
+            "pipeline_parallel": 8,
+            "micro_batch_size": 2,
+            "flash_attention": False,
+        },
+        seconds=seconds,
+    )
+
+
+def of_dgx_cloud(model: Transformer, gpus: int, seconds: float, **layout: Any) -> Report:
+    none = {"activation_checkpointing": "none"}
+    return Report(
+        source=f"DGX Cloud 24.11.1, {model.name}, {gpus} H100 (NVIDIA/dgxc-benchmarking@35a9aec)",
+        model=model,
+        machine=load_machine("dgx-h100"),
+        gpus=gpus,
+        batch=2 * gpus if model is LLAMA_70B else 16 * gpus,
+        layout=none | layout,
+        seconds=seconds,
+        tuning="vendor",
+    )
+
+
+LAYOUT_70B = {
+    "tensor_parallel": 4,
+    "pipeline_parallel": 4,
+    "context_parallel": 2,
+    "virtual_stages": 5,
+    "sequence_parallel": True,
+}
+
+STEPS = [
+    (of_lumi(128, 346.67), 0.06),
+    (of_lumi(256, 180.82), 0.06),
+    (of_lumi(512, 97.53), 0.06),
+    (of_lumi(1024, 55.18), 0.06),
+    (of_lumi(2048, 36.2), 0.06),
+    (of_dgx_cloud(LLAMA_70B, 64, 14.72, **LAYOUT_70B), 0.05),
+    (of_dgx_cloud(LLAMA_70B, 2048, 14.98, **LAYOUT_70B), 0.05),
+    (of_dgx_cloud(LLAMA_8B, 128, 13.1, context_parallel=2), 0.1),
+]
+
+
+@pytest.mark.parametrize(("report", "tolerance"), STEPS, ids=lambda each: str(each)[:60])
+def test_step_times(report: Report, tolerance: float) -> None:
+    assert report.predicted_s == pytest.approx(report.seconds, rel=tolerance)
+
+
+WEAK_SCALING = [
+    (LLAMA_70B, LAYOUT_70B, (64, 14.72), (2048, 14.98)),
+    (LLAMA_8B, {"context_parallel": 2}, (16, 13.0), (128, 13.1)),
+]
+
+
+@pytest.mark.parametrize(("model", "layout", "few", "many"), WEAK_SCALING)
+def test_loss_for_each_doubling_of_replicas(
+    model: Transformer, layout: dict[str, Any], few: tuple[int, float], many: tuple[int, float]
+) -> None:
+    """Within a point of what NVIDIA measured on up to 2,048 GPUs."""
+    small, large = (of_dgx_cloud(model, *each, **layout) for each in (few, many))
+    doublings = math.log2(large.gpus / small.gpus)
+    measured = (large.seconds / small.seconds) ** (1.0 / doublings) - 1.0
+    predicted = (large.predicted_s / small.predicted_s) ** (1.0 / doublings) - 1.0
+    assert predicted == pytest.approx(measured, abs=0.01)
