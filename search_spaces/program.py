@@ -36,8 +36,8 @@ FEATURE_WORDS: Mapping[LayerFeature, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StateWidths:
-    """Bytes that a trainer keeps: for each parameter of weights, gradients and Adam's states, and
-    of activations where programs differ.
+    """What a trainer keeps and how it runs, where programs differ: bytes for each parameter of
+    weights, gradients and Adam's states, of activations and logits, and how experts are run.
 
     Attributes:
         fp8_weight_bytes: of a weight that products take in 8 bits with one scale for a tensor: 1
@@ -49,6 +49,17 @@ class StateWidths:
             SiLU keeps its result, too, 10 where the other product is copied.
         master_bytes: of the master weight in mixed precision.
         moment_bytes: of each of the two moments.
+        selective_by_operation: 1 where selective checkpointing keeps every second matrix product
+            (torchtitan's option "op"), 0 where it recomputes the attention (Megatron-LM).
+        loss_tokens: tokens whose logits are kept at once by a loss in chunks; 0: all.
+        offloaded_inputs: share of the inputs of recomputed layers that are kept by the host.
+        vendor_attention: 1 where attention runs by the vendor's kernel (cuDNN on Hopper).
+        expert_loop: 1 where each expert is a module that runs on its own, 0 where one kernel runs
+            all; None: not known.
+        waits_for_counts: 0 where the dispatcher's host does not wait for the counts of tokens
+            (HybridEP, DeepEP), 1 where it does (all-to-all).
+        cuda_graphs: share of a step's kernels that CUDA graphs launch.
+        uneven_routing: 0 where balance is forced, 2 where routing is natural, 1: not known.
     """
 
     fp8_weight_bytes: float = 2.0
@@ -56,6 +67,14 @@ class StateWidths:
     gated_activation_bytes: float = 6.0
     master_bytes: float = 4.0
     moment_bytes: float = 4.0
+    selective_by_operation: float = 0.0
+    loss_tokens: float = 0.0
+    offloaded_inputs: float = 0.0
+    vendor_attention: float = 0.0
+    expert_loop: float | None = None
+    waits_for_counts: float = 1.0
+    cuda_graphs: float = 0.0
+    uneven_routing: float = 1.0
 
 
 USUAL_STATES = StateWidths()

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.calibration.sample import Sample
-from autotune.cost_model.columns import CHECKPOINTING, Array, Columns, Mask
+from autotune.cost_model.columns import Array, Columns, Mask
 from search_spaces.dimensions import TABLE
 
 NOT_MORE = (
     *(d.name for d in TABLE if d.memory == "less" and not d.columns),
-    *CHECKPOINTING,
+    "full_checkpointing",
+    "selective_checkpointing",
     "fused_norm",
 )
 """Dimensions that divide memory, and switches that save it: a higher value may need less."""

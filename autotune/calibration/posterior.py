@@ -42,7 +42,6 @@ SWITCHES = {
     },
     **dict.fromkeys(
         (
-            "operation_checkpointing",
             "flash_1",
             "unfused_softmax",
             "fused_norm",

@@ -190,7 +190,9 @@ def kept_products(strategies: Strategies) -> Array:
 def logits_memory(strategies: Strategies) -> Array:
     """Return the bytes of the last stage's logits, divided by TP, as Megatron's loss is parallel
     over the vocabulary. Each depth of multi-token prediction also stores its softmax."""
-    entries = strategies.tokens * strategies.padded_vocabulary
+    chunk = float(strategies.parameters.loss_tokens)
+    tokens = np.minimum(strategies.tokens, chunk) if chunk else strategies.tokens
+    entries = tokens * strategies.padded_vocabulary
     copies = np.where(strategies.flag("compiled_loss"), COMPILED_COPIES, 1.0)
     predictions = PREDICTION_BYTES * strategies.columns["mtp_layers"]
     return (strategies.parameters.logits_bytes * copies + predictions) * entries
@@ -225,10 +227,11 @@ class KeptBytes:
         stored = np.where(strategies.selective_checkpointing, 0.0, scores)
         full = strategies.full_checkpointing
         inputs = strategies.element_bytes * strategies.hidden_elements
+        inputs = inputs * (1.0 - strategies.parameters.offloaded_inputs)
         linear = dense_layer(strategies)
         whole = scores + (linear if everything is strategies else dense_layer(everything))
         dense = linear + stored
-        if strategies.have("operation_checkpointing"):
+        if strategies.operation_checkpointing.any():
             products = kept_products(strategies)
             dense = np.where(strategies.operation_checkpointing, products, dense)
         dense = np.where(full, inputs, dense)

@@ -75,9 +75,6 @@ STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 CHOICES = tuple(column for d in TABLE for column in d.columns)
 """Indicator columns of the values of unordered dimensions."""
 
-CHECKPOINTING = ("full_checkpointing", "selective_checkpointing", "operation_checkpointing")
-"""Kinds of checkpointing; the last one is not in any search space."""
-
 ABSENT: Mapping[str, float] = {
     **LAYER_KINDS,
     **EXPERT_LAYOUT,
@@ -91,14 +88,12 @@ ABSENT: Mapping[str, float] = {
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
     "fused_norm": 1.0,
-    "operation_checkpointing": 0.0,
 }
 """Columns that no search space has but published measurements do, with their default values: no
 dropout, a compiled loss, matrix products in 8 and 4 bits, an all-to-all overlapped with
 computation, CUDA graphs, a dispatcher whose host waits for the counts of tokens (0: it does not),
 routing of unknown balance (0: forced, 2: natural), FlashAttention 1, softmax without a fused
-kernel, unfused norms, and checkpointing that stores every second product and the attention
-(torchtitan's "selective", option "op")."""
+kernel, and unfused norms."""
 
 
 REST = ("data_parallel", "zero_shard_gpus", "world_size", *CHOICES)

@@ -318,6 +318,19 @@ def host_time_s(strategies: Strategies) -> Array:
     return constants.host_floor_s * passes * (1.0 + more) + gathers
 
 
+def expert_loop_time_s(strategies: Strategies) -> Array:
+    """Return the host's seconds for the experts of one layer that run as modules of their own, in
+    all passes."""
+    constants = strategies.parameters
+    passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
+    matrices = np.where(strategies.gated, 3.0, 2.0)
+    sharded = (strategies.zero_stage == 3) & (strategies.columns["expert_parallel"] == 1)
+    gathers = np.where(sharded, constants.expert_module_s * matrices, 0.0)
+    experts = strategies.columns["num_experts"] / strategies.columns["expert_parallel"]
+    each = passes * (constants.expert_loop * constants.expert_launch_s + gathers)
+    return experts * strategies.expert_share * each
+
+
 def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array:
     """Return seconds for one layer and micro-batch that the GPU is idle because the host waits for
     the counts of routed tokens: in a forward pass, original or repeated, neither runs ahead of the
@@ -333,7 +346,8 @@ def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array
             forward, or two in four.
     """
     forward = np.where(strategies.full_checkpointing, 1.0 / 2.0, 1.0 / 3.0)
-    waits = strategies.columns["waits_for_counts"] * strategies.expert_share
+    waits = strategies.columns["waits_for_counts"] * strategies.parameters.waits_for_counts
+    waits = waits * strategies.expert_share
     return waits * forward * np.minimum(busy, host)
 
 

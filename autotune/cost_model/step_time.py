@@ -22,7 +22,6 @@ MICRO_BATCH = (
     "flash_attention",
     "full_checkpointing",
     "selective_checkpointing",
-    "operation_checkpointing",
     "fp32",
     "fp8",
     "mxfp8",
@@ -94,9 +93,11 @@ def layer_parts(strategies: Strategies) -> dict[str, Array]:
     equal = strategies.of_equal_layers
     parts = _equal_parts(strategies) if equal else _mean_parts(strategies)
     busy, host = total(parts), compute.host_time_s(strategies)
-    host = host * (1.0 - CAPTURED * strategies.columns["cuda_graphs"])
+    captured = np.maximum(strategies.columns["cuda_graphs"], strategies.parameters.cuda_graphs)
+    host = host * (1.0 - CAPTURED * captured)
     if strategies.any_experts:
         host = host * (1.0 + strategies.parameters.expert_host * strategies.expert_share)
+        host = host + compute.expert_loop_time_s(strategies)
     longer = (busy**SHARPNESS + host**SHARPNESS) ** (1.0 / SHARPNESS)
     if strategies.any_experts:
         longer = longer + compute.waiting_time_s(strategies, busy=busy, host=host)

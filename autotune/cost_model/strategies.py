@@ -134,11 +134,15 @@ class Strategies:
 
     @cached_property
     def selective_checkpointing(self) -> Mask:
-        return self.flag("selective_checkpointing")
+        """Whether the attention is recomputed."""
+        return self.flag("selective_checkpointing") & ~self.operation_checkpointing
 
     @cached_property
     def operation_checkpointing(self) -> Mask:
-        return self.flag("operation_checkpointing")
+        """Whether every second matrix product and the attention are kept, and the rest is
+        recomputed."""
+        by_operation = bool(self.parameters.selective_by_operation)
+        return self.flag("selective_checkpointing") & by_operation
 
     @cached_property
     def has_experts(self) -> Mask:
@@ -219,7 +223,8 @@ class Strategies:
     def expert_load(self) -> Constant:
         """Tokens of the slowest rank's experts against an even share: nothing above it where
         routing is balanced, twice as much where it is natural as where nothing is said."""
-        return 1.0 + self.columns["uneven_routing"] * (self.parameters.expert_load - 1.0)
+        uneven = self.columns["uneven_routing"] * self.parameters.uneven_routing
+        return 1.0 + uneven * (self.parameters.expert_load - 1.0)
 
     @cached_property
     def rank_tokens(self) -> Array:

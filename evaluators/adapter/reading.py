@@ -62,12 +62,21 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 STATE_BYTES = (0, 1, 2, 4)
 """Bytes that a trainer may keep of one number per parameter; 0 for none."""
-ACTIVATION_BYTES = (6, 8, 10)
-"""Bytes that a gated activation may keep, fused or not."""
+BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
 
 
-def _sizes(name: str) -> tuple[int, ...]:
-    return ACTIVATION_BYTES if name == "gated_activation_bytes" else STATE_BYTES
+TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    "gated_activation_bytes": ("6, 8, 10", {6, 8, 10}.__contains__),
+    "uneven_routing": ("0, 1, 2", {0, 1, 2}.__contains__),
+    "loss_tokens": ("a number of tokens", lambda value: value >= 0 and value % 1 == 0),
+    "offloaded_inputs": ("0 to 1", lambda value: 0 <= value <= 1),
+    "cuda_graphs": ("0 to 1", lambda value: 0 <= value <= 1),
+    **dict.fromkeys(
+        ("selective_by_operation", "vendor_attention", "expert_loop", "waits_for_counts"),
+        ("0, 1", {0, 1}.__contains__),
+    ),
+}
+"""Keys of `[states]` other than bytes of a parameter: what is valid."""
 
 
 def read_adapter(
@@ -202,14 +211,17 @@ class _AdapterTable:
     def _states(self) -> StateWidths:
         widths = self._section("states")
         names = [each.name for each in fields(StateWidths)]
+        known: dict[str, float] = {}
         for name, value in widths.items():
             if name not in names:
                 self._faults.unknown(f"states.{name}", value, names)
-            elif type(value) is bool or value not in _sizes(name):
-                valid = ", ".join(f"{size:g}" for size in _sizes(name))
-                self._faults.add(f"states.{name}", value, "not a number of bytes", valid=valid)
-        known = {n: v for n, v in widths.items() if n in names and v in _sizes(n)}
-        return StateWidths(**{name: float(value) for name, value in known.items()})
+                continue
+            valid, holds = TRAITS.get(name, BYTES)
+            if type(value) in (int, float) and holds(value):
+                known[name] = float(value)
+            else:
+                self._faults.add(f"states.{name}", value, "not a valid number", valid=valid)
+        return StateWidths(**known)
 
     def _texts(self, key: str) -> dict[str, str]:
         section = self._section(key)

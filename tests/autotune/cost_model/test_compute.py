@@ -230,7 +230,8 @@ def test_recomputation(checkpointing: str, expected: float) -> None:
 
 def test_recomputation_by_operation() -> None:
     """Half of the products and what lies between them, never the attention."""
-    one = strategies_of(strategy(activation_checkpointing="none"), operation_checkpointing=1.0)
+    constants = replace(strategies_of(strategy()).parameters, selective_by_operation=1.0)
+    one = strategies_of(strategy(activation_checkpointing="selective"), parameters=constants)
     parts = {"matrix": np.array(1.0), "attention": np.array(2.0), "elementwise": np.array(4.0)}
     assert value(compute.recomputation_time_s(one, **parts)) == 4.5
 

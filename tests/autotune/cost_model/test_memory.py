@@ -88,10 +88,11 @@ def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int
     result and half of query, keys and values of 8 of 32 heads, and two wide products of 3.5 h."""
     layout = strategy(
         tensor_parallel=tensor_parallel,
-        activation_checkpointing="none",
+        activation_checkpointing="selective",
         sequence_parallel=shards > 1,
     )
-    one = strategies_of(layout, transformer=LLAMA, parameters=PAPER, operation_checkpointing=1.0)
+    constants = replace(PAPER, selective_by_operation=1.0)
+    one = strategies_of(layout, transformer=LLAMA, parameters=constants)
     kept = activations.KeptBytes.of(one)
     half = (1 + 2 / 4 + 2 * 3.5) / 2
     expected = 2 * 8192 * 2 * 4096 * ((1 + 1) / shards + (1 + half) / tensor_parallel)

@@ -69,6 +69,8 @@ SLOWER = (
     "host_floor_s",
     "tensor_parallel_host",
     "sharded_weights_host_s",
+    "expert_module_s",
+    "expert_launch_s",
     "collective_latency_s",
     "pipeline_latency_s",
     "exposed_transfer",
@@ -79,6 +81,17 @@ SLOWER = (
     "step_overhead_s",
 )
 """Constants of which more is never faster."""
+
+TRAITS = {
+    "selective_by_operation",
+    "loss_tokens",
+    "offloaded_inputs",
+    "expert_loop",
+    "waits_for_counts",
+    "cuda_graphs",
+    "uneven_routing",
+}
+"""What programs declare."""
 
 LARGER = (
     "gradient_bytes",
@@ -121,7 +134,7 @@ def test_a_better_machine_is_never_slower(
 
 
 def test_every_constant_is_held_to_a_direction() -> None:
-    named = {*FASTER, *SLOWER, *LARGER, "usable_memory", "compute_units"}
+    named = {*FASTER, *SLOWER, *LARGER, *TRAITS, "usable_memory", "compute_units"}
     assert named == {constant.name for constant in fields(Parameters)}
 
 
@@ -211,9 +224,10 @@ def test_what_only_published_stacks_do_lies_between(
     parameters = perturbed(Parameters.default(machine), seed=seed)
     plain = replace(layout, activation_checkpointing="none", pipeline_parallel=1)
     seconds, kept = [], []
-    for changes in ({}, {"operation_checkpointing": 1.0}, {"full_checkpointing": 1.0}):
+    by_operation = replace(parameters, selective_by_operation=1.0)
+    for changes in ({}, {"selective_checkpointing": 1.0}, {"full_checkpointing": 1.0}):
         one = strategies_of(
-            plain, transformer=transformer, machine=machine, parameters=parameters, **changes
+            plain, transformer=transformer, machine=machine, parameters=by_operation, **changes
         )
         seconds.append(float(total(time_parts(one, MicroBatch.of(one)))[0]))
         kept.append(float(memory_parts(one)["activations"][0]))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from autotune.cost_model import Parameters
+from autotune.cost_model import Estimate, Parameters
+from evaluators.adapter.catalog import load_adapter
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
-from search_spaces.program import Tuning
+from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import cost
@@ -34,9 +35,10 @@ class Report:
     layout: dict[str, Any]
     seconds: float
     tuning: Tuning = "usual"
+    states: StateWidths = USUAL_STATES
 
     @property
-    def predicted_s(self) -> float:
+    def estimate(self) -> Estimate:
         nodes = math.ceil(self.gpus / self.machine.gpus_per_node)
         plain: dict[str, Any] = {
             "tensor_parallel": 1,
@@ -50,11 +52,12 @@ class Report:
         replicas = self.gpus // cut
         steps = self.batch // (replicas * layout["micro_batch_size"])
         strategy = Strategy(num_nodes=nodes, gradient_accumulation_steps=steps, **layout)
-        constants = Parameters.default(self.machine, self.tuning)
-        estimated = cost(
-            strategy, transformer=self.model, machine=self.machine, parameters=constants
-        )
-        return float(estimated.iteration_time_s[0])
+        constants = Parameters.default(self.machine, self.tuning, self.states)
+        return cost(strategy, transformer=self.model, machine=self.machine, parameters=constants)
+
+    @property
+    def predicted_s(self) -> float:
+        return float(self.estimate.iteration_time_s[0])
 
 
 LUMI_175B = Transformer.gpt(
@@ -95,6 +98,46 @@ def of_dgx_cloud(model: Transformer, gpus: int, seconds: float, **layout: Any) -
     )
 
 
+def of_trl(model: str, seconds: float) -> Report:
+    """A sequence of a million tokens on 8 H100, with a loss in chunks and offloaded inputs."""
+    return Report(
+        source=f"TRL, {model}, 1,048,576 tokens (huggingface/trl#6845)",
+        model=replace(load_model(model), seq_length=1_048_576),
+        machine=load_machine("dgx-h100"),
+        gpus=8,
+        batch=1,
+        layout={"context_parallel": 8, "zero_stage": 3},
+        seconds=seconds,
+        tuning="plain",
+        states=StateWidths(loss_tokens=1024, offloaded_inputs=1, vendor_attention=1),
+    )
+
+
+def of_torchtitan(gpus: int, batch: int, seconds: float, **layout: Any) -> Report:
+    adapter = load_adapter("torchtitan-0.2")
+    return Report(
+        source=f"torchtitan, Llama 3 8B, {gpus} H100 (llama3_h100_202412, #929)",
+        model=LLAMA_8B,
+        machine=load_machine("dgx-h100"),
+        gpus=gpus,
+        batch=batch,
+        layout={"zero_stage": 3, "activation_checkpointing": "selective"} | layout,
+        seconds=seconds,
+        tuning=adapter.tuning,
+        states=adapter.states,
+    )
+
+
+EXPERTS_ONE_BY_ONE = Report(
+    source="Qwen3-30B-A3B, DeepSpeed ZeRO-3 on 16 A800 (QwenLM/Qwen3#1278)",
+    model=replace(load_model("qwen3-30b-a3b"), seq_length=8192),
+    machine=load_machine("dgx-a100"),
+    gpus=16,
+    batch=16,
+    layout={"zero_stage": 3},
+    seconds=91.2,
+)
+
 LAYOUT_70B = {
     "tensor_parallel": 4,
     "pipeline_parallel": 4,
@@ -112,6 +155,13 @@ STEPS = [
     (of_dgx_cloud(LLAMA_70B, 64, 14.72, **LAYOUT_70B), 0.05),
     (of_dgx_cloud(LLAMA_70B, 2048, 14.98, **LAYOUT_70B), 0.05),
     (of_dgx_cloud(LLAMA_8B, 128, 13.1, context_parallel=2), 0.1),
+    (of_trl("qwen3-0.6b", 137), 0.15),
+    (of_trl("qwen3-8b", 372), 0.15),
+    (of_trl("qwen3-30b-a3b", 483), 0.15),
+    (of_trl("qwen3-32b", 1295), 0.15),
+    (of_torchtitan(8, 8, 1.26), 0.1),
+    (of_torchtitan(128, 256, 2.515, micro_batch_size=2), 0.1),
+    (EXPERTS_ONE_BY_ONE, 0.3),
 ]
 
 
@@ -136,3 +186,15 @@ def test_loss_for_each_doubling_of_replicas(
     measured = (large.seconds / small.seconds) ** (1.0 / doublings) - 1.0
     predicted = (large.predicted_s / small.predicted_s) ** (1.0 / doublings) - 1.0
     assert predicted == pytest.approx(measured, abs=0.01)
+
+
+PEAKS = [
+    (of_torchtitan(8, 8, 1.26), 47.65, 0.1),
+    (of_torchtitan(8, 16, 2.457, micro_batch_size=2), 77.0, 0.1),
+    (of_torchtitan(128, 256, 2.515, micro_batch_size=2), 62.0, 0.1),
+]
+
+
+@pytest.mark.parametrize(("report", "gib", "tolerance"), PEAKS, ids=lambda each: str(each)[:60])
+def test_peaks_of_memory(report: Report, gib: float, tolerance: float) -> None:
+    assert float(report.estimate.memory_gib[0]) == pytest.approx(gib, rel=tolerance)

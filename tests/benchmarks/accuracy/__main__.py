@@ -34,8 +34,8 @@ off for every switch; batches from one another; of a model's shape what other ro
 what its family has. Memory without a ZeRO stage: 1 for DeepSpeed, 0 for others. BigScience's "ZeRO
 (old branch)" divides everything (stage 3), whatever is stated, and so do InternEvo's replicas where
 memory is asked. Before any trial Megatron-LM and NeMo are taken to be tuned by their vendor,
-Megatron-DeepSpeed as is usual, others hardly. Words of torchtitan: a local batch is that of a step
-under a pipeline, "selective" is by operation. Rows of one node that are exactly linear in the
+Megatron-DeepSpeed as is usual, others hardly. A local batch of torchtitan is that of a step
+under a pipeline. Rows of one node that are exactly linear in the
 accumulation were computed from one another and count once.
 """
 """How tables are read, for --help."""

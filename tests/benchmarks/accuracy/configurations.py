@@ -220,12 +220,7 @@ def samples(row: PublishedRow) -> float:
 
 def _local_batch(row: PublishedRow) -> bool:
     """torchtitan's "local batch size" is that of a step: a pipeline cuts it into single samples."""
-    return _torchtitan(row) and row.figures["pipeline_parallel"] > 1
-
-
-def _torchtitan(row: PublishedRow) -> bool:
-    """Its words mean something else: a local batch, and "selective", which is by operation."""
-    return row["framework"].casefold() == "torchtitan"
+    return row["framework"].casefold() == "torchtitan" and row.figures["pipeline_parallel"] > 1
 
 
 def _switches(row: PublishedRow) -> dict[str, float]:
@@ -237,8 +232,7 @@ def _switches(row: PublishedRow) -> dict[str, float]:
         "sequence_parallel": float((row.number("sequence_parallel") or 0.0) > 0),
         "flash_attention": float((row.number("flash_attention") or 0.0) > 0),
         "full_checkpointing": float(checkpointing == "full"),
-        "selective_checkpointing": float(selective and not _torchtitan(row)),
-        "operation_checkpointing": float(selective and _torchtitan(row)),
+        "selective_checkpointing": float(selective),
         **{name: float(precision == name) for name in NARROW_PEAKS},
         "fp32": float(precision in FULL_WIDTH),
     }

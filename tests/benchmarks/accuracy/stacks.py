@@ -13,8 +13,9 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.parameters import Parameters
+from evaluators.adapter.catalog import load_adapter
 from search_spaces.machine import Machine
-from search_spaces.program import Tuning
+from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 from tests.benchmarks.accuracy.configurations import ZeroStage, columns_of
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, machine_of
@@ -52,7 +53,9 @@ class Stack:
     @property
     def prior(self) -> Parameters:
         """What is generally known of its GPU and its program."""
-        return Parameters.default(self.machine, tuning_of(self.framework))
+        return Parameters.default(
+            self.machine, tuning_of(self.framework), states_of(self.framework)
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,6 +73,14 @@ def tuning_of(framework: str) -> Tuning:
     if "automodel" not in name and any(each in name for each in VENDORS_OWN):
         return "vendor"
     return "usual" if name.startswith("megatron-deepspeed") else "plain"
+
+
+def states_of(framework: str) -> StateWidths:
+    """What the ready adapter of a table's framework says of its selective checkpointing."""
+    if framework.casefold() != "torchtitan":
+        return USUAL_STATES
+    told = load_adapter("torchtitan-0.2").states.selective_by_operation
+    return StateWidths(selective_by_operation=told)
 
 
 def stack_key(row: PublishedRow) -> tuple[str, str, str]:
@@ -248,7 +259,6 @@ def _demands(stack: Stack) -> Array:
     """What makes a strategy need more memory, shape (n, 4): larger is more."""
     columns = stack.columns
     kept = 2.0 - 2.0 * columns["full_checkpointing"] - columns["selective_checkpointing"]
-    kept = kept - columns["operation_checkpointing"]
     scores = (1.0 + columns["unfused_softmax"]) * (1.0 - columns["flash_attention"])
     parts = (columns["micro_batch_size"], kept, scores, 1.0 - columns["fused_norm"])
     return np.stack([np.broadcast_to(part, len(stack)) for part in parts], axis=-1)

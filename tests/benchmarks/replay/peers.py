@@ -37,11 +37,7 @@ def _least_parallel_first(landscape: Landscape) -> list[int]:
     """Of equal model parallelism: without recomputation and with the quickest kernels first."""
     columns = landscape.columns
     degree = columns["tensor_parallel"] * columns["pipeline_parallel"] * columns["context_parallel"]
-    recomputed = (
-        2.0 * columns["full_checkpointing"]
-        + columns["selective_checkpointing"]
-        + columns["operation_checkpointing"]
-    )
+    recomputed = 2.0 * columns["full_checkpointing"] + columns["selective_checkpointing"]
     kernels = (
         columns["flash_attention"]
         - 0.5 * columns["flash_1"]
