@@ -27,8 +27,12 @@ Megatron-Bridge, NeMo), as is usual (Megatron-DeepSpeed, or not known), or hardl
 FEATURE_WORDS: Mapping[LayerFeature, str] = {
     "experts": "experts",
     "latent_attention": "latent attention",
+    "sparse_attention": "sparse attention",
+    "linear_attention": "linear attention",
+    "attention_gate": "gated attention",
     "window": "windowed attention",
     "mamba": "Mamba layers",
+    "mamba_mlp": "Mamba layers with an MLP each",
     "mtp": "multi-token prediction",
 }
 """What layers may have beside what GPT's and Llama's have, as sentences have it."""

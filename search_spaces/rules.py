@@ -13,11 +13,12 @@ import numpy as np
 from search_spaces.batch import GlobalBatch
 from search_spaces.dimensions import BY_NAME, DIVIDING
 from search_spaces.lattice import Lattice, Mask
+from search_spaces.layers import Experts, LinearAttention, Mamba
 from search_spaces.machine import NARROW, Machine, offers
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
 from search_spaces.rule import Rule, RuleContext, Severity
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import RECOMPUTED_SETS, Experts, Mamba, Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING, uneven_stages
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
@@ -69,6 +70,10 @@ def _experts(transformer: Transformer) -> Experts | None:
 
 def _mamba(transformer: Transformer) -> Mamba | None:
     return transformer.mamba
+
+
+def _linear(transformer: Transformer) -> LinearAttention | None:
+    return transformer.linear_attention
 
 
 def findings(
@@ -459,6 +464,19 @@ _REFUSING = (
         reason=lambda s, mamba, _: (
             f"context_parallel {s.context_parallel} does not suit the {mamba.num_heads} heads and "
             f"{mamba.num_groups} groups of a Mamba block over tensor_parallel {s.tensor_parallel}"
+        ),
+    ),
+    _rule_of(
+        _linear,
+        name="linear_heads_by_tensor",
+        demand="tensor_parallel divides the heads of linear attention",
+        broken=lambda lattice, linear, _: (
+            (linear.key_heads % lattice["tensor_parallel"] != 0)
+            | (linear.value_heads % lattice["tensor_parallel"] != 0)
+        ),
+        reason=lambda s, linear, _: (
+            f"{linear.key_heads} and {linear.value_heads} heads of linear attention are not "
+            f"divisible by tensor_parallel {s.tensor_parallel}"
         ),
     ),
     Rule(

@@ -6,6 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+from search_spaces.layers import (
+    Experts,
+    LatentAttention,
+    LinearAttention,
+    Mamba,
+    SparseAttention,
+)
+
 ActivationCheckpointing = Literal[
     "none",
     "selective",
@@ -32,93 +40,28 @@ up-projections of latent attention, the experts' activation functions, whole exp
 router, the dense MLP."""
 
 
-LayerFeature = Literal["experts", "latent_attention", "window", "mamba", "mtp"]
-"""What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
-
-_OF_KINDS = (
+LayerFeature = Literal[
     "experts",
     "latent_attention",
-    "mtp_layers",
-    "attention_window",
-    "window_layers",
+    "sparse_attention",
+    "linear_attention",
+    "attention_gate",
+    "window",
     "mamba",
-)
+    "mamba_mlp",
+    "mtp",
+]
+"""What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
+
+_PARTS = {
+    "experts": Experts,
+    "latent_attention": LatentAttention,
+    "sparse_attention": SparseAttention,
+    "linear_attention": LinearAttention,
+    "mamba": Mamba,
+}
+_OF_KINDS = (*_PARTS, "attention_gate", "mtp_layers", "attention_window", "window_layers")
 """Fields that a model of GPT's or Llama's layers leaves empty."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experts:
-    """A mixture of experts in place of the dense MLP.
-
-    Attributes:
-        num_experts: routed experts of a layer.
-        top_k: routed experts that one token passes.
-        ffn_hidden_size: width of one expert's inner layer, of each of its two halves when gated.
-        shared_ffn_hidden_size: width of all shared experts of a layer together, which every token
-            passes.
-        dense_layers: the first layers, which keep the dense MLP.
-        biases: whether the experts' products add a bias and their activation is clamped (GPT-OSS,
-            arXiv 2508.10925). The biases themselves are not counted.
-    """
-
-    num_experts: int
-    top_k: int
-    ffn_hidden_size: int
-    shared_ffn_hidden_size: int = 0
-    dense_layers: int = 0
-    biases: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-
-    Attributes:
-        kv_rank: width that keys and values are compressed to.
-        q_rank: width that queries are compressed to; None: they are not.
-        qk_head_dim: width of a head's query and key, without the rotary part.
-        rope_head_dim: width of the rotary part, whose key all heads share.
-        v_head_dim: width of a head's value.
-    """
-
-    kv_rank: int
-    q_rank: int | None = None
-    qk_head_dim: int
-    rope_head_dim: int
-    v_head_dim: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mamba:
-    """Mamba-2 layers of a hybrid (Nemotron-H, arXiv 2504.03624), where a layer has one block: a
-    Mamba-2 block, attention, or an MLP.
-
-    Attributes:
-        layers: layers with a Mamba-2 block.
-        attention_layers: layers with attention; all others have an MLP.
-        num_heads, head_dim: heads and their width.
-        state_size: width of a head's state.
-        num_groups: groups of heads that share the projections into and out of the state.
-        conv_kernel: tokens that the convolution covers.
-    """
-
-    layers: int
-    attention_layers: int
-    num_heads: int
-    head_dim: int
-    state_size: int
-    num_groups: int
-    conv_kernel: int = 4
-
-    @property
-    def inner_size(self) -> int:
-        """Width of the block over all heads."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def conv_size(self) -> int:
-        """Channels of the convolution."""
-        return self.inner_size + 2 * self.num_groups * self.state_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,25 +70,34 @@ class LayerKind:
 
     Attributes:
         count: how many layers are of this kind.
-        mixer: the block that mixes tokens; None: the layer has only an MLP.
+        mixer: the block that mixes tokens: attention, the model's Mamba-2 or linear attention
+            ("recurrent"), or the two side by side; None: the layer has only an MLP.
         window: tokens that attention is limited to; None: the whole sequence.
         mlp: what follows the mixer; None: nothing.
     """
 
     transformer: Transformer
     count: int
-    mixer: Literal["attention", "mamba"] | None = "attention"
+    mixer: Literal["attention", "recurrent", "both"] | None = "attention"
     window: int | None = None
     mlp: Literal["dense", "experts"] | None = "dense"
 
     @property
+    def has_attention(self) -> bool:
+        return self.mixer in ("attention", "both")
+
+    @property
+    def recurrent(self) -> Mamba | LinearAttention | None:
+        return self.transformer.recurrent if self.mixer in ("recurrent", "both") else None
+
+    @property
     def attention_parameters(self) -> int:
-        """Weights of the attention: query, key, value and output projections."""
-        if self.mixer != "attention":
+        """Weights of the attention: query, key, value, gate and output projections."""
+        if not self.has_attention:
             return 0
         t = self.transformer
         if (latent := t.latent_attention) is None:
-            return t.hidden_size * (2 * t.query_size + 2 * t.kv_size)
+            return t.hidden_size * ((2 + t.attention_gate) * t.query_size + 2 * t.kv_size)
         queries = (latent.q_rank or t.hidden_size) * t.query_size
         heads = t.num_attention_heads
         keys_and_values = latent.kv_rank * heads * (latent.qk_head_dim + latent.v_head_dim)
@@ -157,19 +109,18 @@ class LayerKind:
         """Those of the attention's weights that compress its input and that tensor parallelism does
         not divide; 0 without latent attention."""
         latent = self.transformer.latent_attention
-        if latent is None or self.mixer != "attention":
+        if latent is None or not self.has_attention:
             return 0
         width = (latent.q_rank or 0) + latent.kv_rank + latent.rope_head_dim
         return self.transformer.hidden_size * width
 
     @property
-    def mamba_parameters(self) -> int:
-        """Weights of the Mamba-2 block: input and output projections."""
-        mamba = self.transformer.mamba
-        if mamba is None or self.mixer != "mamba":
+    def recurrent_parameters(self) -> int:
+        """Weights of a Mamba-2 block or of linear attention."""
+        if (recurrent := self.recurrent) is None:
             return 0
-        width = 2 * mamba.inner_size + mamba.conv_size + mamba.num_heads
-        return self.transformer.hidden_size * width
+        width = recurrent.projected_size + recurrent.inner_size
+        return self.transformer.hidden_size * width + recurrent.gate_parameters
 
     @property
     def mlp_parameters(self) -> int:
@@ -198,18 +149,15 @@ class LayerKind:
 
     @property
     def vector_parameters(self) -> int:
-        """Norms, biases, and a Mamba-2 block's convolution and vectors."""
+        """Norms, biases, and convolution and vectors of a Mamba-2 block or linear attention."""
         t, h = self.transformer, self.transformer.hidden_size
         if t.has_biases:
             f = t.ffn_hidden_size
             return (t.query_size + 2 * t.kv_size) + h + f + h + 4 * h
         norms = h * ((self.mixer is not None) + (self.mlp is not None))
-        if self.mixer == "attention" and t.latent_attention is not None:
+        if self.has_attention and t.latent_attention is not None:
             norms += (t.latent_attention.q_rank or 0) + t.latent_attention.kv_rank
-        if self.mixer == "mamba" and t.mamba is not None:
-            convolution = (t.mamba.conv_kernel + 1) * t.mamba.conv_size
-            norms += convolution + t.mamba.inner_size + 3 * t.mamba.num_heads
-        return norms
+        return norms + (self.recurrent.vector_parameters if self.recurrent else 0)
 
     @property
     def parameters(self) -> int:
@@ -227,10 +175,12 @@ class LayerKind:
         The whole `s^2` score matrix is counted, though a causal kernel computes half of it; with a
         window, `s` times the window.
         """
-        if self.mixer != "attention":
+        if not self.has_attention:
             return 0.0
         t = self.transformer
         reach = t.seq_length if self.window is None else min(self.window, t.seq_length)
+        if t.sparse_attention is not None:
+            reach = min(reach, t.sparse_attention.top_k)
         latent = t.latent_attention
         values = t.num_attention_heads * latent.v_head_dim if latent else t.query_size
         return 2.0 * reach * (t.query_size + values)
@@ -240,19 +190,17 @@ class LayerKind:
         """Forward operations for one token, multiply and add counted apart.
 
         With dense attention and a dense MLP `2h^2 (2 + 2k/a) + 2 (2 + gated) h f + 4 s h` with
-        heads of `h/a` (Korthikanti et al. 2022, appendix A). A Mamba-2 block's scan is `7 d n` for
-        an inner width `d` and states of `n`, as Megatron-LM counts it.
+        heads of `h/a` (Korthikanti et al. 2022, appendix A).
         """
         weights = self._shared_parameters + self.active_expert_parameters
-        mamba = self.transformer.mamba
-        scan = 7.0 * mamba.inner_size * mamba.state_size if mamba and self.mixer == "mamba" else 0.0
+        scan = self.recurrent.scan_flops if self.recurrent else 0.0
         return 2.0 * weights + self.score_flops_per_token + scan
 
     def recomputed_flops_per_token(self, part: str) -> float:
         """Return forward operations for one token of what activation checkpointing recomputes: the
         layer ("full"), the attention scores ("selective"), or a named part."""
         t = self.transformer
-        latent = t.latent_attention if self.mixer == "attention" else None
+        latent = t.latent_attention if self.has_attention else None
         match part:
             case "full":
                 return self.flops_per_token
@@ -272,7 +220,7 @@ class LayerKind:
 
     @property
     def _shared_parameters(self) -> int:
-        mixer = self.attention_parameters + self.mamba_parameters
+        mixer = self.attention_parameters + self.recurrent_parameters
         return mixer + self.mlp_parameters + self.router_parameters
 
     def _experts(self, number: Callable[[Experts], int]) -> int:
@@ -308,6 +256,10 @@ class Transformer:
         attention_window: tokens that a windowed layer attends to.
         window_layers: layers with that window, evenly among all; the others attend to everything.
         mamba: the Mamba-2 and the attention layers of a hybrid.
+        linear_attention: layers with linear attention; all others have attention.
+        sparse_attention: the indexer that selects what latent attention attends to.
+        attention_gate: whether attention's result is gated by a projection of its input
+            (Qwen3-Next).
     """
 
     name: str
@@ -327,6 +279,9 @@ class Transformer:
     attention_window: int | None = None
     window_layers: int = 0
     mamba: Mamba | None = None
+    linear_attention: LinearAttention | None = None
+    sparse_attention: SparseAttention | None = None
+    attention_gate: bool = False
 
     @classmethod
     def gpt(
@@ -354,12 +309,11 @@ class Transformer:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Transformer:
-        """Return the transformer with these fields; `experts`, `latent_attention` and `mamba` may
-        be tables, as `as_dict` leaves them."""
-        parts = {"experts": Experts, "latent_attention": LatentAttention, "mamba": Mamba}
+        """Return the transformer with these fields; its parts, as `experts`, may be tables, as
+        `as_dict` leaves them."""
         tables = {
             name: part(**fields[name])
-            for name, part in parts.items()
+            for name, part in _PARTS.items()
             if isinstance(fields.get(name), Mapping)
         }
         return cls(**{**fields, **tables})
@@ -373,21 +327,27 @@ class Transformer:
     def with_layers(self, num_layers: int | None) -> Transformer:
         """Return the same with so many layers, which its name says; itself where None.
 
-        The dense first layers stay, as long as one layer with experts is left; windowed, Mamba and
-        attention layers keep their share.
+        The dense first layers stay, as long as one layer with experts is left; other kinds keep
+        their share.
         """
         if num_layers is None or num_layers == self.num_layers:
             return self
         share = num_layers / self.num_layers
-        experts, mamba = self.experts, self.mamba
+        experts, mamba, linear = self.experts, self.mamba, self.linear_attention
+        sparse = self.sparse_attention
         if experts is not None:
-            dense = min(experts.dense_layers, num_layers - 1)
+            dense = experts.dense_layers
+            dense = min(round(share * dense) if experts.interleaved else dense, num_layers - 1)
             experts = replace(experts, dense_layers=dense)
         if mamba is not None:
             layers, attention = round(share * mamba.layers), round(share * mamba.attention_layers)
-            mamba = replace(
-                mamba, layers=layers, attention_layers=min(attention, num_layers - layers)
-            )
+            left = num_layers - layers
+            attention = min(attention, left) if mamba.single_blocks else max(attention, left)
+            mamba = replace(mamba, layers=layers, attention_layers=attention)
+        if linear is not None:
+            linear = replace(linear, layers=round(share * linear.layers))
+        if sparse is not None:
+            sparse = replace(sparse, index_layers=max(1, round(share * sparse.index_layers)))
         windowed = round(share * self.window_layers)
         return replace(
             self,
@@ -397,12 +357,26 @@ class Transformer:
             attention_window=self.attention_window if windowed else None,
             window_layers=windowed,
             mamba=mamba,
+            linear_attention=linear,
+            sparse_attention=sparse,
         )
 
     @property
     def has_biases(self) -> bool:
         """Whether it has GPT-3's biases, LayerNorms and learned positions."""
-        return not (self.gated_mlp or self.experts or self.latent_attention or self.mamba)
+        return not (self.gated_mlp or self.experts or self.latent_attention or self.recurrent)
+
+    @property
+    def recurrent(self) -> Mamba | LinearAttention | None:
+        """What mixes tokens in place of attention, in some layers or beside it."""
+        return self.mamba or self.linear_attention
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with attention."""
+        if self.mamba is not None:
+            return self.mamba.attention_layers
+        return self.num_layers - (self.linear_attention.layers if self.linear_attention else 0)
 
     @property
     def head_width(self) -> int:
@@ -428,11 +402,11 @@ class Transformer:
 
         Where layers with a dense MLP stand first, their kinds do.
         """
-        if self.mamba is not None:
+        if self.mamba is not None and self.mamba.single_blocks:
             counts = self.mamba.layers, self.mamba.attention_layers
             mlp: Literal["dense", "experts"] = "dense" if self.experts is None else "experts"
             hybrid = (
-                LayerKind(transformer=self, count=counts[0], mixer="mamba", mlp=None),
+                LayerKind(transformer=self, count=counts[0], mixer="recurrent", mlp=None),
                 LayerKind(transformer=self, count=counts[1], mlp=None),
                 LayerKind(
                     transformer=self, count=self.num_layers - sum(counts), mixer=None, mlp=mlp
@@ -440,18 +414,34 @@ class Transformer:
             )
             return tuple(kind for kind in hybrid if kind.count)
         dense = self.num_layers if self.experts is None else self.experts.dense_layers
-        windowed_dense = dense * self.window_layers // self.num_layers
-        windowed = self.window_layers - windowed_dense
-        routed = self.num_layers - dense
-        kinds = (
-            LayerKind(transformer=self, count=dense - windowed_dense),
-            LayerKind(transformer=self, count=windowed_dense, window=self.attention_window),
-            LayerKind(transformer=self, count=routed - windowed, mlp="experts"),
-            LayerKind(
-                transformer=self, count=windowed, window=self.attention_window, mlp="experts"
-            ),
+        first: list[LayerKind] = []
+        routed: list[LayerKind] = []
+        for kind in self._mixers():
+            own = dense * kind.count // self.num_layers
+            first.append(replace(kind, count=own))
+            routed.append(replace(kind, count=kind.count - own, mlp="experts"))
+        left = dense - sum(kind.count for kind in first)
+        first[0] = replace(first[0], count=first[0].count + left)
+        routed[0] = replace(routed[0], count=routed[0].count - left)
+        return tuple(kind for kind in (*first, *routed) if kind.count)
+
+    def _mixers(self) -> tuple[LayerKind, ...]:
+        recurrent = self.recurrent.layers if self.recurrent else 0
+        both = recurrent + self.attention_layers - self.num_layers
+        plain = self.attention_layers - both - self.window_layers
+        mixers = (
+            LayerKind(transformer=self, count=plain),
+            LayerKind(transformer=self, count=self.window_layers, window=self.attention_window),
+            LayerKind(transformer=self, count=recurrent - both, mixer="recurrent"),
+            LayerKind(transformer=self, count=both, mixer="both"),
         )
-        return tuple(kind for kind in kinds if kind.count)
+        return tuple(kind for kind in mixers if kind.count)
+
+    @property
+    def predicting_kind(self) -> LayerKind:
+        """The layers of multi-token prediction: attention, with experts where the model has any."""
+        mlp: Literal["dense", "experts"] = "dense" if self.experts is None else "experts"
+        return LayerKind(transformer=self, count=self.mtp_layers, mlp=mlp)
 
     @property
     def features(self) -> tuple[LayerFeature, ...]:
@@ -460,8 +450,12 @@ class Transformer:
         has: dict[LayerFeature, bool] = {
             "experts": self.experts is not None,
             "latent_attention": self.latent_attention is not None,
+            "sparse_attention": self.sparse_attention is not None,
+            "linear_attention": self.linear_attention is not None,
+            "attention_gate": self.attention_gate,
             "window": self.window_layers > 0 and (self.attention_window or 0) < self.seq_length,
-            "mamba": self.mamba is not None,
+            "mamba": self.mamba is not None and self.mamba.single_blocks,
+            "mamba_mlp": self.mamba is not None and not self.mamba.single_blocks,
             "mtp": self.mtp_layers > 0,
         }
         return tuple(name for name, there in has.items() if there)
@@ -503,11 +497,11 @@ class Transformer:
     def mtp_parameters(self) -> int:
         """Parameters of multi-token prediction, which training has beside `parameters`.
 
-        Each of its layers is one of the last kind, with a projection `2h x h` and three norms;
-        embedding and output layer are the model's own.
+        Each of its layers has a projection `2h x h` and three norms; embedding and output layer are
+        the model's own.
         """
         h = self.hidden_size
-        return self.mtp_layers * (self.kinds[-1].parameters + 2 * h * h + 3 * h)
+        return self.mtp_layers * (self.predicting_kind.parameters + 2 * h * h + 3 * h)
 
     @property
     def trained_parameters(self) -> int:
@@ -518,8 +512,25 @@ class Transformer:
     def score_flops_per_token(self) -> float:
         """Forward operations of the products of queries, keys and values of all layers, those of
         multi-token prediction among them, for one token."""
-        predicting = self.mtp_layers * self.kinds[-1].score_flops_per_token
-        return predicting + sum(kind.count * kind.score_flops_per_token for kind in self.kinds)
+        kinds = (*self.kinds, self.predicting_kind)
+        return sum(kind.count * kind.score_flops_per_token for kind in kinds)
+
+    @property
+    def indexer_parameters(self) -> int:
+        """Weights of all indexers of sparse attention."""
+        if (sparse := self.sparse_attention) is None:
+            return 0
+        latent, heads, width = self.latent_attention, sparse.index_heads, sparse.index_head_dim
+        queries = ((latent and latent.q_rank) or self.hidden_size) * heads * width
+        return sparse.index_layers * (queries + self.hidden_size * (heads + width) + 2 * width)
+
+    @property
+    def indexer_flops_per_token(self) -> float:
+        """Forward operations of all indexers for one token, which score the whole sequence."""
+        if (sparse := self.sparse_attention) is None:
+            return 0.0
+        scores = sparse.index_layers * self.seq_length * sparse.index_heads * sparse.index_head_dim
+        return 2.0 * (self.indexer_parameters + scores)
 
     @property
     def logits_flops_per_token(self) -> float:
@@ -529,7 +540,7 @@ class Transformer:
     def mtp_flops_per_token(self) -> float:
         """Forward operations of multi-token prediction for one token, its logits among them."""
         projection = 4.0 * self.hidden_size**2
-        each = self.kinds[-1].flops_per_token + projection + self.logits_flops_per_token
+        each = self.predicting_kind.flops_per_token + projection + self.logits_flops_per_token
         return self.mtp_layers * each
 
     def model_flops(self, global_batch_size: int) -> float:
@@ -538,7 +549,8 @@ class Transformer:
         For a GPT this is `72 B s L h^2 (1 + s/6h + V/12Lh)` (Korthikanti et al. 2022, eq. 8).
         """
         layers = sum(kind.count * kind.flops_per_token for kind in self.kinds)
-        forward = layers + self.logits_flops_per_token + self.mtp_flops_per_token
+        forward = layers + self.indexer_flops_per_token
+        forward += self.logits_flops_per_token + self.mtp_flops_per_token
         return 3.0 * forward * global_batch_size * self.seq_length
 
     def hardware_flops(
@@ -554,16 +566,17 @@ class Transformer:
         """
         tokens = float(global_batch_size * self.seq_length)
         parts = activation_checkpointing.split("+")
-        mtp = self.kinds[-1]  # its layers are of the last kind
         recomputed = sum(
             kind.count * kind.recomputed_flops_per_token(part)
-            for kind in (*self.kinds, replace(mtp, count=self.mtp_layers))
+            for kind in (*self.kinds, self.predicting_kind)
             for part in parts
         )
+        recomputed += self.indexer_flops_per_token if "full" in parts else 0.0
         return self.model_flops(global_batch_size) + recomputed * tokens
 
     @property
     def _end_parameters(self) -> int:
         embeddings = self.embedding_parameters * (1 if self.tied_embeddings else 2)
         positions = self.seq_length * self.hidden_size if self.has_biases else 0
-        return embeddings + positions + self.hidden_size * (2 if self.has_biases else 1)
+        norms = self.hidden_size * (2 if self.has_biases else 1)
+        return embeddings + positions + norms + self.indexer_parameters

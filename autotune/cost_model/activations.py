@@ -64,7 +64,8 @@ def attention_elements(strategies: Strategies) -> Array:
     unsharded on every TP rank; the expanded ones may be recomputed.
     """
     t, tokens = strategies.tensor_parallel, strategies.tokens
-    plain = tokens * 2.0 * (strategies.query_size + strategies.kv_size) / t
+    gated = 1.0 + strategies.columns["attention_gate"]  # the gate, and the gated result
+    plain = tokens * 2.0 * (gated * strategies.query_size + strategies.kv_size) / t
     if not strategies.any_latent:
         return plain
     columns, heads = strategies.columns, strategies.columns["num_attention_heads"]
@@ -78,8 +79,8 @@ def attention_elements(strategies: Strategies) -> Array:
 
 
 def mamba_elements(strategies: Strategies) -> Array:
-    """Return the elements that a Mamba-2 block stores: the input projection before and after the
-    convolution, and the scan's result before and after its norm."""
+    """Return the elements that a Mamba-2 block or linear attention stores: the input projection
+    before and after the convolution, and the scan's result before and after its norm."""
     columns = strategies.columns
     kept = 2.0 * columns["mamba_projected_size"] + columns["mamba_inner_size"]
     return strategies.tokens * kept / strategies.tensor_parallel

@@ -40,6 +40,7 @@ LAYER_KINDS: Mapping[str, float] = {
     "shared_ffn_hidden_size": 0.0,
     "expert_biases": 0.0,
     "dense_layers": 0.0,
+    "interleaved_dense": 0.0,
     "kv_rank": 0.0,
     "q_rank": 0.0,
     "qk_head_dim": 0.0,
@@ -52,10 +53,16 @@ LAYER_KINDS: Mapping[str, float] = {
     "attention_layers": 0.0,
     "mamba_inner_size": 0.0,
     "mamba_projected_size": 0.0,
-    "mamba_state_size": 0.0,
+    "mamba_scan_flops": 0.0,
+    "single_blocks": 0.0,
+    "attention_gate": 0.0,
+    "index_heads": 0.0,
+    "index_head_dim": 0.0,
+    "index_layers": 0.0,
 }
 """Columns of models with several kinds of layers, named as in `Experts`, `LatentAttention` and
-`Transformer`, with their values for a model of equal dense layers."""
+`Transformer`, with their values for a model of equal dense layers. Linear attention has the columns
+of Mamba-2: its projections, state and scan are alike."""
 
 RECOMPUTED = tuple(f"recompute_{module}" for module in MODULES)
 """Columns of modules that may be recomputed, besides the attention's core (selective checkpointing)
@@ -191,15 +198,13 @@ _NOT = np.zeros(())
 
 
 def _kinds(transformer: Transformer) -> dict[str, float]:
-    experts, latent, mamba = (
-        transformer.experts,
-        transformer.latent_attention,
-        transformer.mamba,
-    )
+    experts, latent = transformer.experts, transformer.latent_attention
+    recurrent, sparse = transformer.recurrent, transformer.sparse_attention
     kinds: dict[str, float | None] = {
         "mtp_layers": transformer.mtp_layers,
         "attention_window": transformer.attention_window,
         "window_layers": transformer.window_layers,
+        "attention_gate": transformer.attention_gate,
     }
     if experts is not None:
         kinds |= {
@@ -208,17 +213,28 @@ def _kinds(transformer: Transformer) -> dict[str, float]:
             "expert_ffn_hidden_size": experts.ffn_hidden_size,
             "shared_ffn_hidden_size": experts.shared_ffn_hidden_size,
             "expert_biases": experts.biases,
-            "dense_layers": 0 if mamba else experts.dense_layers,
+            "dense_layers": experts.dense_layers,
+            "interleaved_dense": experts.interleaved,
         }
     if latent is not None:
         kinds |= vars(latent)
-    if mamba is not None:
+    if sparse is not None:
         kinds |= {
-            "mamba_layers": mamba.layers,
-            "attention_layers": mamba.attention_layers,
-            "mamba_inner_size": mamba.inner_size,
-            "mamba_projected_size": mamba.inner_size + mamba.conv_size + mamba.num_heads,
-            "mamba_state_size": mamba.state_size,
+            "attention_window": sparse.top_k,
+            "window_layers": transformer.num_layers,
+            "index_heads": sparse.index_heads,
+            "index_head_dim": sparse.index_head_dim,
+            "index_layers": sparse.index_layers,
+        }
+    if recurrent is not None:
+        gates = recurrent.gate_parameters / transformer.hidden_size
+        kinds |= {
+            "mamba_layers": recurrent.layers,
+            "attention_layers": transformer.attention_layers,
+            "mamba_inner_size": recurrent.inner_size,
+            "mamba_projected_size": recurrent.projected_size + gates,
+            "mamba_scan_flops": recurrent.scan_flops,
+            "single_blocks": recurrent.single_blocks,
         }
     return {name: float(value) for name, value in kinds.items() if value is not None}
 

@@ -140,10 +140,11 @@ def _summed(times: Array) -> Array:
 
 
 def attention_layers(strategies: Strategies) -> list[tuple[Array, Array]]:
-    """Return inputs and outputs on one rank of the fused query, key and value projection, and of
-    the output projection."""
+    """Return inputs and outputs on one rank of the fused query, key, value and gate projection, and
+    of the output projection."""
     h, t, q = strategies.hidden_size, strategies.tensor_parallel, strategies.query_size
-    return [(h, (q + 2.0 * strategies.kv_size) / t), (q / t, h)]
+    gated = 1.0 + strategies.columns["attention_gate"]
+    return [(h, (gated * q + 2.0 * strategies.kv_size) / t), (q / t, h)]
 
 
 def mlp_layers(strategies: Strategies, width: Array) -> list[tuple[Array, Array]]:

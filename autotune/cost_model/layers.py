@@ -1,4 +1,4 @@
-"""Time of layers with a mixture of experts, multi-head latent attention or a Mamba-2 block, in
+"""Time of layers with a mixture of experts, latent, sparse or linear attention or Mamba-2, in
 seconds per micro-batch, forward and backward."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.cost_model import compute
+from autotune.cost_model import compute, states
 from autotune.cost_model.columns import Array, Mask
 from autotune.cost_model.communication import all_to_all_time_s
 from autotune.cost_model.strategies import Strategies
@@ -26,9 +26,6 @@ CLAMP_PASSES = (8.0, 10.0)
 hidden state, whose bias is scaled by the router's probability, and of its inner width, whose two
 halves are clamped. No kernel fuses them (Megatron Core d98e8a6, `TEGroupedMLP._apply_bias` and
 `weighted_bias_quick_geglu_impl`)."""
-
-SCAN_FLOPS = 7.0
-"""FLOPs of a Mamba-2 scan per token, channel and state, as Megatron-LM counts them."""
 
 SCAN_PASSES = 12.0
 """Reads and writes of the inner width around convolution, scan and gate, including states in
@@ -107,6 +104,8 @@ def attention_block(strategies: Strategies) -> LayerTimes:
     passes = compute.LAYOUT_PASSES * strategies.score_width / strategies.hidden_size
     passes = passes / strategies.tensor_parallel
     core = compute.attention_time_s(strategies)
+    if strategies.have("index_layers"):
+        core = _plus(core, _indexer_time_s(strategies))
     selective = np.where(strategies.selective_checkpointing, core[0], 0.0)
     norm = _norm(strategies)
     streamed = compute.streamed_time_s(strategies, passes) + norm
@@ -132,6 +131,17 @@ def _latent_layers(
         (heads * np.maximum(columns["v_head_dim"], 1.0) / t, h),
     ]
     return down, up
+
+
+def _indexer_time_s(strategies: Strategies) -> Pass:
+    """Return seconds of an indexer's projections and of its scores over all causal pairs, mean over
+    layers; each rank of TP computes all of them."""
+    columns, tokens = strategies.columns, strategies.tokens
+    pairs = tokens * strategies.seq_length * columns["index_heads"] * columns["index_head_dim"]
+    flops = pairs + 2.0 * tokens * states.indexer_parameters(strategies)
+    share = columns["index_layers"] / strategies.num_layers
+    forward = share * flops / strategies.wide_gemm_flops
+    return forward, 2.0 * forward
 
 
 def dense_block(strategies: Strategies) -> LayerTimes:
@@ -222,8 +232,8 @@ def expert_block(strategies: Strategies) -> LayerTimes:
 
 
 def mamba_block(strategies: Strategies) -> LayerTimes:
-    """Return the time of a Mamba-2 block: its projections, its scan, which is linear in the
-    sequence length, and its norm."""
+    """Return the time of a Mamba-2 block or of linear attention: its projections, its scan, which
+    is linear in the sequence length, and its norm."""
     columns, t = strategies.columns, strategies.tensor_parallel
     inner = np.maximum(columns["mamba_inner_size"], 1.0) / t
     sizes = [
@@ -232,7 +242,7 @@ def mamba_block(strategies: Strategies) -> LayerTimes:
     ]
     matrix = compute.linear_time_s(strategies, sizes)
     cast = compute.cast_time_s(strategies, sizes, strategies.tokens)
-    flops = SCAN_FLOPS * strategies.tokens * inner * columns["mamba_state_size"]
+    flops = strategies.tokens * columns["mamba_scan_flops"] / t
     scan = flops / (strategies.wide_gemm_flops * SCAN_RATE)
     norm = _norm(strategies)
     streamed = compute.streamed_time_s(strategies, SCAN_PASSES * inner / strategies.hidden_size)

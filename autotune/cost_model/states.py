@@ -88,9 +88,10 @@ def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Ar
     stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else 1.0
     part = layers / strategies.virtual_stages
     dense = np.clip(strategies.columns["dense_layers"] - stage * part, 0.0, part)
-    if strategies.any_mamba:
+    if strategies.have("single_blocks", "interleaved_dense"):
         mixed = (1.0 - strategies.expert_share) * layers
-        dense = np.where(strategies.flag("mamba_layers"), mixed, dense)
+        is_mixed = strategies.single_blocks | strategies.flag("interleaved_dense")
+        dense = np.where(is_mixed, mixed, dense)
     dense = np.where(strategies.has_experts, dense, layers + predicting)
     return dense, layers + predicting - dense
 
@@ -105,7 +106,7 @@ def stage_parameters(strategies: Strategies, *, first: bool, last: bool) -> Arra
     h = strategies.hidden_size
     embedding = strategies.padded_vocabulary * h
     dense, expert = stage_layers(strategies, first=first, last=last)
-    if strategies.any_latent or strategies.any_mamba or strategies.any_experts:
+    if not strategies.of_equal_layers:
         every = mixer_parameters(strategies) + vector_parameters(strategies)
         parameters = dense * (every + strategies.mlp_share * mlp_parameters(strategies))
         parameters = parameters + expert * (every + unrouted_parameters(strategies))
@@ -140,18 +141,31 @@ def mixer_parameters(strategies: Strategies) -> Array:
 
 def attention_parameters(strategies: Strategies) -> Array:
     """Return the weights of one layer's attention on one rank. Latent attention's down-projections
-    are replicated on every rank (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    and an indexer are replicated on every rank (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     h, t = strategies.hidden_size, strategies.tensor_parallel
-    plain = h * 2.0 * (strategies.query_size + strategies.kv_size) / t
+    gated = 2.0 + strategies.columns["attention_gate"]
+    plain = h * (gated * strategies.query_size + 2.0 * strategies.kv_size) / t
     if not strategies.any_latent:
         return plain
     columns, heads = strategies.columns, strategies.columns["num_attention_heads"]
     query, kv, rope = columns["q_rank"], columns["kv_rank"], columns["rope_head_dim"]
     head, value = columns["qk_head_dim"] + rope, columns["v_head_dim"]
     down = h * (query + kv + rope) + query + kv
+    if strategies.have("index_layers"):
+        down = down + columns["index_layers"] / strategies.num_layers * indexer_parameters(
+            strategies
+        )
     up = np.where(query > 0, query, h) * heads * head
     up = up + kv * heads * (columns["qk_head_dim"] + value) + h * heads * value
     return np.where(strategies.latent, down + up / t, plain)
+
+
+def indexer_parameters(strategies: Strategies) -> Array:
+    """Return the weights of one indexer of sparse attention, whole on every rank."""
+    columns, h = strategies.columns, strategies.hidden_size
+    heads, width = columns["index_heads"], columns["index_head_dim"]
+    queries = np.where(columns["q_rank"] > 0, columns["q_rank"], h) * heads * width
+    return queries + h * (heads + width)
 
 
 def mlp_parameters(strategies: Strategies) -> Array:

@@ -169,11 +169,12 @@ class Strategies:
     @cached_property
     def of_equal_layers(self) -> bool:
         """Whether all layers are those of GPT or Llama, and no module is recomputed alone."""
-        return not self.have("num_experts", "kv_rank", "mamba_layers", *NARROW_PEAKS, *RECOMPUTED)
+        kinds = ("num_experts", "kv_rank", "mamba_layers", "attention_gate")
+        return not self.have(*kinds, *NARROW_PEAKS, *RECOMPUTED)
 
     @cached_property
     def mamba_share(self) -> Array:
-        """Share of the layers with a Mamba-2 block."""
+        """Share of the layers with a Mamba-2 block or linear attention."""
         return self.columns["mamba_layers"] / self.num_layers
 
     @cached_property
@@ -183,32 +184,33 @@ class Strategies:
         return np.where(self.columns["mamba_layers"] > 0, own, 1.0)
 
     @cached_property
+    def single_blocks(self) -> Mask:
+        """Whether a layer has one block: attention, Mamba-2 or an MLP."""
+        return self.flag("single_blocks")
+
+    @cached_property
     def expert_share(self) -> Array:
-        """Share of the layers with experts: all except dense ones and other blocks of a
-        hybrid."""
-        taken = np.where(
-            self.columns["mamba_layers"] > 0, self.mamba_share + self.attention_share, 0.0
-        )
+        """Share of the layers with experts: all except dense ones and other single blocks."""
+        taken = np.where(self.single_blocks, self.mamba_share + self.attention_share, 0.0)
         own = 1.0 - taken - self.columns["dense_layers"] / self.num_layers
         return np.where(self.has_experts, own, 0.0)
 
     @cached_property
     def dense_share(self) -> Array:
         """Share of the layers with a dense MLP."""
-        taken = np.where(
-            self.columns["mamba_layers"] > 0, self.mamba_share + self.attention_share, 0.0
-        )
+        taken = np.where(self.single_blocks, self.mamba_share + self.attention_share, 0.0)
         return 1.0 - taken - self.expert_share
 
     @cached_property
     def blocks(self) -> Array:
-        """Blocks per layer, each with its own norm: two, or one in a hybrid."""
-        return np.where(self.flag("mamba_layers"), 1.0, 2.0)
+        """Blocks per layer, each with its own norm: two, or one."""
+        return np.where(self.single_blocks, 1.0, 2.0)
 
     @cached_property
     def mlp_share(self) -> Array:
-        """Share of the layers without experts that have a dense MLP: 1, except in a hybrid."""
-        if not self.any_mamba:
+        """Share of the layers without experts that have a dense MLP: 1, except where a layer has
+        one block."""
+        if not self.have("single_blocks"):
             return np.ones(())
         without = 1.0 - self.expert_share
         return np.where(without > 0, self.dense_share / np.where(without > 0, without, 1.0), 0.0)

@@ -68,7 +68,9 @@ class ExpertsShape(Wire):
     shared_ffn_hidden_size: NotNegative = 0
     """Width of all shared experts of a layer together, which every token passes."""
     dense_layers: NotNegative = 0
-    """The first layers, which keep the dense MLP."""
+    """Layers that keep the dense MLP: the first ones."""
+    interleaved: bool = False
+    """Whether the dense layers lie evenly among the others instead, as in Llama 4 Maverick."""
     biases: bool = False
     """Whether the experts' products add a bias and their activation is clamped, as in GPT-OSS."""
 
@@ -89,13 +91,12 @@ class LatentAttentionShape(Wire):
 
 
 class MambaShape(Wire):
-    """Mamba-2 layers of a hybrid (Nemotron-H, arXiv 2504.03624), where a layer has one block: a
-    Mamba-2 block, attention, or an MLP."""
+    """Mamba-2 layers of a hybrid."""
 
     layers: Positive
     """Layers with a Mamba-2 block."""
     attention_layers: NotNegative
-    """Layers with attention; all others have an MLP."""
+    """Layers with attention."""
     num_heads: Positive
     """Heads of a Mamba-2 block."""
     head_dim: Positive
@@ -106,9 +107,44 @@ class MambaShape(Wire):
     """Groups of heads that share the projections into and out of the state."""
     conv_kernel: Positive = 4
     """Tokens that the convolution covers."""
+    single_blocks: bool = True
+    """Whether a layer has one block: Mamba-2, attention or an MLP (Nemotron-H). Otherwise an MLP or
+    experts follow in each layer (Granite 4, Falcon-H1)."""
 
 
-def _unless_dense(default: Literal[0] | None = None) -> Any:
+class LinearAttentionShape(Wire):
+    """Layers whose attention is a gated delta rule (Qwen3-Next, Kimi Linear)."""
+
+    layers: Positive
+    """Layers with it; all others have attention."""
+    key_heads: Positive
+    """Heads of queries and keys."""
+    value_heads: Positive
+    """Heads of values."""
+    key_head_dim: Positive
+    """Width of a head's query and key."""
+    value_head_dim: Positive
+    """Width of a head's value."""
+    conv_kernel: Positive = 4
+    """Tokens that the convolution covers."""
+    gate_rank: Positive | None = None
+    """Width that the gates are compressed to (Kimi Linear); null: they are not (Qwen3-Next)."""
+
+
+class SparseAttentionShape(Wire):
+    """Latent attention to the tokens that an indexer selects (DeepSeek-V3.2, GLM-5)."""
+
+    top_k: Positive
+    """Tokens that a query attends to."""
+    index_heads: Positive
+    """Heads of the indexer."""
+    index_head_dim: Positive
+    """Width of such a head."""
+    index_layers: Positive
+    """Layers with an indexer; the others take the selection of one before them."""
+
+
+def _unless_dense(default: Literal[0, False] | None = None) -> Any:
     return Field(default, exclude_if=lambda value: not value)
 
 
@@ -151,6 +187,12 @@ class ModelShape(Wire):
     """Layers with that window; missing: 0."""
     mamba: MambaShape | None = _unless_dense()
     """Mamba-2 and attention layers of a hybrid; missing: it is none."""
+    linear_attention: LinearAttentionShape | None = _unless_dense()
+    """Layers with linear attention; missing: none."""
+    sparse_attention: SparseAttentionShape | None = _unless_dense()
+    """The indexer that selects what latent attention attends to; missing: none."""
+    attention_gate: bool = _unless_dense(False)
+    """Whether attention's result is gated by a projection of its input; missing: it is not."""
 
 
 Peak = Annotated[float | None, Field(gt=0, exclude_if=lambda peak: peak is None)]

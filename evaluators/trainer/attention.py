@@ -21,7 +21,7 @@ from evaluators.trainer.layers import (
     copy_to_ranks,
     exchange,
 )
-from search_spaces.transformer import LatentAttention
+from search_spaces.layers import LatentAttention
 
 ROTARY_BASE = 10_000.0
 

@@ -24,7 +24,7 @@ from evaluators.trainer.layers import (
     exchange,
     sum_over_ranks,
 )
-from search_spaces.transformer import Experts
+from search_spaces.layers import Experts
 
 
 class RoutedExperts(nn.Module):

@@ -51,6 +51,7 @@ FIELDS = (
         _whole("ffn_hidden_size", WIDTH),
         _whole("shared_ffn_hidden_size", WIDTH, minimum=0, required=False),
         _whole("dense_layers", LAYERS, minimum=0, required=False),
+        TableField(name="interleaved", kind=bool, required=False),
         TableField(name="biases", kind=bool, required=False),
     ),
     _table(
@@ -73,7 +74,26 @@ FIELDS = (
         _whole("state_size", HEADS),
         _whole("num_groups", HEADS),
         _whole("conv_kernel", 1000, required=False),
+        TableField(name="single_blocks", kind=bool, required=False),
     ),
+    _table(
+        "linear_attention",
+        _whole("layers", LAYERS),
+        _whole("key_heads", HEADS),
+        _whole("value_heads", HEADS),
+        _whole("key_head_dim", HEADS),
+        _whole("value_head_dim", HEADS),
+        _whole("conv_kernel", 1000, required=False),
+        _whole("gate_rank", WIDTH, required=False),
+    ),
+    _table(
+        "sparse_attention",
+        _whole("top_k", 100_000_000),
+        _whole("index_heads", HEADS),
+        _whole("index_head_dim", HEADS),
+        _whole("index_layers", LAYERS),
+    ),
+    TableField(name="attention_gate", kind=bool, required=False),
 )
 
 
@@ -95,7 +115,7 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
     transformer = Transformer.of(usual | shape)
     refuse_all(
         chain.from_iterable(
-            fault(transformer) for fault in (_indivisible, _contradictions, _not_hybrid)
+            fault(transformer) for fault in (_indivisible, _contradictions, _not_hybrid, _not_mixed)
         )
     )
     if transformer.head_dim is not None and transformer.query_size == transformer.hidden_size:
@@ -204,18 +224,40 @@ def _contradictions(model: Transformer) -> Iterator[InvalidInput]:
 
 def _not_hybrid(model: Transformer) -> Iterator[InvalidInput]:
     mamba, experts = model.mamba, model.experts
-    if mamba is None:
+    if mamba is None or not mamba.single_blocks:
         return
     blocks = mamba.layers + mamba.attention_layers
     if blocks + (experts is not None) > model.num_layers:
         reason = f"with the attention layers these are {blocks} of {model.num_layers} layers"
         yield InvalidInput("model.mamba.layers", mamba.layers, reason)
     beside = {
-        "window_layers": model.window_layers,
         "mtp_layers": model.mtp_layers,
         "experts.dense_layers": 0 if experts is None else experts.dense_layers,
     }
     for name, count in beside.items():
         if count:
-            reason = "a model with Mamba layers is not described with these"
+            reason = "a model whose layers have one block each is not described with these"
             yield InvalidInput(f"model.{name}", count, reason, valid="0")
+
+
+def _not_mixed(model: Transformer) -> Iterator[InvalidInput]:
+    recurrent, layers = model.recurrent, model.num_layers
+    if model.sparse_attention is not None and model.latent_attention is None:
+        reason = "sparse attention selects what latent attention attends to"
+        yield InvalidInput("model.sparse_attention", None, reason, valid="latent_attention")
+    if model.window_layers and (recurrent is not None or model.sparse_attention is not None):
+        reason = "a model with Mamba, linear or sparse attention is not described with windows"
+        yield InvalidInput("model.window_layers", model.window_layers, reason, valid="0")
+    if model.attention_gate and model.latent_attention is not None:
+        reason = "latent attention with a gate is not described"
+        yield InvalidInput("model.attention_gate", True, reason, valid="false")
+    if recurrent is None:
+        return
+    if model.mamba is not None and model.linear_attention is not None:
+        reason = "a model with Mamba layers is not described with linear attention"
+        yield InvalidInput("model.linear_attention", None, reason, valid="none")
+    mixed = recurrent.layers + model.attention_layers
+    if recurrent.layers > layers or (not recurrent.single_blocks and mixed < layers):
+        name = "mamba" if model.mamba is not None else "linear_attention"
+        reason = f"with the attention layers these are {mixed} of {layers} layers"
+        yield InvalidInput(f"model.{name}.layers", recurrent.layers, reason)

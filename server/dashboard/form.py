@@ -92,6 +92,18 @@ LAYER_FIELDS = (
         hint="such as layers=24 attention_layers=4 num_heads=128 head_dim=64 state_size=128 "
         "num_groups=8",
     ),
+    FormField(
+        name="model.linear_attention",
+        label="Linear attention",
+        kind="table",
+        hint="such as layers=36 key_heads=16 value_heads=32 key_head_dim=128 value_head_dim=128",
+    ),
+    FormField(
+        name="model.sparse_attention",
+        label="Sparse attention",
+        kind="table",
+        hint="such as top_k=2048 index_heads=64 index_head_dim=128 index_layers=61",
+    ),
 )
 """Additional fields of a custom shape's layers, which GPT and Llama do not have."""
 

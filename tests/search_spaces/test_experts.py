@@ -12,6 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import DIMENSIONS, OF_EXPERTS
 from search_spaces.groups import ParallelGroups
+from search_spaces.layers import Experts
 from search_spaces.machine import Machine
 from search_spaces.program import (
     ANY_PROGRAM,
@@ -23,7 +24,7 @@ from search_spaces.program import (
 from search_spaces.rules import findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import RECOMPUTED_SETS, Experts, Transformer
+from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 from tests.search_spaces.scene import FRONTIER, GPT_175B, strategy
 
 H100 = load_machine("dgx-h100")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.catalog import load_model, model_from_line, model_names, read_model
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.transformer import Experts
+from search_spaces.layers import Experts
 
 PUBLISHED_PARAMETERS = {
     "llama-2-7b": 6_738_415_616,
@@ -242,7 +242,7 @@ def test_layers_of_several_kinds_are_read_from_tables(tmp_path: Path) -> None:
     assert (model.latent_attention.q_rank, model.head_width) == (None, 48)
     hybrid = read_model(written(tmp_path, SHAPE + MAMBA + "layers = 4\nnum_groups = 8"))
     assert [(kind.count, kind.mixer) for kind in hybrid.kinds] == [
-        (4, "mamba"),
+        (4, "recurrent"),
         (2, "attention"),
         (2, None),
     ]

@@ -68,7 +68,7 @@ def test_products_of_all_kinds_of_layers_match_the_models_count(name: str) -> No
         kind.count
         * (
             kind.attention_parameters
-            + kind.mamba_parameters
+            + kind.recurrent_parameters
             + kind.mlp_parameters
             + kind.active_expert_parameters
         )

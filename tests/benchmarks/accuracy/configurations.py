@@ -111,7 +111,8 @@ OF_KINDS = {
 MAMBA = {
     "mamba_inner_size": 4096.0,
     "mamba_projected_size": 10304.0,
-    "mamba_state_size": 128.0,
+    "mamba_scan_flops": 7.0 * 4096 * 128,
+    "single_blocks": 1.0,
 }
 """Of Nemotron 3 Nano, the one published hybrid: 64 heads of 64, 8 groups of 128 states (NVIDIA,
 config.json of the model)."""

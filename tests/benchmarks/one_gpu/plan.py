@@ -16,10 +16,11 @@ from autotune.cost_model.parameters import is_cpu
 from evaluators.trainer.support import unsupported_anywhere
 from search_spaces.batch import GlobalBatch
 from search_spaces.lattice import Lattice
+from search_spaces.layers import Experts
 from search_spaces.machine import Machine, offers_bf16
 from search_spaces.rules import rule_masks
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts, Transformer
+from search_spaces.transformer import Transformer
 
 
 def _gpt(name: str, layers: int, hidden: int, heads: int, **others: int) -> Transformer:

@@ -14,9 +14,10 @@ from autotune.calibration import Observation
 from search_spaces.catalog.amd import InstalledGpu
 from search_spaces.catalog.local import machine_of_cpus, machine_of_gpus
 from search_spaces.errors import InvalidInput
+from search_spaces.layers import Experts
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts, Transformer
+from search_spaces.transformer import Transformer
 from tests.benchmarks.accuracy.tables import PublishedRow, TableError, read
 from tests.benchmarks.one_gpu.plan import SHAPE
 

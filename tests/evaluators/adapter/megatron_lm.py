@@ -18,9 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_spaces.layers import Experts, LatentAttention, Mamba
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import RECOMPUTED_SETS, Experts, LatentAttention, Mamba
+from search_spaces.transformer import RECOMPUTED_SETS
 from tests.evaluators.adapter import megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())

@@ -30,7 +30,7 @@ from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.places import ConfigFile
 from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
 from search_spaces.errors import InvalidInput
-from search_spaces.transformer import Experts, Mamba
+from search_spaces.layers import Experts, Mamba
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, strategy
 
 SAMPLES = Path(__file__).parent / "ready"

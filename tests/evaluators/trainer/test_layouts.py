@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from search_spaces.layers import Experts, LatentAttention
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts, LatentAttention, Transformer
+from search_spaces.transformer import Transformer
 from tests.evaluators.local.trials import GPT, LLAMA, request, strategy
 from tests.evaluators.trainer.forked_ranks import ForkedRanks, Trained
 from tests.patience import PATIENCE_S

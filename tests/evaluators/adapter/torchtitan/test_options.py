@@ -26,8 +26,8 @@ from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.places import ConfigFile
 from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
 from search_spaces.errors import InvalidInput
+from search_spaces.layers import Experts
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Experts
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 
 HERE = Path(__file__).parent
