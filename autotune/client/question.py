@@ -137,19 +137,23 @@ def machine_of_profile(name: str, machine: str, *, valid: str) -> str:
 
 
 def model_choice(model: ModelInput) -> ModelChoice:
-    """Return the shape in a model's file or line; names and shapes unchanged.
+    """Return the shape in a model's file or line, or of a model with fields that differ
+    (`deepseek-v3,mtp=0`); names and shapes unchanged.
 
     Raises:
         InvalidInput, InvalidInputs: the file or the line cannot be read as a model.
     """
     from autotune.schemas.resolution import model_shape
-    from search_spaces.catalog import model_from_line, read_model
+    from search_spaces.catalog import model_from_line, model_with, read_model
 
+    if not isinstance(model, str | Path):
+        return model
+    base, comma, line = str(model).partition(",")
+    if comma and "=" not in base and "=" in line:
+        return model_shape(model_with(type(model)(base), line))
     if isinstance(model, Path):
         return model_shape(read_model(model))
-    if isinstance(model, str) and "=" in model:
-        return model_shape(model_from_line(model))
-    return model
+    return model_shape(model_from_line(model)) if "=" in model else model
 
 
 def machine_choice(machine: MachineInput) -> MachineChoice:

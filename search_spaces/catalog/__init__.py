@@ -10,7 +10,7 @@ from search_spaces.catalog.machines import (
     machine_names,
     read_machine,
 )
-from search_spaces.catalog.models import load_model, model_names, read_model
+from search_spaces.catalog.models import load_model, model_names, model_with, read_model
 from search_spaces.catalog.shapes import model_from_line, model_from_table
 from search_spaces.catalog.spaces import load_space, space_names
 
@@ -24,6 +24,7 @@ __all__ = [
     "model_from_line",
     "model_from_table",
     "model_names",
+    "model_with",
     "read_machine",
     "read_model",
     "space_names",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -18,12 +19,19 @@ from search_spaces.catalog.files import (
     unknown_name,
 )
 from search_spaces.catalog.hugging_face import model_from_hugging_face
-from search_spaces.catalog.shapes import model_from_table
-from search_spaces.catalog.sizes import conventional_shape, known_size, parameters_of_size
+from search_spaces.catalog.shapes import fields_of_line, model_from_table
+from search_spaces.catalog.sizes import (
+    NEAR,
+    conventional_shape,
+    known_size,
+    parameters_of_size,
+)
 from search_spaces.errors import InvalidInput, demand_shallow
 from search_spaces.transformer import Transformer
 
 FOLDER = "models"
+CONFIG = "config.json"
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SIZE = "size"
 """Key of a preset: the bare size by which its model is known."""
 LIKE = "like"
@@ -66,7 +74,13 @@ def meaning_of_size(model: Transformer) -> str:
     for preset in _sized_presets().values():
         if _is_shaped_as(model, preset):
             return f"the shape of {preset.name}"
-    return "a GPT-3-like shape, assumed for this size"
+    alike = [
+        name
+        for name, preset in ((name, _preset(name)) for name in model_names())
+        if abs(preset.parameters / size - 1) <= NEAR and not _is_shaped_as(model, preset)
+    ]
+    also = f"; presets of this size: {', '.join(alike)}" if alike else ""
+    return f"a GPT-3-like shape, assumed for this size{also}"
 
 
 def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
@@ -94,15 +108,22 @@ def _sized_presets() -> Mapping[float, Transformer]:
     }
 
 
-def read_model(path: Path) -> Transformer:
-    """Return a user's TOML file, or a Hugging Face `config.json`.
+def read_model(path: Path, changes: Mapping[str, Any] | None = None) -> Transformer:
+    """Return a user's TOML file, or a Hugging Face `config.json`, or the one in a folder.
+
+    Args:
+        changes: fields of its shape that differ.
 
     Raises:
         InvalidInput, InvalidInputs: where the file cannot be read or its shape is refused.
     """
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
+    if path.is_dir():
+        path = path / CONFIG
+    if path.suffix != ".toml" and not path.exists():
+        raise _no_file(path)
+    name = path.resolve().parent.name if path.name == CONFIG else path.stem
     if path.suffix != ".json":
-        return _from_file(read_toml(path, field="model"), name=name)
+        return _from_file({**read_toml(path, field="model"), **(changes or {})}, name=name)
     text = read_text(path, field="model")
     try:
         config = json.loads(text)
@@ -111,7 +132,31 @@ def read_model(path: Path) -> Transformer:
         raise InvalidInput("model", str(path), f"the file is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise InvalidInput("model", str(path), "the file holds no JSON object")
-    return model_from_hugging_face(config, name=name)
+    return model_from_hugging_face(config, name=name, changes=changes)
+
+
+def model_with(choice: str | Path, line: str) -> Transformer:
+    """Return a model of which `mtp=0,seq=8192` differs.
+
+    Raises:
+        InvalidInput, InvalidInputs: as `read_model`, `load_model` and `model_from_line`.
+    """
+    changes = fields_of_line(line)
+    if isinstance(choice, Path):
+        return read_model(choice, changes)
+    return model_from_table({**load_model(choice).as_dict(), **changes})
+
+
+def _no_file(path: Path) -> InvalidInput:
+    valid = "a name of `autotune models`, a size, or a file"
+    if path.name == CONFIG and path.parent.is_dir():
+        reason = "the folder has no config.json"
+    elif HUB_ID.fullmatch(str(path)):
+        reason = "the file cannot be read: there is none. Models are not downloaded"
+        valid = f"the config.json of {path}, saved in a file"
+    else:
+        reason = "the file cannot be read: No such file or directory"
+    return InvalidInput("model", str(path), reason, valid=valid)
 
 
 def _from_file(table: Mapping[str, Any], *, name: str) -> Transformer:

@@ -132,6 +132,7 @@ SHORT = {
     "gated": "gated_mlp",
     "tied": "tied_embeddings",
     "seq": "seq_length",
+    "mtp": "mtp_layers",
     "vocab": "vocab_size",
 }
 """Short form of a field in a line -> the field."""
@@ -146,6 +147,11 @@ def model_from_line(text: str) -> Transformer:
     Raises:
         InvalidInputs: fields `model` and `model.…`: all that is wrong.
     """
+    return model_from_table(fields_of_line(text))
+
+
+def fields_of_line(text: str) -> dict[str, Any]:
+    """Return the fields that `layers=24,mtp=0` sets. Raises InvalidInputs."""
     shape: dict[str, Any] = {}
     problems: list[InvalidInput] = []
     for part in text.split(","):
@@ -169,7 +175,7 @@ def model_from_line(text: str) -> Transformer:
         else:
             shape[name] = _in_line(value, LINE_FIELDS[name])
     refuse_all(problems)
-    return model_from_table(shape)
+    return shape
 
 
 def _in_line(value: str, kind: type) -> Any:

@@ -155,7 +155,8 @@ def chosen(**options: Any) -> dict[str, Any]:
 
 
 def name_or_file(text: str) -> str | Path:
-    is_path = os.sep in text or text.endswith((".toml", ".json"))
+    name = text.partition(",")[0]
+    is_path = os.sep in name or name.endswith((".toml", ".json"))
     return Path(text).expanduser() if is_path else text
 
 
@@ -176,7 +177,7 @@ class ModelOptions(OptionGroup):
     model: str | None = option(
         "--model",
         "A name (gpt-22b), a size (13B), a shape (layers=24,hidden=2048,heads=16), a TOML file, or "
-        "a Hugging Face config.json.",
+        "a Hugging Face config.json. Fields that differ may follow: deepseek-v3,mtp=0.",
     )
     seq_length: int | None = option("--seq-length", "Tokens of one sample.")
 

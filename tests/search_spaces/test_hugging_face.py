@@ -63,10 +63,13 @@ QWEN2_7B: dict[str, Any] = {
     "vocab_size": 152064,
     "tie_word_embeddings": False,
 }
-RECORDED = Path(__file__).parent / "recorded" / "hugging-face-configs.json"
-MIXED: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
+RECORDED = Path(__file__).parent / "recorded"
+MIXED: dict[str, dict[str, Any]] = json.loads((RECORDED / "hugging-face-configs.json").read_text())
 """Published configurations of models whose layers are not all dense and alike."""
-SCOUT = MIXED["llama-4-scout"]["text_config"]
+FAMILIES: dict[str, dict[str, Any]] = json.loads(
+    (RECORDED / "hugging-face-families.json").read_text()
+)
+"""One or two published configurations of each family, with the parameters that were published."""
 
 
 @pytest.mark.parametrize(
@@ -84,6 +87,71 @@ def test_parameters_are_the_published_ones(
 ) -> None:
     model = model_from_hugging_face(config, name="model")
     assert model.parameters == pytest.approx(published_parameters, rel=0.002)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_has_its_published_parameters(name: str) -> None:
+    published = FAMILIES[name]
+    model = model_from_hugging_face(published["config"], name=name)
+    assert model.parameters == pytest.approx(published["total"], rel=0.01)
+    if published["active"]:
+        assert model.active_parameters == pytest.approx(published["active"], rel=0.025)
+
+
+COUNTS = {
+    "mistral-7b-v0.1": (32, 32, 0, 0, 32, 0),
+    "phi-3-mini-4k": (32, 32, 0, 0, 32, 0),
+    "qwen2.5-7b": (28, 0, 0, 0, 28, 0),
+    "smollm3-3b": (36, 0, 0, 0, 36, 0),
+    "gemma-2-9b": (42, 21, 0, 0, 42, 0),
+    "gemma-3-1b": (26, 22, 0, 0, 26, 0),
+    "command-r7b": (32, 24, 0, 0, 32, 0),
+    "exaone-4-32b": (64, 48, 0, 0, 64, 0),
+    "llama-4-maverick": (48, 36, 0, 0, 24, 0),
+    "step-3.7-flash": (45, 33, 0, 0, 3, 3),
+    "qwen3-next-80b-a3b": (48, 0, 36, 0, 0, 0),
+    "qwen3.5-397b-a17b": (60, 0, 45, 0, 0, 1),
+    "qwen3.5-27b": (64, 0, 48, 0, 64, 1),
+    "kimi-linear-48b-a3b": (27, 0, 20, 0, 1, 0),
+    "granite-4.0-h-small": (40, 0, 0, 36, 0, 0),
+    "falcon-h1-34b": (72, 0, 0, 72, 72, 0),
+    "nemotron-h-56b": (118, 0, 0, 54, 54, 0),
+    "ernie-4.5-300b-a47b": (54, 0, 0, 0, 3, 0),
+    "minimax-m2.5": (62, 0, 0, 0, 0, 3),
+    "glm-5": (78, 0, 0, 0, 3, 1),
+}
+"""Layers in all, with a window, with linear attention, with Mamba, with a dense MLP, and of
+multi-token prediction."""
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_each_kind_of_layer_is_counted(name: str) -> None:
+    model = model_from_hugging_face(FAMILIES[name]["config"], name=name)
+    assert sum(kind.count for kind in model.kinds) == model.num_layers
+    assert COUNTS[name] == (
+        model.num_layers,
+        sum(kind.count for kind in model.kinds if kind.window),
+        model.linear_attention.layers if model.linear_attention else 0,
+        model.mamba.layers if model.mamba else 0,
+        sum(kind.count for kind in model.kinds if kind.mlp == "dense"),
+        model.mtp_layers,
+    )
+
+
+def test_an_indexer_may_be_shared_by_layers() -> None:
+    own = model_from_hugging_face(FAMILIES["glm-5"]["config"], name="own").sparse_attention
+    shared = model_from_hugging_face(FAMILIES["glm-5.2"]["config"], name="s").sparse_attention
+    assert own is not None
+    assert shared is not None
+    assert (own.top_k, own.index_heads, own.index_head_dim, own.index_layers) == (2048, 32, 128, 78)
+    assert shared.index_layers == 21
+
+
+def test_multi_token_prediction_may_be_left_out() -> None:
+    config = MIXED["deepseek-v3"]
+    without = model_from_hugging_face(config, name="deepseek-v3", changes={"mtp_layers": 0})
+    assert "mtp" not in without.features
+    assert replace(without, mtp_layers=1) == model_from_hugging_face(config, name="deepseek-v3")
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -110,25 +178,25 @@ def test_the_family_names_the_windowed_layers_if_no_list_does() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "field"),
     [
-        ("qwen3-30b-a3b", {"decoder_sparse_step": 2}, "decoder_sparse_step"),
-        ("qwen3-30b-a3b", {"mlp_only_layers": [0]}, "mlp_only_layers"),
+        ("qwen3-30b-a3b", {"swa_num_key_value_heads": 8}, "swa_num_key_value_heads"),
+        ("qwen3-30b-a3b", {"sparse_attention_config": {"block": 64}}, "sparse_attention_config"),
+        ("qwen3-30b-a3b", {"per_layer_experts": 4}, "per_layer_experts"),
+        ("deepseek-v3", {"sliding_window": 512}, "sliding_window"),
+        ("qwen3-30b-a3b", {"hidden_act": "gelu"}, "hidden_act"),
+        ("qwen3-30b-a3b", {"hidden_act": "situ"}, "hidden_act"),
+        ("qwen3-30b-a3b", {"moe_layer_freq": [1, 0]}, "moe_layer_freq"),
         ("qwen3-30b-a3b", {"num_experts_per_tok": None}, "num_experts_per_tok"),
         ("qwen3-30b-a3b", {"num_experts_per_tok": 129}, "experts.top_k"),
-        ("deepseek-v3", {"index_topk": 2048}, "index_topk"),
-        ("deepseek-v3", {"moe_layer_freq": 2}, "moe_layer_freq"),
+        ("deepseek-v3", {"index_topk": 2048}, "index_n_heads"),
+        ("deepseek-v3", {"compress_ratios": [4, 128]}, "compress_ratios"),
         ("deepseek-v3", {"kv_lora_rank": None}, "kv_lora_rank"),
         ("gpt-oss-20b", {"layer_types": ["full_attention"]}, "layer_types"),
-        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "layer_types"),
-        ("llama-4-scout", {"text_config": SCOUT | {"moe_layers": [1, 3]}}, "moe_layers"),
-        (
-            "llama-4-scout",
-            {"text_config": SCOUT | {"interleave_moe_layer_step": 2}},
-            "interleave_moe_layer_step",
-        ),
+        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "linear_num_key_heads"),
+        ("gpt-oss-20b", {"layer_types": ["conv"] * 24}, "layer_types"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "M*E-" * 13}, "hybrid_override_pattern"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "hybrid_override_pattern"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "G" * 52}, "hybrid_override_pattern"),
-        ("nemotron-h-8b", {"num_nextn_predict_layers": 1}, "num_nextn_predict_layers"),
+        ("nemotron-h-8b", {"num_nextn_predict_layers": 1}, "mtp_layers"),
         ("nemotron-3-nano-30b-a3b", {"moe_latent_size": 1024}, "moe_latent_size"),
     ],
 )
@@ -177,9 +245,7 @@ def test_a_long_context_is_not_taken_for_the_training_sequence() -> None:
 @pytest.mark.parametrize(
     ("change", "field", "reason"),
     [
-        ({"num_local_experts": 8}, "model.num_local_experts", "mixture of experts"),
-        ({"model_type": "mamba"}, "model.model_type", "not known"),
-        ({"model_type": None}, "model.model_type", "not known"),
+        ({"num_local_experts": 8}, "model.num_experts_per_tok", "missing"),
         ({"hidden_size": None}, "model.hidden_size", "missing"),
         ({"num_hidden_layers": -1}, "model.num_hidden_layers", "not a positive whole number"),
         ({"vocab_size": "many"}, "model.vocab_size", "not a positive whole number"),

@@ -130,7 +130,11 @@ def test_a_bare_size_gives_the_shape_that_is_known_by_it(
     [
         ("70B", "the shape of llama-3-70b"),
         ("22b", "the shape of gpt-22b"),
-        ("32B", "a GPT-3-like shape, assumed for this size"),
+        ("60B", "a GPT-3-like shape, assumed for this size"),
+        (
+            "235B",
+            "a GPT-3-like shape, assumed for this size; presets of this size: qwen3-235b-a22b",
+        ),
         ("Llama-3-70B", ""),
     ],
 )
