@@ -90,7 +90,8 @@ def shape_inputs(shape: ModelShape) -> dict[str, str]:
     """Return every input of a custom shape but its name, input name -> text; empty where the form's
     default applies."""
     told = shape.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
-    switches = {"gated_mlp": shape.gated_mlp, "tied_embeddings": shape.tied_embeddings}
+    names = ("gated_mlp", "tied_embeddings", "attention_gate")
+    switches = {name: getattr(shape, name) for name in names}
     blank = {field.name: "" for field in (*SHAPE_FIELDS, *LAYER_FIELDS)}
     return blank | dict(_flat({"model": told | switches}))
 

@@ -116,7 +116,7 @@ def test_form_takes_a_mixture_from_its_configuration(
     # A browser tells of another file by its name alone.
     for name, text, words in (
         ("broken", "{", "broken.json is not JSON"),
-        ("bert", '{"model_type": "bert"}', "model.model_type: this family of configurations"),
+        ("bert", '{"model_type": "bert"}', "model.num_hidden_layers: this field is missing"),
     ):
         (tmp_path / f"{name}.json").write_text(text)
         file.set_input_files(tmp_path / f"{name}.json")
