@@ -489,9 +489,8 @@ _REFUSING = (
             to.program.ties_sequence_parallel(to.transformer)
             and (lattice["tensor_parallel"] > 1) & ~lattice["sequence_parallel"]
         ),
-        reason=lambda s, to: (
-            f"{to.program.name} trains experts with tensor_parallel {s.tensor_parallel} only where "
-            "sequence_parallel is on"
+        reason=lambda s, _: (
+            f"experts with tensor_parallel {s.tensor_parallel} need sequence_parallel on"
         ),
     ),
     Rule(

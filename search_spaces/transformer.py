@@ -42,6 +42,7 @@ router, the dense MLP."""
 
 LayerFeature = Literal[
     "experts",
+    "interleaved_experts",
     "latent_attention",
     "sparse_attention",
     "linear_attention",
@@ -449,6 +450,7 @@ class Transformer:
         whole sequence is none."""
         has: dict[LayerFeature, bool] = {
             "experts": self.experts is not None,
+            "interleaved_experts": self.experts is not None and self.experts.interleaved,
             "latent_attention": self.latent_attention is not None,
             "sparse_attention": self.sparse_attention is not None,
             "linear_attention": self.linear_attention is not None,

@@ -31,6 +31,9 @@ SCAN_PASSES = 12.0
 """Reads and writes of the inner width around convolution, scan and gate, including states in
 fp32."""
 
+ALIGNED = 64.0
+"""Columns of a matrix, of which fast products take whole multiples."""
+
 SCAN_RATE = 0.12
 """Rate of the scan's small products (chunks of 128 to 256 tokens), relative to large matrix
 products."""
@@ -236,8 +239,10 @@ def mamba_block(strategies: Strategies) -> LayerTimes:
     is linear in the sequence length, and its norm."""
     columns, t = strategies.columns, strategies.tensor_parallel
     inner = np.maximum(columns["mamba_inner_size"], 1.0) / t
+    # Gates of a few columns are products of their own, and do not misalign the others.
+    projected = np.ceil(np.maximum(columns["mamba_projected_size"], 1.0) / ALIGNED) * ALIGNED
     sizes = [
-        (strategies.hidden_size, np.maximum(columns["mamba_projected_size"], 1.0) / t),
+        (strategies.hidden_size, projected / t),
         (inner, strategies.hidden_size),
     ]
     matrix = compute.linear_time_s(strategies, sizes)

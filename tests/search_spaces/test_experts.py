@@ -107,7 +107,7 @@ def test_experts_divide_the_replicas_and_not_the_world() -> None:
             {},
             OF_MEGATRON_CORE,
             "experts_by_sequence_parallel",
-            "Megatron trains experts with tensor_parallel 2 only where sequence_parallel is on",
+            "experts with tensor_parallel 2 need sequence_parallel on",
         ),
         ({"sequence_parallel": True}, OF_MEGATRON_CORE, None, ""),
         ({"tensor_parallel": 1}, OF_MEGATRON_CORE, None, ""),

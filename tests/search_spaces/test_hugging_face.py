@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from search_spaces.catalog import load_model, model_from_hugging_face, read_model
+from search_spaces.catalog import load_model, model_from_hugging_face, model_names, read_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 
 LLAMA_2_70B: dict[str, Any] = {
@@ -94,6 +94,9 @@ def test_each_family_has_its_published_parameters(name: str) -> None:
     published = FAMILIES[name]
     model = model_from_hugging_face(published["config"], name=name)
     assert model.parameters == pytest.approx(published["total"], rel=0.01)
+    if name in model_names():
+        preset = load_model(name)
+        assert replace(model, seq_length=preset.seq_length) == preset
     if published["active"]:
         assert model.active_parameters == pytest.approx(published["active"], rel=0.025)
 

@@ -132,8 +132,9 @@ def test_a_bare_size_gives_the_shape_that_is_known_by_it(
         ("22b", "the shape of gpt-22b"),
         ("60B", "a GPT-3-like shape, assumed for this size"),
         (
-            "235B",
-            "a GPT-3-like shape, assumed for this size; presets of this size: qwen3-235b-a22b",
+            "671B",
+            "a GPT-3-like shape, assumed for this size; presets of this size: deepseek-v3, "
+            "deepseek-v3.2",
         ),
         ("Llama-3-70B", ""),
     ],

@@ -156,3 +156,24 @@ def test_flops_agree_with_those_of_published_measurements(
     scores += model.mtp_layers * model.kinds[-1].score_flops_per_token
     causal = model.model_flops(1) / model.seq_length - 1.5 * scores
     assert causal == pytest.approx(flops_per_token, rel=0.003)
+
+
+def test_attention_scores_what_it_reaches() -> None:
+    """All tokens in each layer; those that an indexer selects; all tokens in the layers without
+    linear attention; none but the scan where linear attention is everywhere else."""
+    whole, sparse = (
+        replace(load_model(name), seq_length=65_536) for name in ("deepseek-v3", "deepseek-v3.2")
+    )
+    assert sparse.score_flops_per_token == whole.score_flops_per_token * 2048 / 65_536
+    assert sparse.indexer_flops_per_token > 2.0 * 61 * 65_536 * 64 * 128
+    linear = load_model("kimi-linear-48b-a3b")
+    full = replace(linear, linear_attention=None)
+    assert linear.score_flops_per_token == full.score_flops_per_token * 7 / 27
+
+
+def test_fewer_layers_keep_the_share_of_each_kind() -> None:
+    for name in ("qwen3.5-27b", "granite-4.0-h-small", "falcon-h1-34b", "llama-4-maverick"):
+        model = load_model(name)
+        half = model.with_layers(model.num_layers // 2)
+        assert [kind.count for kind in half.kinds] == [kind.count // 2 for kind in model.kinds]
+        assert half.features == model.features
