@@ -23,6 +23,7 @@ import httpx2
 from rich.console import Console
 from rich.panel import Panel
 
+from autotune.answers.campaign import started_from
 from autotune.client.campaign import CampaignHandle, RecommendationHandle
 from autotune.client.client import Client
 from autotune.client.question import CampaignInput
@@ -36,7 +37,6 @@ from server.cli.output import err, note, out, text
 from server.cli.port import free_port, usable_port
 from server.cli.progress import ProgressBoard
 from server.cli.tables.campaigns import recommendation_in_brief
-from server.wording import started_from
 
 HOST = "127.0.0.1"
 PREFERRED_PORT = 8765

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, get_args
 from urllib.parse import quote
 
+from autotune.answers.recommendation import best_facts, conclusions
 from autotune.client.transport import AT_REST, Follower, Transport
 from autotune.files import write_whole
 from autotune.measurement.objectives import OBJECTIVE_UNITS
@@ -271,20 +272,10 @@ class RecommendationHandle:
         return f"<recommendation of campaign {self.recommendation.campaign_id}: {layout}>"
 
     def _repr_html_(self) -> str:
-        found, metrics = self.recommendation, self.metrics
-        mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
-        origin = "simulated" if found.simulated else "measured"
-        status = "provisional" if found.provisional else "confirmed by another run"
-        return facts(
-            f"Recommended by campaign {found.campaign_id}",
-            [
-                ("layout", strategy_of(self.strategy).short()),
-                ("throughput", f"{figure(metrics.tokens_per_s)} tokens/s{mfu} ({origin})"),
-                ("iteration", f"{figure(metrics.iteration_time_s)} s ({origin})"),
-                *([("baseline", found.baseline.comparison)] if found.baseline else []),
-                ("status", status),
-            ],
-        )
+        found = self.recommendation
+        layout = ("Best", strategy_of(self.strategy).short())
+        title = f"Recommended by campaign {found.campaign_id}"
+        return facts(title, [layout, *best_facts(found), *conclusions(found)])
 
     @property
     def best(self) -> Ranked:

@@ -10,9 +10,6 @@ from pydantic import Field
 from autotune.schemas.choices import TrialState
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
-from autotune.words.html import facts
-from autotune.words.quantities import figure
-from search_spaces.strategy import Strategy
 
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 """The states that are counted and shown as failures."""
@@ -185,15 +182,6 @@ class Trial(Wire):
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         printer.text(f"<trial {self.number} of campaign {self.campaign_id} {self.state}>")
-
-    def _repr_html_(self) -> str:
-        figures = self.metrics
-        origin = "simulated" if self.simulated else "measured"
-        rate = "–" if figures is None else f"{figure(figures.tokens_per_s)} tokens/s ({origin})"
-        layout = Strategy(**vars(self.strategy)).short()
-        pairs = [("state", str(self.state)), ("layout", layout), ("throughput", rate)]
-        pairs += [("error", self.error)] if self.error else []
-        return facts(f"Trial {self.number} of campaign {self.campaign_id}", pairs)
 
     @property
     def withdrawn(self) -> bool:

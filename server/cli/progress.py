@@ -18,13 +18,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from autotune.answers.campaign import not_started
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, Event
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from autotune.words.quantities import figure
+from autotune.words.quantities import duration, figure, mark
 from server.cli.output import err, note
-from server.wording import duration, mark, not_started
 
 
 @dataclass

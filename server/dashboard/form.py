@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from autotune.answers.campaign import model_size
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.choices import SearchMethod
 from autotune.schemas.requests import CampaignCreate
@@ -15,7 +16,6 @@ from autotune.words.quantities import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text
 from server.catalog import profile_summaries, usable_adapters
-from server.wording import model_size
 
 LOCAL = "local"
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from autotune.answers.campaign import not_started, nothing_ran
 from autotune.recommendation.baseline import baseline_result
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
+from autotune.words.quantities import age, count, duration, plural
 from server.api.trials import log_file
 from server.dashboard.bundle import bundle_name
 from server.dashboard.trial_table import (
@@ -25,14 +27,6 @@ from server.figures.source import FigureSource
 from server.settings import Settings
 from server.store.campaigns import get_campaign
 from server.store.trials import get_trial, list_trials, reasons_to_wait
-from server.wording import (
-    age,
-    count,
-    duration,
-    not_started,
-    nothing_ran,
-    plural,
-)
 
 MINUTE_S = 60
 

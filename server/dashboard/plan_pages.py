@@ -20,7 +20,7 @@ from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from autotune.schemas.resolution import model_shape, strategy_of, transformer_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import HARDLY, tokens
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, percent, seconds
 from search_spaces.catalog import model_from_hugging_face
 from search_spaces.program import ProgramCapabilities
 from server.api.dependencies import PlansOf, SettingsOf
@@ -33,7 +33,6 @@ from server.figures.parts import MEMORY_HUES, TIME_HUES
 from server.figures.scaling import PredictedScaling
 from server.figures.vega import HUES, Scheme
 from server.programs import chosen_program, refusals_of
-from server.wording import percent, seconds
 
 WIDTH = 1000.0
 """Width of a bar in SVG units; the page scales it."""

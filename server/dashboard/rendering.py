@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -13,27 +12,45 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from autotune.answers.campaign import best_projected_from, model_size, nothing_ran, started_from
+from autotune.answers.layout import in_words, strategy_line
+from autotune.answers.recommendation import best_facts, conclusions, neighbours, runners_up
+from autotune.answers.trial import (
+    iteration_expected,
+    peak_memory,
+    step_spread,
+    trial_facts,
+    why_chosen,
+)
 from autotune.baseline import baseline_line
 from autotune.measurement.metrics import another_model
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, outcome_of, outcome_of_campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.comparisons import ComparedCampaign
-from autotune.schemas.figures import FigureTable
 from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
-from autotune.words.quantities import figure, token_count
+from autotune.words.quantities import (
+    age,
+    count,
+    duration,
+    figure,
+    mark,
+    numeric_columns,
+    percent,
+    plural,
+    probability,
+    seconds,
+    times,
+)
 from search_spaces.dimensions import TABLE, setting_text
-from server import wording
 from server.auth.permissions import CALLER, Caller
 from server.dashboard import campaign_rows, prefill
 from server.dashboard.form import SEARCHES
 from server.figures.kinds import KINDS
 
 HERE = Path(__file__).parent
-NUMBER = re.compile(r"[+-]?\d|–$")
-"""The start of a numeric cell, also in `figures.js`."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
@@ -87,7 +104,7 @@ def rate_reached(compared: ComparedCampaign) -> str:
 
 
 def size(model: ModelShape) -> str:
-    return wording.model_size(transformer_of(model))
+    return model_size(transformer_of(model))
 
 
 def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:
@@ -111,12 +128,6 @@ def unbroken(strategy_line: str) -> str:
     return strategy_line.replace(" ", "\N{NO-BREAK SPACE}").replace("·\N{NO-BREAK SPACE}", "· ")
 
 
-def peak_memory(trial: Trial) -> str:
-    measured = trial.metrics.peak_memory_gib if trial.metrics else None
-    peak = max(trial.peak_memory_gib_by_rank, default=measured)
-    return "–" if peak is None else f"{figure(peak)} GiB"
-
-
 def remark(trial: Trial) -> str:
     """Return the text in place of missing metrics: the error, why it waits, or where it runs."""
     if trial.error or trial.state is not TrialState.PENDING:
@@ -135,71 +146,55 @@ def of_best(trial: Trial, campaign: Campaign) -> str:
     reached = getattr(trial.metrics, campaign.request.objective, None)
     if not reached or not campaign.best_objective or trial.stands_for_nodes is not None:
         return "–"
-    return wording.percent(reached / campaign.best_objective)
-
-
-def energy(trial: Trial) -> str:
-    if trial.gpu_joules_per_token is None:
-        return trial.energy_note
-    return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
-
-
-def numeric_columns(table: FigureTable) -> list[bool]:
-    columns = zip(*table.rows, strict=True) if table.rows else ([] for _ in table.columns)
-    return [all(NUMBER.match(cell) for cell in column) for column in columns]
+    return percent(reached / campaign.best_objective)
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "age": wording.age,
+    "age": age,
     "another_model": another_model,
-    "best_projected_from": wording.best_projected_from,
+    "baseline_line": baseline_line,
+    "best_facts": best_facts,
+    "best_projected_from": best_projected_from,
+    "changed_inputs": prefill.changed_inputs,
     "compared_outcome": compared_outcome,
-    "confirmed": wording.confirmed,
-    "count": wording.count,
+    "conclusions": conclusions,
+    "count": count,
     "course_words": campaign_rows.course_words,
-    "strategy_facts": strategy_facts,
-    "duration": wording.duration,
-    "energy": energy,
-    "fastest_single": wording.fastest_single,
+    "duration": duration,
     "figure": figure,
     "figure_title": lambda kind: KINDS[kind].named,
-    "setting": setting_text,
-    "fits": wording.fits,
-    "gain": wording.gain,
-    "in_words": wording.in_words,
-    "iteration_expected": wording.iteration_expected,
-    "mark": wording.mark,
+    "in_words": in_words,
+    "iteration_expected": iteration_expected,
+    "mark": mark,
+    "neighbours": neighbours,
     "next_campaign": prefill.address,
-    "strategy_inputs": prefill.strategy_inputs,
-    "changed_inputs": prefill.changed_inputs,
-    "neighbour_state": wording.neighbour_state,
+    "nothing_ran": nothing_ran,
     "numeric_columns": numeric_columns,
     "objective_title": objective_title,
     "of_best": of_best,
     "outcome": outcome,
-    "nothing_ran": wording.nothing_ran,
     "peak_memory": peak_memory,
-    "percent": wording.percent,
-    "probability": wording.probability,
-    "plural": wording.plural,
+    "percent": percent,
+    "plural": plural,
+    "probability": probability,
     "rate_reached": rate_reached,
-    "searched_by": searched_by,
     "remark": remark,
-    "saved": wording.saved,
-    "training_energy": wording.training_energy,
-    "seconds": wording.seconds,
+    "runners_up": runners_up,
+    "searched_by": searched_by,
+    "seconds": seconds,
+    "setting": setting_text,
     "size": size,
-    "standing_of": wording.standing_of,
-    "step_spread": wording.step_spread,
-    "baseline_line": baseline_line,
-    "started_from": wording.started_from,
     "sparkline": campaign_rows.sparkline,
-    "strategy_line": wording.strategy_line,
-    "times": wording.times,
+    "started_from": started_from,
+    "step_spread": step_spread,
+    "strategy_facts": strategy_facts,
+    "strategy_inputs": prefill.strategy_inputs,
+    "strategy_line": strategy_line,
+    "times": times,
     "title": title,
-    "tokens": token_count,
+    "trial_facts": trial_facts,
     "unbroken": unbroken,
-    "why_chosen": wording.why_chosen,
+    "why_chosen": why_chosen,
 }
 
 

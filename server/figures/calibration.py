@@ -8,6 +8,7 @@ from typing import Literal
 
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
+from autotune.words.quantities import plural, probability, seconds
 from server.figures.figure import Cells, DrawnFigure, rows_of, table_of, tooltip
 from server.figures.outcome import (
     TrialMark,
@@ -26,7 +27,6 @@ from server.figures.vega import (
     layer,
     quantitative,
 )
-from server.wording import plural, probability, seconds
 
 
 class CalibrationPoint(TrialMark):

@@ -7,16 +7,16 @@ from typing import Literal
 
 import numpy as np
 
+from autotune.answers.layout import strategy_line
 from autotune.explanation.layout_map import layout_map
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
 from autotune.schemas.figures import FigureChoice, MapPlace, PlaceState
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, plural, probability
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, RateFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
 from server.figures.vega import PALETTES, Scheme, Spec, by_value, finish, layer, nominal, ordinal
-from server.wording import plural, probability, strategy_line
 
 CELL_PX = 56
 MARK_DOWN_PX = 12

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from autotune.answers.layout import strategy_line
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import TrialPurpose, Wire
@@ -23,7 +24,6 @@ from server.figures.vega import (
     quantitative,
     scale,
 )
-from server.wording import strategy_line
 
 MAXIMUM_POINTS = 3000
 """Maximum number of marks, which a browser draws without delay."""

@@ -15,7 +15,7 @@ from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
 from autotune.words.dimensions import value_words
-from autotune.words.quantities import figure, listed
+from autotune.words.quantities import figure, listed, plural
 from search_spaces.dimensions import BY_NAME, Scalar
 from server.figures.figure import RateFigure
 from server.figures.outcome import (
@@ -43,7 +43,6 @@ from server.figures.vega import (
     ordinal,
     quantitative,
 )
-from server.wording import plural
 
 LINES = 400
 """Maximum number of lines; of more trials, a sample of each outcome is drawn."""

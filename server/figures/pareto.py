@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from autotune.answers.layout import strategy_line
 from autotune.recommendation.ranking import COSTS, pareto_fronts
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.wire import Wire
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, plural
 from search_spaces.errors import InvalidInput
 from server.figures.figure import Cells, DrawnFigure, choice, rows_of, table_of, tooltip
 from server.figures.source import FigureSource
@@ -22,7 +23,6 @@ from server.figures.vega import (
     nominal,
     quantitative,
 )
-from server.wording import plural, strategy_line
 
 TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
 KINDS = ("on the front", "beaten in both")

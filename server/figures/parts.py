@@ -18,7 +18,7 @@ from autotune.schemas.resolution import strategy_of
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
 from autotune.words.dimensions import value_words
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, mark, probability, seconds
 from search_spaces.dimensions import ACCUMULATION, BY_NAME
 from search_spaces.strategy import Strategy
 from server.figures.figure import DrawnFigure
@@ -39,7 +39,6 @@ from server.figures.vega import (
     ordinal,
     quantitative,
 )
-from server.wording import mark, probability, seconds
 
 LEAST_SHARE = 0.01
 """Parts below this share of the longest bar in all bars are combined."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from autotune.answers.layout import strategy_line
 from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.figures import FigureTable
@@ -13,7 +14,7 @@ from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScaledStrategy, ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import FAILURES, Trial
-from autotune.words.quantities import figure
+from autotune.words.quantities import count, figure, mark, seconds
 from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
 from server.figures.figure import NOT_MEASURED, Cells, DrawnFigure, Figure, choice, rows_of, tooltip
@@ -37,7 +38,6 @@ from server.figures.vega import (
     quantitative,
     reference_line,
 )
-from server.wording import count, mark, seconds, strategy_line
 
 TITLES: Mapping[ScalingKind, str] = {
     "strong": "Strong scaling",

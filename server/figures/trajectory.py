@@ -14,7 +14,7 @@ from autotune.schemas.choices import Objective
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-from autotune.words.quantities import figure
+from autotune.words.quantities import axis_unit, figure, plural
 from server.figures.figure import DrawnFigure
 from server.figures.outcome import (
     FAILURES,
@@ -42,7 +42,6 @@ from server.figures.vega import (
     reference_line,
     scale,
 )
-from server.wording import axis_unit, plural
 
 NOTABLE_GAIN = 1.05
 """Gains below this over the baseline, or the first measured trial, are not mentioned."""

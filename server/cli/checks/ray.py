@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
 
+from autotune.words.quantities import plural
 from evaluators.cluster import ClusterProfile
 from evaluators.ray.connection import (
     INSTALL,
@@ -18,7 +19,6 @@ from evaluators.ray.preflight import ADDRESS_NEEDED, check_facts, look
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 from server.cli.checks import CheckResult
-from server.wording import plural
 
 SHOWN = ("GPU", "CPU")
 """Kinds of resources shown of a node."""

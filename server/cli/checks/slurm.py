@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from autotune.words.quantities import plural
 from evaluators.cluster import ClusterProfile
 from evaluators.frameworks.megatron_deepspeed.checkout import defects_of
 from evaluators.slurm.commands import (
@@ -27,7 +28,6 @@ from search_spaces.machine import Machine
 from server.cli.checks import CheckResult
 from server.settings import Settings
 from server.store.engine import is_shared
-from server.wording import plural
 
 CLIENT = ("sbatch", "squeue", "sacct", "scancel", "srun", "sinfo", "scontrol")
 LIMIT_S = 10.0

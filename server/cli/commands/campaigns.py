@@ -127,9 +127,6 @@ def show(
     if any(trial.expected for trial in trials):
         console.print()
         console.print(campaigns_table.choices(trials))
-    for front in campaigns_table.fronts(answer.recommendation) if answer else ():
-        console.print()
-        console.print(front)
     return None
 
 
@@ -149,7 +146,7 @@ def _answer(
 
     if answer is not None:
         yield campaigns_table.outlook(answer.recommendation)
-    if baseline is not None:
+    elif baseline is not None:
         yield campaigns_table.baseline(baseline)
     if explanation.sentences:
         yield campaigns_table.reasons(explanation)
@@ -170,7 +167,7 @@ def _show_trial(handle: CampaignHandle, number: int, *, log: int, json: bool) ->
     lines = handle.log(number, lines=log) if log else ""
     if json:
         return document({"trial": trial, "log": lines} if log else trial)
-    out().print(campaigns_table.trial(trial))
+    out().print(campaigns_table.trial(trial, handle.campaign.machine))
     return text(lines) if lines else None
 
 
@@ -409,6 +406,7 @@ def compare(
 ) -> None:
     """Compare campaigns: their results, and which found the best."""
     from server.cli.tables import campaigns as campaigns_table
+    from server.cli.tables.elements import rows
     from server.figures.comparison import progress_table
 
     with service.client() as client:
@@ -420,4 +418,4 @@ def compare(
     console.print()
     console.print(campaigns_table.winners(comparison))
     console.print()
-    return console.print(campaigns_table.figure_rows(progress_table(comparison)))
+    return console.print(rows(progress_table(comparison)))

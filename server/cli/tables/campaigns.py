@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.answers.campaign import best_origin, best_projected_from, fastest_single, started_from
+from autotune.answers.recommendation import (
+    against,
+    best_facts,
+    conclusions,
+    front,
+    neighbours,
+    runners_up,
+    standing_of,
+)
+from autotune.answers.trial import metrics_facts, stands_for, trial_facts, why_chosen
 from autotune.baseline import baseline_line
 from autotune.measurement.metrics import another_model
 from autotune.measurement.objectives import OBJECTIVE_UNITS
@@ -19,47 +30,23 @@ from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureOffers, FigureTable
 from autotune.schemas.recommendations import (
     Baseline,
-    FrontPoint,
-    Neighbour,
-    ParetoFront,
     Ranked,
     Recommendation,
-    SpaceStanding,
-    TrainingCost,
-    TrainingSaving,
 )
+from autotune.schemas.shapes import MachineShape
 from autotune.schemas.trials import Trial, TrialMetrics
-from autotune.words.quantities import figure, nodes_of
+from autotune.words.quantities import figure, mark, nodes_of, percent, seconds
 from server.cli.tables.elements import (
     NO_VALUE,
     Cell,
     TableColumns,
     facts,
-    grid,
     model_line,
     moment,
+    rows,
     strategy_line,
     table,
     with_unit,
-)
-from server.wording import (
-    best_origin,
-    best_projected_from,
-    energy_origin,
-    fastest_single,
-    fits,
-    iteration_expected,
-    mark,
-    neighbour_state,
-    parameters,
-    percent,
-    projected_from,
-    seconds,
-    standing_of,
-    started_from,
-    step_spread,
-    training_energy,
-    why_chosen,
 )
 
 
@@ -199,11 +186,7 @@ def offers(offered: FigureOffers) -> Group:
 def figure_data(found: Mapping[str, Any]) -> Group:
     said = found["title"] + (" (simulated)" if found["simulated"] else "")
     told = FigureTable.model_validate(found["table"])
-    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), figure_rows(told))
-
-
-def figure_rows(told: FigureTable) -> Group:
-    return grid(told.columns, told.rows)
+    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), rows(told))
 
 
 def trials(items: Sequence[Trial]) -> Group:
@@ -214,7 +197,7 @@ def trials(items: Sequence[Trial]) -> Group:
         (">no", lambda item: item.number),
         ("=purpose", lambda item: item.purpose),
         ("=state", lambda item: item.phase or item.state.value),
-        ("·strategy", lambda item: strategy_line(item.strategy) + _stands_for(item)),
+        ("·strategy", lambda item: strategy_line(item.strategy) + stands_for(item)),
         (">s/iteration", _measured(lambda metrics: seconds(metrics.iteration_time_s))),
         (">tokens/s", _measured(lambda metrics: figure(metrics.tokens_per_s))),
         (">peak GiB", _measured(lambda metrics: figure(metrics.peak_memory_gib))),
@@ -240,125 +223,42 @@ def choices(items: Sequence[Trial]) -> Group:
     return table(filter(why_chosen, items), columns)
 
 
-def _stands_for(item: Trial) -> str:
-    if not item.stands_for_nodes:
-        return ""
-    layers = f"{item.num_layers} layers, " if item.num_layers else ""
-    return f" ({layers}for {item.stands_for_nodes} nodes)"
-
-
-def trial(item: Trial) -> Table:
+def trial(item: Trial, machine: MachineShape) -> Table:
     """Return everything known about one trial."""
-    energy = item.energy_note or NO_VALUE
-    if item.gpu_joules_per_token is not None:
-        energy = f"{item.gpu_joules_per_token:.3g} J/token by the GPUs ({item.energy_note})"
-    memory = with_unit(item.predicted_memory_gib, "GiB on the fullest rank")
-    predicted = f"{iteration_expected(item)} an iteration, {memory}"
     state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
+    why = why_chosen(item)
     return facts(
         [
-            ("trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
-            ("state", state),
-            ("strategy", strategy_line(item.strategy) + _stands_for(item)),
-            *([("chosen", why)] if (why := why_chosen(item)) else []),
-            ("predicted", predicted),
-            *(metrics_facts(item.metrics, simulated=item.simulated) if item.metrics else []),
-            ("duration", seconds(item.duration_s)),
-            ("energy", energy),
-            *_parameters(item.metrics),
-            *([("routing", item.metrics.routing)] if item.metrics and item.metrics.routing else []),
-            ("job", item.job_id or NO_VALUE),
-            ("host", item.host or NO_VALUE),
-            ("log", item.log_path or NO_VALUE),
-            *([("error", item.error)] if item.error else []),
+            ("Trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
+            ("State", state),
+            ("Strategy", strategy_line(item.strategy) + stands_for(item)),
+            *([("Why it was chosen", why)] if why else []),
+            *trial_facts(item, machine),
+            *([("Error", item.error)] if item.error else []),
         ]
     )
 
 
-def _parameters(metrics: TrialMetrics | None) -> list[tuple[str, str]]:
-    if metrics is None or metrics.trainer_parameters is None or metrics.model_parameters is None:
-        return []
-    told = f"{metrics.trainer_parameters:,} as the trainer counts them"
-    warning = "; so it trains another model" if another_model(metrics) else ""
-    return [("parameters", f"{told}, {metrics.model_parameters:,} were asked for{warning}")]
-
-
-def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> list[tuple[str, str]]:
-    efficiency = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
-    return [
-        (
-            "iteration",
-            f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}, {mark(simulated)}",
-        ),
-        (
-            "throughput",
-            f"{with_unit(metrics.tokens_per_s, 'tokens/s')}, "
-            f"{with_unit(metrics.tokens_per_s_per_gpu, 'tokens/s')} per GPU",
-        ),
-        ("for a token", _for_a_token(metrics)),
-        (
-            "model FLOPs",
-            f"{with_unit(metrics.model_tflops_per_gpu, 'TFLOP/s')} per GPU{efficiency}",
-        ),
-        ("global batch", f"{metrics.global_batch_size} samples"),
-        ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
-    ]
-
-
-def _for_a_token(metrics: TrialMetrics) -> str:
-    million = with_unit(1e6 / metrics.tokens_per_node_hour, "node-hours a million tokens")
-    if metrics.tokens_per_joule is None:
-        return million
-    how = energy_origin(sampled=metrics.energy_sampled)
-    joules = with_unit(1 / metrics.tokens_per_joule, "J a token")
-    return f"{million}; {joules}, hosts included ({how})"
-
-
-def baseline(item: Baseline) -> Table:
-    return facts(_baseline(item))
-
-
-def _baseline(item: Baseline | None) -> list[tuple[str, str]]:
-    if item is None:
-        return []
-    figures = f": {with_unit(item.metrics.tokens_per_s, 'tokens/s')}" if item.metrics else ""
-    return [
-        ("baseline", f"{strategy_line(item.strategy)}{figures}"),
-        ("against it", item.comparison),
-    ]
-
-
 def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, the predicted training with it, and the runners-up."""
-    status = "provisional" if answer.provisional else "confirmed by another run"
-    if not answer.provisional and not answer.best.confirmed:
-        status = "run once"
-    if answer.best.projected_from_nodes:
-        in_full = "in full" if answer.best.projected_from_layers else "on its own yet"
-        status = f"{projected_from(answer.best)}, not run {in_full}"
+    launch = [("Launch", answer.launch.remark)] if answer.launch else []
     best = [
-        ("best", strategy_line(answer.best.strategy)),
-        *metrics_facts(answer.best.metrics, simulated=answer.simulated),
-        ("status", status),
-        *_training(answer.training),
-        (
-            "found by",
-            f"{answer.trials} trials, {answer.failures} failed, "
-            f"{with_unit(answer.node_hours, 'node-hours')}",
-        ),
-        ("files", ", ".join(answer.artefacts)),
-        *([("launch", answer.launch.remark)] if answer.launch else []),
+        ("Best", strategy_line(answer.best.strategy)),
+        *best_facts(answer),
+        *conclusions(answer),
+        ("Files", ", ".join(answer.artefacts)),
+        *launch,
+    ]
+    tables: list[tuple[str | None, FigureTable]] = [
+        (None, neighbours(answer)),
+        ("runners-up", runners_up(answer)),
+    ]
+    tables += [
+        (FRONTS[each.against], front(each)) for each in answer.pareto if len(each.points) > 1
     ]
     return Group(
-        facts([*best, *_standing(answer)]),
-        *(
-            [_neighbours(answer.standing, simulated=answer.simulated)]
-            if answer.standing and answer.standing.neighbours
-            else []
-        ),
-        *([baseline(answer.baseline)] if answer.baseline else []),
-        *([_runners_up(answer.runners_up)] if answer.runners_up else []),
-        *fronts(answer),
+        facts(best),
+        *(rows(each, title=title) for title, each in tables if each.rows),
         *(Text(f"note: {caveat}") for caveat in answer.caveats),
     )
 
@@ -369,114 +269,30 @@ FRONTS: Mapping[ParetoCost, str] = {
 }
 
 
-def fronts(answer: Recommendation) -> Iterator[Group]:
-    for front in answer.pareto:
-        if len(front.points) > 1:
-            yield _front(front)
+def outlook(answer: Recommendation) -> Table:
+    """Return what follows from the best."""
+    return facts(conclusions(answer))
 
 
-def _front(front: ParetoFront) -> Group:
-    with_energy = any(point.joules_per_token is not None for point in front.points)
-
-    def notes(point: FrontPoint) -> str:
-        predicted = with_energy and not point.energy_sampled
-        said = ("" if point.confirmed else "not confirmed", "energy predicted" if predicted else "")
-        return ", ".join(filter(None, said))
-
-    columns: list[tuple[str, Callable[[FrontPoint], Cell]]] = [
-        (f"·{FRONTS[front.against]}", lambda point: strategy_line(point.strategy)),
-        (">nodes", lambda point: point.strategy.num_nodes),
-        (">tokens/s", lambda point: figure(point.tokens_per_s)),
-    ]
-    if with_energy:
-        columns.append((">J/token, hosts included", lambda point: figure(point.joules_per_token)))
-    return table(front.points, [*columns, ("", notes)])
+def baseline(item: Baseline) -> Table:
+    """Return how a baseline did in a campaign without a recommendation."""
+    return facts([("Baseline", against(item))])
 
 
 def recommendation_in_brief(answer: Recommendation) -> Table:
-    """Return the key metrics, without runners-up and caveats."""
-    metrics = answer.best.metrics
-    utilisation = f" · MFU {percent(metrics.mfu)}" if metrics.mfu else ""
-    return facts(
-        [
-            ("best layout", strategy_line(answer.best.strategy)),
-            ("throughput", f"{with_unit(metrics.tokens_per_s, 'tokens/s')}{utilisation}"),
-            ("iteration", f"{seconds(metrics.iteration_time_s)} ({mark(answer.simulated)})"),
-            ("peak memory", with_unit(metrics.peak_memory_gib, "GiB on the fullest rank")),
-            *_standing(answer),
-            *_baseline(answer.baseline),
-            ("to train", _cost(answer.training) + _saving(answer.saving)),
-            ("found by", f"{answer.trials} trials, {answer.failures} of them failed"),
-        ]
-    )
-
-
-def outlook(answer: Recommendation) -> Table:
-    return facts([*_standing(answer), *_training(answer.training)])
-
-
-def _standing(answer: Recommendation) -> list[tuple[str, str]]:
-    if answer.standing is None:
-        return []
-    origin = "Simulated: " if answer.simulated else ""
-    return [("in its space", f"{origin}{answer.standing.sentence}")]
-
-
-def _neighbours(found: SpaceStanding, *, simulated: bool) -> Group:
-    def interval(item: Neighbour) -> str:
-        low, high = item.relative_low, item.relative_high
-        return NO_VALUE if low is None else f"{percent(low)} to {percent(high)}"
-
-    columns: TableColumns[Neighbour] = (
-        ("one step away", lambda item: item.step),
-        ("", lambda item: neighbour_state(item, simulated=simulated)),
-        (">of the best", lambda item: percent(item.relative_to_best)),
-        (">80 % interval", interval),
-        (">fits", fits),
-    )
-    return table(found.neighbours, columns)
+    """Return the best layout and what follows from it, without runners-up and caveats."""
+    best = [("Best", strategy_line(answer.best.strategy)), *best_facts(answer)]
+    return facts([*best, *conclusions(answer)])
 
 
 def runner_up(answer: Recommendation, item: Ranked) -> Table:
     """Return a strategy after the best, and how it compares with it."""
     return facts(
         [
-            (f"rank {item.rank}", strategy_line(item.strategy)),
+            (f"Rank {item.rank}", strategy_line(item.strategy)),
             *metrics_facts(item.metrics, simulated=answer.simulated),
-            ("status", standing_of(item)),
-            ("of the best", percent(item.relative_to_best)),
-            ("the best", strategy_line(answer.best.strategy)),
+            ("Status", standing_of(item)),
+            ("Of the best", percent(item.relative_to_best)),
+            ("The best", strategy_line(answer.best.strategy)),
         ]
     )
-
-
-def _cost(training: TrainingCost) -> str:
-    assumed = " (assumed: 20 for each parameter; --tokens of submit says how many)"
-    return (
-        f"{parameters(training.tokens)} tokens{assumed if training.assumed else ''}: "
-        f"{figure(training.days)} days, {with_unit(training.node_hours, 'node-hours')}"
-    )
-
-
-def _training(training: TrainingCost) -> list[tuple[str, str]]:
-    energy = training_energy(training)
-    return [("to train", _cost(training)), *([("energy", energy)] if energy else [])]
-
-
-def _saving(saving: TrainingSaving | None) -> str:
-    if saving is None or saving.days <= 0.0:
-        return ""
-    node_hours = with_unit(saving.node_hours, "node-hours")
-    return f"; {figure(saving.days)} days and {node_hours} less than with the baseline"
-
-
-def _runners_up(items: Sequence[Ranked]) -> Group:
-    columns: TableColumns[Ranked] = (
-        (">rank", lambda item: item.rank),
-        ("·runners-up", lambda item: strategy_line(item.strategy)),
-        (">tokens/s", lambda item: figure(item.metrics.tokens_per_s)),
-        (">of the best", lambda item: percent(item.relative_to_best)),
-        (">peak GiB", lambda item: figure(item.metrics.peak_memory_gib)),
-        ("", standing_of),
-    )
-    return table(items, columns)

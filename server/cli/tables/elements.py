@@ -10,16 +10,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from autotune.answers.campaign import model_size
 from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.figures import FigureTable
 from autotune.schemas.resolution import transformer_of
 from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, numeric_columns, plural
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
-from server.wording import (
-    model_size,
-    plural,
-)
 
 T = TypeVar("T")
 Cell = str | Text | int | None
@@ -130,8 +128,23 @@ def facts(pairs: Iterable[tuple[str, str]], *, title: str | None = None) -> Tabl
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(Text(name), Text(value))
+        table.add_row(Text(lowered(name)), Text(value))
     return table
+
+
+def lowered(label: str) -> str:
+    """Return a label as the shell writes it: without a capital, unless it is an abbreviation."""
+    return label[:1].lower() + label[1:] if label[1:2].islower() else label
+
+
+def rows(found: FigureTable, *, title: str | None = None) -> Group:
+    """Return a table whose numbers are right-aligned, and the common parts of strategies above."""
+    numeric = numeric_columns(found.rows) or [False] * len(found.columns)
+    headings = [
+        ("·" if name == "Strategy" else ">" if is_number else "") + lowered(name)
+        for name, is_number in zip(found.columns, numeric, strict=True)
+    ]
+    return grid(headings, found.rows, title=title)
 
 
 def strategy_line(shape: StrategyShape) -> str:

@@ -22,7 +22,14 @@ from autotune.schemas.predictions import (
 from autotune.schemas.scaling import ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import campaign_sentence
-from autotune.words.quantities import figure
+from autotune.words.quantities import (
+    figure,
+    parameters,
+    percent,
+    plural,
+    probability,
+    seconds,
+)
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
 from search_spaces.transformer import Transformer
 from server.cli.options import options_between
@@ -37,7 +44,6 @@ from server.cli.tables.elements import (
     table,
     with_unit,
 )
-from server.wording import parameters, percent, plural, probability, seconds
 
 ROWS_OF_PARTS = 8
 INVISIBLE = 0.0005

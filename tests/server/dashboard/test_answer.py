@@ -42,9 +42,9 @@ def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) 
     for words in (
         "simulated",
         "tokens/s",
-        "chance that this is the optimum",
+        "Best of its space with a probability",
         "confirmed",
-        "No token budget given; assuming 20 per parameter",
+        "(assumed: 20 for each parameter)",
     ):
         expect(card).to_contain_text(words)
     rate = card.locator(".headline strong")
@@ -157,10 +157,10 @@ def test_a_projected_best_says_from_how_many_nodes() -> None:
 
 def test_the_card_gives_a_trainings_saving_and_the_break_even() -> None:
     told = card(trial(1, A, seconds=3.0, purpose="baseline"), trial(2, B, seconds=1.0))
-    assert "3x the default layout" in told
-    assert re.search(r"against the baseline that <strong>saves .* node-hours and .* MWh", told)
+    assert "3 times as fast as the default baseline" in told
+    assert re.search(r"against the baseline that saves .* node-hours and .* MWh", told)
     assert "repaid after" in told
-    assert "assuming" not in told
+    assert "assumed" not in told
     alone = card(trial(1, A, seconds=3.0, purpose="baseline"))
-    assert "x the default layout" not in alone
-    assert "Baseline:" in alone
+    assert "times as fast" not in alone
+    assert "The default layout:" in alone

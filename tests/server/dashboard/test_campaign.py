@@ -83,7 +83,7 @@ def test_finished_campaign_is_drawn_with_its_failures(service: Service, visit: O
     expect(page).to_have_title("[simulated] gpt-22b on frontier · autotune")
     expect(page.locator("#trajectory-title .simulated")).to_be_visible()
     expect(page.locator("#answer-title")).to_contain_text("Recommendation")
-    page.get_by_text("within 2 %").click()
+    page.locator(".neighbours summary").click()
     expect(page.get_by_role("region", name="Neighbours").get_by_role("row")).not_to_have_count(0)
     assert page.evaluate(UNNAMED) == []
     for axis in ("Time", "Node-hours"):

@@ -32,7 +32,7 @@ def test_queued_campaign_tells_waiting_from_running(service: Service, visit: Ope
     campaigns.stand(trials[:1], phase="running", job_id="41", host="n[01-02]")
     expect(row.locator(".state")).to_have_text("running")
     expect(row.locator(".error-line")).to_have_text("job 41, on n[01-02]")
-    expect(detail.locator("dl", has_text="Slurm job")).to_contain_text("41")
+    expect(detail.locator("dl", has_text="Job")).to_contain_text("41")
     expect(page.locator("#summary .progress")).to_contain_text("1 running, 2 waiting for nodes")
     silent = "Slurm does not answer since 14:02 (connect failure)"
     campaigns.stand(trials[:1], phase="running", reason=silent, job_id="41", host="n[01-02]")

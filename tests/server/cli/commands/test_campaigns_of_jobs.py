@@ -90,7 +90,7 @@ def test_show_gives_energy_or_says_why_there_is_none(
     campaigns.end(queue, unsampled, TrialState.CRASHED, energy_note=note, error="x")
     assert "J/token" in show(resting, queue).out
     first = " ".join(show(resting, queue, "--trial", "1").out.split())
-    assert "0.0421 J/token by the GPUs (nvidia-smi on 2 nodes)" in first
+    assert "0.0421 J/token (nvidia-smi on 2 nodes)" in first
     assert f"energy {note}" in " ".join(show(resting, queue, "--trial", "2").out.split())
 
 

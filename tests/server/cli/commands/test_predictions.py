@@ -11,11 +11,10 @@ import pytest
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate, SlurmChoice
 from autotune.schemas.spaces import SpaceSpec
-from autotune.words.quantities import figure
+from autotune.words.quantities import figure, seconds
 from server.cli.failures import ExitCode
 from server.programs import chosen_profile, chosen_program, reasons_not_to_run
 from server.settings import Settings
-from server.wording import seconds
 from tests.server.cli.conftest import Autotune, Ran
 
 STRATEGY = ("--tp", "4", "--pp", "4", "--mbs", "1", "--gas", "32", "--num-nodes", "4")

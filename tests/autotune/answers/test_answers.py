@@ -8,29 +8,16 @@ from typing import Any
 
 import pytest
 
+from autotune.answers.campaign import model_size, not_started, started_from
+from autotune.answers.layout import in_words
+from autotune.answers.recommendation import gain, saved, training_energy
+from autotune.answers.trial import step_spread, why_chosen
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
 from autotune.schemas.resolution import machine_shape
 from autotune.schemas.wire import TrialPurpose
-from autotune.words.quantities import figure
+from autotune.words.quantities import age, axis_unit, duration, figure, parameters, plural, seconds
 from search_spaces.catalog import load_machine, load_model
-from server.wording import (
-    age,
-    axis_unit,
-    duration,
-    gain,
-    in_words,
-    model_size,
-    not_started,
-    parameters,
-    plural,
-    saved,
-    seconds,
-    started_from,
-    step_spread,
-    training_energy,
-    why_chosen,
-)
 from tests.autotune.recommendation.examples import A, campaign, trial
 from tests.server.asking import EXPECTED, STRATEGY, asked
 

@@ -1,0 +1,91 @@
+"""A campaign in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from autotune.answers.recommendation import projected
+from autotune.schemas.campaigns import Campaign, StartWorth
+from autotune.words.quantities import figure, listed, mark, parameters, plural
+from search_spaces.transformer import Transformer
+
+REASONS_SHOWN = 3
+CAMPAIGNS_SHOWN = 3
+
+
+def not_started(reasons: Mapping[str, int]) -> str:
+    """Return a remark: `2 trials not started yet: waiting for free nodes (Resources)`.
+
+    Args:
+        reasons: how many trials wait for each, "" where it is not known.
+    """
+    trials = f"{plural(sum(reasons.values()), 'trial')} not started yet"
+    known = Counter({reason: number for reason, number in reasons.items() if reason})
+    if len(known) < 2:
+        return ": ".join([trials, *known])
+    shown = [f"{number:,} × {reason}" for reason, number in known.most_common(REASONS_SHOWN)]
+    others = len(known) - len(shown)
+    return f"{trials}: " + ", ".join(shown + ([plural(others, "other reason")] if others else []))
+
+
+def nothing_ran(campaign: Campaign) -> bool:
+    ended = campaign.trials + campaign.confirmations - campaign.pending
+    return 0 < ended <= campaign.failures
+
+
+def started_from(campaign: Campaign) -> str:
+    """Return which earlier trials a search started from, and how much they improved predictions;
+    empty before it starts, and if unknown."""
+    starts = campaign.started_from
+    if starts is None:
+        return ""
+    if not starts:
+        fresh = campaign.request.fresh
+        return "scratch, as requested" if fresh else "scratch: no earlier trials match"
+    named = [f"{start.campaign_id}{' (deleted)' if start.deleted else ''}" for start in starts]
+    if len(named) > CAMPAIGNS_SHOWN + 1:
+        others = plural(len(named) - CAMPAIGNS_SHOWN, "other")
+        named = [*named[:CAMPAIGNS_SHOWN], others]
+    trials = plural(sum(start.trials for start in starts), "trial")
+    noun = "campaign" if len(starts) == 1 else "campaigns"
+    return "; ".join([f"{trials} of {noun} {listed(named)}", *_start_worth(campaign.start_worth)])
+
+
+def _start_worth(worth: StartWorth | None) -> list[str]:
+    if worth is None:
+        return []
+    without, given = (
+        f"{100 * error:.{0 if error >= 0.1 else 1}f} %"
+        for error in (worth.error_without, worth.error_with)
+    )
+    words = "from {} to {} (median of {})".format(without, given, plural(worth.trials, "trial"))
+    if worth.error_with > worth.error_without:
+        return [f"they did not help: the prediction error rose {words}"]
+    return [f"they reduced the prediction error {words}"]
+
+
+def fastest_single(campaign: Campaign) -> str:
+    """Return which single trial was faster than the recommendation; empty if none was."""
+    fastest, best = campaign.fastest_objective, campaign.best_objective
+    if fastest is None or best is None or figure(fastest) == figure(best):
+        return ""
+    return f"; fastest single trial: {figure(fastest)} (trial {campaign.fastest_trial})"
+
+
+def best_origin(campaign: Campaign) -> str:
+    if not campaign.best_projected_from_nodes:
+        return mark(campaign.simulated)
+    return f"projected, {mark(campaign.simulated)}"
+
+
+def best_projected_from(campaign: Campaign) -> str:
+    return projected(campaign.best_projected_from_nodes, campaign.best_projected_from_layers)
+
+
+def model_size(model: Transformer) -> str:
+    """Return `70.6B parameters`, or `671B parameters, 37.6B active` for a mixture of experts."""
+    whole = f"{parameters(model.parameters)} parameters"
+    if model.experts is None:
+        return whole
+    return f"{whole}, {parameters(model.active_parameters)} active"

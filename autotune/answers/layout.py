@@ -1,0 +1,33 @@
+"""A layout in words."""
+
+from __future__ import annotations
+
+from autotune.schemas.resolution import strategy_of
+from autotune.schemas.shapes import MachineShape, StrategyShape
+from autotune.words.dimensions import capitalised
+from autotune.words.quantities import count, plural
+from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
+
+
+def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
+    """Return a layout in words, without abbreviations such as TP and PP."""
+    meanings = (
+        BY_NAME[name].meaning[value > 1].format(value)
+        for name in (*DIVIDING, *OF_EXPERTS)
+        for value in [strategy.value(name)]
+    )
+    cut = capitalised("; ".join(filter(None, meanings)))
+    copies = strategy_of(strategy).data_parallel(machine.gpus_per_node)
+    replicas = (
+        f"{count(copies)} replicas of the model train in parallel"
+        if copies > 1
+        else "there is one replica of the model"
+    )
+    each = plural(strategy.micro_batch_size, "sample")
+    steps = strategy.gradient_accumulation_steps
+    batches = f"{count(steps)} micro-batch{'' if steps == 1 else 'es'}"
+    return f"{cut}; {replicas}, {batches} of {each} per step each."
+
+
+def strategy_line(strategy: StrategyShape) -> str:
+    return strategy_of(strategy).short()

@@ -1,0 +1,238 @@
+"""A recommendation in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.answers.trial import Fact, energy_origin, metrics_facts, step_spread
+from autotune.measurement.energy import JOULES_PER_MWH
+from autotune.schemas.figures import FigureTable
+from autotune.schemas.recommendations import (
+    Baseline,
+    Neighbour,
+    ParetoFront,
+    Ranked,
+    Recommendation,
+    TrainingCost,
+    TrainingSaving,
+)
+from autotune.schemas.resolution import strategy_of
+from autotune.words.quantities import (
+    DAY,
+    duration,
+    figure,
+    gibibytes,
+    listed,
+    mark,
+    percent,
+    plural,
+    probability,
+    seconds,
+    times,
+    token_count,
+)
+
+
+def projected_from(item: Ranked) -> str:
+    return projected(item.projected_from_nodes, item.projected_from_layers)
+
+
+def projected(nodes: int | None, layers: int | None) -> str:
+    if not nodes:
+        return ""
+    fewer = f"{plural(layers, 'layer')} on " if layers else ""
+    return f"projected from {fewer}{plural(nodes, 'node')}"
+
+
+def standing_of(item: Ranked) -> str:
+    """Return what a runner-up's place follows from, before its rate does: layouts that were
+    confirmed come first, then those that were not, those projected, those that leave too little
+    memory, and last those that failed when they were run once more."""
+    if item.failed_confirmation:
+        how = "failed when run again"
+    elif not item.keeps_headroom:
+        how = "leaves too little memory"
+    elif item.projected_from_nodes:
+        how = projected_from(item)
+    else:
+        how = "confirmed" if item.confirmed else "not confirmed"
+    return how if item.significant is not False else f"{how}, within the spread"
+
+
+def gain(share: float) -> str:
+    """Return the expected remaining gain, as a share of the rate."""
+    if share >= 1.0:
+        return f"a rate {times(1.0 + share)} as high may be left to find"
+    if share < 0.0005:
+        return "no further gain expected"
+    return f"expected further gain {percent(share)}"
+
+
+def confirmed(best: Ranked) -> str:
+    known = "confirmed" if best.confirmed else "not confirmed"
+    return projected_from(best) or known
+
+
+def training_energy(training: TrainingCost) -> str:
+    """Return the energy of a training, of all nodes and of the GPUs alone, and its origin.
+
+    `112 MWh, hosts included (predicted); the GPUs alone 70 MWh = 252 GJ`. Empty where the power is
+    not known.
+    """
+    origin = energy_origin(sampled=training.energy_sampled)
+    said = []
+    if training.energy_mwh is not None:
+        said.append(f"{figure(training.energy_mwh)} MWh, hosts included ({origin})")
+    if training.gpu_energy_mwh is not None:
+        gigajoule = training.gpu_energy_mwh * JOULES_PER_MWH / 1e9
+        alone = f"{figure(training.gpu_energy_mwh)} MWh = {figure(gigajoule)} GJ"
+        said.append(f"the GPUs alone {alone}" + ("" if said else f" ({origin})"))
+    return "; ".join(said)
+
+
+def saved(saving: TrainingSaving) -> str:
+    """Return what a training saves and what it costs in addition: `saves 41 d 3 h and 58 MWh`."""
+    amounts = [
+        (saving.days, duration(abs(saving.days) * DAY)),
+        (saving.node_hours, f"{figure(abs(saving.node_hours))} node-hours"),
+    ]
+    if saving.energy_mwh is not None:
+        amounts.append((saving.energy_mwh, f"{figure(abs(saving.energy_mwh))} MWh"))
+    less = [words for amount, words in amounts if amount > 0.0]
+    more = [words for amount, words in amounts if amount < 0.0]
+    said = [f"saves {listed(less)}"] if less else []
+    said += [f"takes {listed(more)} more"] if more else []
+    return " and ".join(said) or "takes as much"
+
+
+def neighbour_state(item: Neighbour, *, simulated: bool) -> str:
+    if item.state is None:
+        return "predicted"
+    return {"ok": mark(simulated), "oom": "out of memory", "failed": "failed"}[item.state]
+
+
+def fits(item: Neighbour) -> str:
+    if item.state in {"ok", "oom"}:
+        return "yes" if item.fit_probability else "no"
+    return probability(item.fit_probability)
+
+
+def status_of(answer: Recommendation) -> str:
+    """Return how the best was confirmed: `confirmed by another run`, `run once`, `provisional`."""
+    best = answer.best
+    if best.projected_from_nodes:
+        how = "in full" if best.projected_from_layers else "on its own yet"
+        return f"{projected_from(best)}, not run {how}"
+    if answer.provisional:
+        return "provisional"
+    return "confirmed by another run" if best.confirmed else "run once"
+
+
+def best_facts(answer: Recommendation) -> Iterator[Fact]:
+    """Yield the metrics of the best layout."""
+    yield from metrics_facts(answer.best.metrics, simulated=answer.simulated)
+    peak, left = answer.best.metrics.peak_memory_gib, answer.best.memory_headroom_gib
+    room = "" if left is None else f", {gibibytes(left)} left"
+    yield "Peak memory", f"{gibibytes(peak)} on the fullest rank{room}"
+    yield "Status", status_of(answer)
+
+
+def conclusions(answer: Recommendation) -> Iterator[Fact]:
+    """Yield what follows from the best: against the baseline, in its space, in a training."""
+    if answer.baseline:
+        yield "Against the baseline", against(answer.baseline)
+    if answer.standing:
+        origin = "Simulated: " if answer.simulated else ""
+        yield "In its space", origin + answer.standing.sentence
+    yield "To train", _to_train(answer)
+    spent = f"{plural(answer.trials, 'trial')}, {answer.failures} failed, "
+    repaid = answer.saving.repaid_after_tokens if answer.saving else None
+    after = "" if repaid is None else f", repaid after {token_count(repaid)} tokens of training"
+    yield "Found by", f"{spent}{figure(answer.node_hours)} node-hours{after}"
+
+
+def against(baseline: Baseline) -> str:
+    rate = f", {figure(baseline.metrics.tokens_per_s)} tokens/s" if baseline.metrics else ""
+    whose = "Your layout" if baseline.given else "The default layout"
+    layout = strategy_of(baseline.strategy).short()
+    return f"{baseline.comparison} {whose}: {layout}{rate}."
+
+
+def _to_train(answer: Recommendation) -> str:
+    training = answer.training
+    assumed = " (assumed: 20 for each parameter)" if training.assumed else ""
+    energy = training_energy(training)
+    parts = [
+        f"{token_count(training.tokens)} tokens{assumed} take {duration(training.days * DAY)}",
+        f"{figure(training.node_hours)} node-hours",
+        *([energy] if energy else []),
+    ]
+    saving = f"; against the baseline that {saved(answer.saving)}" if answer.saving else ""
+    return ", ".join(parts) + saving
+
+
+RUNNERS_UP = (
+    "Rank",
+    "Strategy",
+    "Tokens/s",
+    "Of the best",
+    "Iteration time",
+    "MFU",
+    "Headroom",
+    "Status",
+)
+
+
+def runners_up(answer: Recommendation) -> FigureTable:
+    """Return a row for each strategy after the best."""
+    rows = [
+        [
+            str(each.rank),
+            strategy_of(each.strategy).short(),
+            figure(each.metrics.tokens_per_s),
+            percent(each.relative_to_best),
+            f"{seconds(each.metrics.iteration_time_s)} {step_spread(each.metrics)}",
+            percent(each.metrics.mfu),
+            gibibytes(each.memory_headroom_gib),
+            standing_of(each),
+        ]
+        for each in answer.runners_up
+    ]
+    return FigureTable(columns=[*RUNNERS_UP], rows=rows)
+
+
+def neighbours(answer: Recommendation) -> FigureTable:
+    """Return a row for each layout that is one step from the best."""
+
+    def interval(item: Neighbour) -> str:
+        low, high = item.relative_low, item.relative_high
+        return "–" if low is None else f"{percent(low)} to {percent(high)}"
+
+    return FigureTable(
+        columns=["One step away", "State", "Of the best", "80 % interval", "Fits"],
+        rows=[
+            [
+                each.step,
+                neighbour_state(each, simulated=answer.simulated),
+                percent(each.relative_to_best),
+                interval(each),
+                fits(each),
+            ]
+            for each in (answer.standing.neighbours if answer.standing else [])
+        ],
+    )
+
+
+def front(found: ParetoFront) -> FigureTable:
+    """Return a row for each layout on a Pareto front; energies only where one is known."""
+    with_energy = any(point.joules_per_token is not None for point in found.points)
+    rows = []
+    for point in found.points:
+        notes = ["" if point.confirmed else "not confirmed"]
+        notes += ["energy predicted"] if with_energy and not point.energy_sampled else []
+        layout = strategy_of(point.strategy).short()
+        row = [layout, str(point.strategy.num_nodes), figure(point.tokens_per_s)]
+        row += [figure(point.joules_per_token)] if with_energy else []
+        rows.append([*row, ", ".join(filter(None, notes))])
+    energy = ["J/token, hosts included"] if with_energy else []
+    return FigureTable(columns=["Strategy", "Nodes", "Tokens/s", *energy, "Status"], rows=rows)
