@@ -287,7 +287,7 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
     by_default = whole.get("precision") == "fp32" and "precision" not in values | together
     return statement(
         whole,
-        unread=(*unread, *_unread_chunks(given, whole)),
+        unread=(*unread, *_unread_chunks(given, whole), *_unread_scores(given)),
         notes=(FP32,) if by_default else (),
     )
 
@@ -447,15 +447,25 @@ def _recomputation(
 
 
 def _recomputed(modules: Option | None, *, text: str) -> Scalar:
-    named = set(re.findall(r"\w+", modules.value)) if modules else set()
+    named = _modules(modules)
     if modules is None or named <= {ATTENTION_SCORES}:
         return "selective"
     for each in RECOMPUTED_SETS:
-        if set(each.split("+")) == named:
+        if set(each.split("+")) == named - {ATTENTION_SCORES}:
             return each
     valid = ", ".join((ATTENTION_SCORES, *(each.replace("+", " ") for each in RECOMPUTED_SETS)))
     reason = f"not read: {modules.shown} (activation_checkpointing has no such set)"
     raise InvalidInput(FIELD, text, reason, valid=valid)
+
+
+def _modules(option: Option | None) -> set[str]:
+    return set(re.findall(r"\w+", option.value)) if option else set()
+
+
+def _unread_scores(given: Mapping[str, Option]) -> list[str]:
+    """Return the scores where other modules are recomputed, too, which no value says."""
+    modules = _modules(given.get(MODULES))
+    return [f"{MODULES} {ATTENTION_SCORES}"] if modules > {ATTENTION_SCORES} else []
 
 
 def _demand_all_layers(

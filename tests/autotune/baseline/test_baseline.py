@@ -241,6 +241,14 @@ def test_unmeasured_options_are_named_before_and_after() -> None:
     )
 
 
+def test_scores_beside_other_modules_are_named_as_unread() -> None:
+    there: dict[str, Any] = {"model": "qwen3-30b-a3b", "machine": "dgx-h100", "nodes": 8}
+    line = "--bf16 --recompute-granularity selective --recompute-modules moe_act layernorm"
+    assert found(f"{line} core_attn", **there) == found(line, **there)
+    assert planned(line, **there).unread == []
+    assert planned(f"{line} core_attn", **there).unread == ["--recompute-modules core_attn"]
+
+
 def test_a_line_without_a_precision_says_that_it_is_fp32() -> None:
     line = LINE.replace(" --bf16", "")
     note = "neither --bf16 nor --fp16 is given, so Megatron trains in fp32"
