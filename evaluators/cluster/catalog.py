@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.profile import ClusterProfile, Scheduling
-from evaluators.cluster.values import GPU_OPTIONS, option_fault
+from evaluators.cluster.values import GPU_OPTIONS, asks_for_others, option_fault
 from search_spaces.catalog.files import read_toml, unknown_name
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 
@@ -179,15 +179,17 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
         section if isinstance(section, Mapping) else {}
         for section in (data.get("slurm"), data.get("tasks"))
     )
-    if slurm.get("gpu_request", Scheduling.gpu_request) == "none":
+    request = slurm.get("gpu_request", Scheduling.gpu_request)
+    if request == "none":
         return
     for name, options in (
         ("slurm.directives", slurm.get("directives")),
         ("tasks.srun", tasks.get("srun")),
     ):
         for place, option in enumerate(options if isinstance(options, list | tuple) else ()):
-            fault = option_fault(option, GPU_OPTIONS) if isinstance(option, str) else None
-            if fault:
+            if not isinstance(option, str) or (request != "gres" and asks_for_others(option)):
+                continue
+            if fault := option_fault(option, GPU_OPTIONS):
                 yield InvalidInput(f"{name}[{place}]", option, fault)
 
 

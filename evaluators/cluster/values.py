@@ -31,6 +31,13 @@ GPU_OPTIONS: Mapping[str, str] = dict.fromkeys(
 )
 """Not to be added where `slurm.gpu_request` asks for the GPUs."""
 
+
+def asks_for_others(option: str) -> bool:
+    """Return whether an option asks for generic resources other than GPUs (`--gres=nvme:1`)."""
+    name, _, resources = option.partition("=")
+    return name == "--gres" and not re.search(r"(^|,|/)gpu(:|,|$)", resources)
+
+
 SBATCH_RESERVED: Mapping[str, str] = {
     **{option: f"write it as {key}" for option, key in _PROFILE_OWN.items()},
     **dict.fromkeys((*_SHAPE, *_NAMED, *_TIMED), "autotune sets this for each trial"),

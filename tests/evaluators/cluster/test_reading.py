@@ -77,6 +77,16 @@ def test_whole_numbers_become_floats_where_these_are_meant() -> None:
         ({"slurm": {"directives": ["--wrap=x\ny"]}}, "slurm.directives[0]", "a line break"),
         ({"slurm": {"directives": ["--qos=x"]}}, "slurm.directives[0]", "write it as slurm.qos"),
         ({"slurm": {"directives": ["--gres=gpu:1"]}}, "slurm.directives[0]", "slurm.gpu_request"),
+        (
+            {"slurm": {"directives": ["--gres=nvme:1,gpu:1"]}},
+            "slurm.directives[0]",
+            "slurm.gpu_request",
+        ),
+        (
+            {"slurm": {"gpu_request": "gres", "directives": ["--gres=nvme:1"]}},
+            "slurm.directives[0]",
+            "slurm.gpu_request",
+        ),
         ({"tasks": {"srun": ["--gpus=8"]}}, "tasks.srun[0]", "slurm.gpu_request"),
         ({"tasks": {"srun": ["--label"]}}, "tasks.srun[0]", "the log could not be read"),
         ({"tasks": {"cpus_per_task": 0}}, "tasks.cpus_per_task", "must be positive"),
@@ -153,6 +163,14 @@ def test_a_typed_gpu_is_asked_for_by_a_directive() -> None:
     slurm = {"gpu_request": "none", "directives": ["--gres=gpu:a100:8"]}
     assert read(slurm=slurm).slurm == Scheduling(
         gpu_request="none", directives=("--gres=gpu:a100:8",)
+    )
+
+
+def test_other_resources_are_asked_for_beside_gpus() -> None:
+    read_back = read(slurm={"directives": ["--gres=nvme:1,shard:2"]}).slurm
+    assert (read_back.gpu_request, read_back.directives) == (
+        "gpus-per-node",
+        ("--gres=nvme:1,shard:2",),
     )
 
 
