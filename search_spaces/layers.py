@@ -22,6 +22,8 @@ class Experts:
         dense_layers: layers that keep the dense MLP: the first ones.
         interleaved: whether the dense layers lie evenly among the others instead (Llama 4
             Maverick).
+        latent_size: width that tokens are compressed to on their way to routed experts, which are
+            as wide (Nemotron 3 Super); None: they are not.
         biases: whether the experts' products add a bias and their activation is clamped (GPT-OSS,
             arXiv 2508.10925). The biases themselves are not counted.
     """
@@ -32,6 +34,7 @@ class Experts:
     shared_ffn_hidden_size: int = 0
     dense_layers: int = 0
     interleaved: bool = False
+    latent_size: int | None = None
     biases: bool = False
 
 

@@ -27,6 +27,7 @@ Megatron-Bridge, NeMo), as is usual (Megatron-DeepSpeed, or not known), or hardl
 FEATURE_WORDS: Mapping[LayerFeature, str] = {
     "experts": "experts",
     "interleaved_experts": "dense layers among those with experts",
+    "latent_experts": "experts behind a projection",
     "latent_attention": "latent attention",
     "sparse_attention": "sparse attention",
     "linear_attention": "linear attention",

@@ -43,6 +43,7 @@ router, the dense MLP."""
 LayerFeature = Literal[
     "experts",
     "interleaved_experts",
+    "latent_experts",
     "latent_attention",
     "sparse_attention",
     "linear_attention",
@@ -133,10 +134,12 @@ class LayerKind:
 
     @property
     def router_parameters(self) -> int:
-        """Weights of the router of tokens to experts."""
+        """Weights of the router of tokens to experts, and of projections to and from their
+        width."""
         experts = self.transformer.experts
-        routed = experts is not None and self.mlp == "experts"
-        return self.transformer.hidden_size * experts.num_experts if experts and routed else 0
+        if experts is None or self.mlp != "experts":
+            return 0
+        return self.transformer.hidden_size * (experts.num_experts + 2 * (experts.latent_size or 0))
 
     @property
     def expert_parameters(self) -> int:
@@ -228,11 +231,11 @@ class LayerKind:
         experts = self.transformer.experts
         if experts is None or self.mlp != "experts":
             return 0
-        return number(experts) * self._mlp(experts.ffn_hidden_size)
+        return number(experts) * self._mlp(experts.ffn_hidden_size, experts.latent_size)
 
-    def _mlp(self, width: int) -> int:
+    def _mlp(self, width: int, hidden: int | None = None) -> int:
         matrices = 3 if self.transformer.gated_mlp else 2
-        return matrices * self.transformer.hidden_size * width
+        return matrices * (hidden or self.transformer.hidden_size) * width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,6 +454,7 @@ class Transformer:
         has: dict[LayerFeature, bool] = {
             "experts": self.experts is not None,
             "interleaved_experts": self.experts is not None and self.experts.interleaved,
+            "latent_experts": self.experts is not None and self.experts.latent_size is not None,
             "latent_attention": self.latent_attention is not None,
             "sparse_attention": self.sparse_attention is not None,
             "linear_attention": self.linear_attention is not None,

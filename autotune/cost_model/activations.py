@@ -145,14 +145,15 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
     more = np.maximum(clamped, unfused)
     activated = np.where(strategies.flag("recompute_moe_act"), 0.0, width + more)
     routed = received * (
-        strategies.hidden_size * width
+        strategies.expert_hidden_size * width
         + (gates + activated) * ffn / etp
         + ROUTING_BYTES / strategies.element_bytes
     )
     shared = columns["shared_ffn_hidden_size"] * (gates + width + unfused)
     shared = shared / strategies.tensor_parallel
     router = ROUTER_BYTES / strategies.element_bytes * columns["num_experts"]
-    mixture = strategies.tokens * shared + rank_tokens * router
+    latent = 2.0 * columns["expert_latent_size"]  # compressed, and before it is expanded
+    mixture = strategies.tokens * shared + rank_tokens * (router + latent)
     kept = np.where(strategies.flag("recompute_moe"), 0.0, 1.0)
     return (
         in_bytes(strategies, mixer_elements(strategies) + kept * mixture),

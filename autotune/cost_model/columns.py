@@ -41,6 +41,7 @@ LAYER_KINDS: Mapping[str, float] = {
     "expert_biases": 0.0,
     "dense_layers": 0.0,
     "interleaved_dense": 0.0,
+    "expert_latent_size": 0.0,
     "kv_rank": 0.0,
     "q_rank": 0.0,
     "qk_head_dim": 0.0,
@@ -215,6 +216,7 @@ def _kinds(transformer: Transformer) -> dict[str, float]:
             "expert_biases": experts.biases,
             "dense_layers": experts.dense_layers,
             "interleaved_dense": experts.interleaved,
+            "expert_latent_size": experts.latent_size,
         }
     if latent is not None:
         kinds |= vars(latent)

@@ -108,17 +108,18 @@ OVERLAPPED = 0.5
 def all_to_all_time_s(strategies: Strategies) -> Array:
     """Return seconds of sending a rank's tokens to their experts and returning the results, once.
 
-    `Ts k h` elements each way. Of the EP ranks, `m` lie in the fast domain of a rank and are
-    reached over its links. Over the network a token is sent once to each other domain with one of
-    its experts: with `n = EP / m` domains and evenly chosen experts `(n - 1) (1 - (1 - 1/n)^k)`
-    times (DeepEP, and NVIDIA's HybridEP, forward it within the domain). Links and network are used
-    concurrently. Sharded experts (ETP) gather the tokens of their ranks.
+    `Ts k h` elements each way, with the width `h` that experts receive. Of the EP ranks, `m` lie in
+    the fast domain of a rank and are reached over its links. Over the network a token is sent once
+    to each other domain with one of its experts: with `n = EP / m` domains and evenly chosen
+    experts `(n - 1) (1 - (1 - 1/n)^k)` times (DeepEP, and NVIDIA's HybridEP, forward it within the
+    domain). Links and network are used concurrently. Sharded experts (ETP) gather the tokens of
+    their ranks.
     """
     columns, parameters, machine = strategies.columns, strategies.parameters, strategies.machine
     ep, etp, k = columns["expert_parallel"], columns["expert_tensor_parallel"], columns["top_k"]
     members = np.clip(np.floor(machine.fast_gpus / etp), 1.0, ep)
     domains = ep / members
-    hidden = strategies.rank_tokens * strategies.hidden_size * strategies.element_bytes
+    hidden = strategies.rank_tokens * strategies.expert_hidden_size * strategies.element_bytes
     efficiency = parameters.all_to_all_efficiency
     links = GIGA * machine.intra_node_gb_per_s * efficiency
     network = GIGA * machine.inter_node_gb_per_s * efficiency

@@ -147,10 +147,12 @@ def attention_layers(strategies: Strategies) -> list[tuple[Array, Array]]:
     return [(h, (gated * q + 2.0 * strategies.kv_size) / t), (q / t, h)]
 
 
-def mlp_layers(strategies: Strategies, width: Array) -> list[tuple[Array, Array]]:
+def mlp_layers(
+    strategies: Strategies, width: Array, hidden: Array | None = None
+) -> list[tuple[Array, Array]]:
     """Return inputs and outputs on one rank of an MLP's layers (three if gated, two of them in one
-    product), for its part of the inner `width`."""
-    h = strategies.hidden_size
+    product), for its part of the inner `width` and, for experts, the width of their tokens."""
+    h = strategies.hidden_size if hidden is None else hidden
     return [(h, np.where(strategies.gated, 2.0, 1.0) * width), (width, h)]
 
 

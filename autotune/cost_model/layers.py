@@ -185,13 +185,14 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     even load, whatever the load of the slowest rank, because tokens are padded to whole tiles and
     the time would jump with the load.
     """
-    columns, parameters, h = strategies.columns, strategies.parameters, strategies.hidden_size
+    columns, parameters = strategies.columns, strategies.parameters
+    h = strategies.expert_hidden_size
     etp, ffn = columns["expert_tensor_parallel"], columns["expert_ffn_hidden_size"]
     even = strategies.routed_tokens * etp
     routed = even * strategies.expert_load
     experts = np.maximum(columns["num_experts"] / columns["expert_parallel"], 1.0)
     width = np.maximum(ffn / etp, 1.0)
-    sizes = compute.mlp_layers(strategies, width)
+    sizes = compute.mlp_layers(strategies, width, h)
     each = np.maximum(np.ceil(even / (experts * PADDED)), 1.0) * PADDED
     grouped = compute.linear_time_s(
         strategies,
@@ -215,6 +216,11 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     shared = _mlp_block(strategies, shared_width, repeated="recompute_moe")
     has = shared_width > 0
     matrix = _where(has, shared.matrix, NOTHING)
+    if strategies.have("expert_latent_size"):
+        to_and_from = [(strategies.hidden_size, h), (h, strategies.hidden_size)]
+        latent = compute.linear_time_s(strategies, to_and_from, tokens=strategies.rank_tokens)
+        latent = _where(strategies.flag("expert_latent_size"), latent, NOTHING)
+        matrix = _plus(matrix, latent)
     norm = _norm(strategies)
     elementwise = _where(has, shared.elementwise, (norm, 2.0 * norm))
     forward, backward = (time * strategies.expert_load for time in grouped)

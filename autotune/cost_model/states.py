@@ -175,11 +175,12 @@ def mlp_parameters(strategies: Strategies) -> Array:
 
 
 def unrouted_parameters(strategies: Strategies) -> Array:
-    """Return the weights on one rank of one layer's shared experts, and of its router, which is
-    replicated."""
+    """Return the weights on one rank of one layer's shared experts, and of its router and the
+    projections to and from routed experts, which are replicated."""
     columns, h = strategies.columns, strategies.hidden_size
     shared = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel
-    return h * (_matrices(strategies) * shared + columns["num_experts"])
+    whole = columns["num_experts"] + 2.0 * columns["expert_latent_size"]
+    return h * (_matrices(strategies) * shared + whole)
 
 
 def routed_parameters(strategies: Strategies) -> Array:
@@ -187,7 +188,7 @@ def routed_parameters(strategies: Strategies) -> Array:
     columns = strategies.columns
     cut = columns["expert_parallel"] * columns["expert_tensor_parallel"]
     width = columns["num_experts"] * columns["expert_ffn_hidden_size"] / cut
-    return _matrices(strategies) * strategies.hidden_size * width
+    return _matrices(strategies) * strategies.expert_hidden_size * width
 
 
 def _matrices(strategies: Strategies) -> Array:

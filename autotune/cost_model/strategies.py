@@ -239,6 +239,12 @@ class Strategies:
         return self.rank_tokens * self.columns["top_k"]
 
     @cached_property
+    def expert_hidden_size(self) -> Array:
+        """Width of the tokens that routed experts receive."""
+        latent = self.columns["expert_latent_size"]
+        return np.where(latent > 0, latent, self.hidden_size)
+
+    @cached_property
     def expert_shards(self) -> Array:
         """Number of GPUs with the same experts, over which ZeRO shards their states."""
         return np.asarray(np.maximum(self.groups.expert_shards, 1.0))

@@ -71,6 +71,8 @@ class ExpertsShape(Wire):
     """Layers that keep the dense MLP: the first ones."""
     interleaved: bool = False
     """Whether the dense layers lie evenly among the others instead, as in Llama 4 Maverick."""
+    latent_size: Positive | None = None
+    """Width that tokens are compressed to on their way to routed experts; null: they are not."""
     biases: bool = False
     """Whether the experts' products add a bias and their activation is clamped, as in GPT-OSS."""
 

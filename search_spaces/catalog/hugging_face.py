@@ -99,12 +99,12 @@ LLAMA_4 = ("llama4", "llama4_text")
 """One shared expert as wide as a routed one, and a window where there are rotary positions."""
 
 UNDESCRIBED = (
-    *("moe_latent_size", "routed_expert_hidden_size", "compress_ratios", "sparse_attention_config"),
-    *("block_configs", "attn_res_block_size", "global_head_dim", "hidden_size_per_layer_input"),
-    *("swa_num_key_value_heads", "altup_num_inputs", "num_kv_shared_layers"),
+    *("compress_ratios", "sparse_attention_config", "block_configs", "attn_res_block_size"),
+    *("global_head_dim", "hidden_size_per_layer_input", "swa_num_key_value_heads"),
+    *("altup_num_inputs", "num_kv_shared_layers"),
 )
-"""Keys of layers that a `Transformer` cannot describe: experts behind a projection, compressed
-keys, blocks of keys, layers of different widths, residuals over layers."""
+"""Keys of layers that a `Transformer` cannot describe: compressed keys, blocks of keys, layers of
+different widths, residuals over layers."""
 
 NEUTRAL = re.compile(
     r"""
@@ -301,6 +301,7 @@ class _Configuration:
             "shared_ffn_hidden_size": self._shared(width),
             "dense_layers": without,
             "interleaved": first != without,
+            "latent_size": self._optional("moe_latent_size", "routed_expert_hidden_size"),
             "biases": self.family == "gpt_oss",
         }, dense
 

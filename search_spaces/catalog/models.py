@@ -34,6 +34,9 @@ CONFIG = "config.json"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 SIZE = "size"
 """Key of a preset: the bare size by which its model is known."""
+TOTAL, STATED_WITHIN = "parameters", 0.02
+"""Key of a file: how many parameters the model is known to have, and how near its shape has to come
+to them."""
 LIKE = "like"
 """Key of a preset: another one, whose figures it has but for those that it states."""
 
@@ -160,5 +163,15 @@ def _no_file(path: Path) -> InvalidInput:
 
 
 def _from_file(table: Mapping[str, Any], *, name: str) -> Transformer:
-    shape = {key: value for key, value in table.items() if key != "sources"}
-    return model_from_table({"name": name} | shape)
+    shape = {key: value for key, value in table.items() if key not in ("sources", TOTAL)}
+    model = model_from_table({"name": name} | shape)
+    stated = table.get(TOTAL)
+    if stated is None:
+        return model
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or stated <= 0:
+        raise InvalidInput(f"model.{TOTAL}", stated, "not a number of parameters", valid="30.5e9")
+    counts = model.parameters, model.trained_parameters
+    if all(abs(count / stated - 1) > STATED_WITHIN for count in counts):
+        reason = f"the shape has {counts[0] / 1e9:.4g}B parameters, not {stated / 1e9:.4g}B"
+        raise InvalidInput(f"model.{TOTAL}", stated, reason, valid="the published shape")
+    return model

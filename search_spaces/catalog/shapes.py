@@ -52,6 +52,7 @@ FIELDS = (
         _whole("shared_ffn_hidden_size", WIDTH, minimum=0, required=False),
         _whole("dense_layers", LAYERS, minimum=0, required=False),
         TableField(name="interleaved", kind=bool, required=False),
+        _whole("latent_size", WIDTH, required=False),
         TableField(name="biases", kind=bool, required=False),
     ),
     _table(
@@ -236,14 +237,9 @@ def _not_hybrid(model: Transformer) -> Iterator[InvalidInput]:
     if blocks + (experts is not None) > model.num_layers:
         reason = f"with the attention layers these are {blocks} of {model.num_layers} layers"
         yield InvalidInput("model.mamba.layers", mamba.layers, reason)
-    beside = {
-        "mtp_layers": model.mtp_layers,
-        "experts.dense_layers": 0 if experts is None else experts.dense_layers,
-    }
-    for name, count in beside.items():
-        if count:
-            reason = "a model whose layers have one block each is not described with these"
-            yield InvalidInput(f"model.{name}", count, reason, valid="0")
+    if experts is not None and experts.dense_layers:
+        reason = "a model whose layers have one block each is not described with these"
+        yield InvalidInput("model.experts.dense_layers", experts.dense_layers, reason, valid="0")
 
 
 def _not_mixed(model: Transformer) -> Iterator[InvalidInput]:

@@ -119,6 +119,7 @@ COUNTS = {
     "granite-4.0-h-small": (40, 0, 0, 36, 0, 0),
     "falcon-h1-34b": (72, 0, 0, 72, 72, 0),
     "nemotron-h-56b": (118, 0, 0, 54, 54, 0),
+    "nemotron-3-super-120b-a12b": (88, 0, 0, 40, 0, 1),
     "ernie-4.5-300b-a47b": (54, 0, 0, 0, 3, 0),
     "minimax-m2.5": (62, 0, 0, 0, 0, 3),
     "glm-5": (78, 0, 0, 0, 3, 1),
@@ -199,8 +200,7 @@ def test_the_family_names_the_windowed_layers_if_no_list_does() -> None:
         ("nemotron-h-8b", {"hybrid_override_pattern": "M*E-" * 13}, "hybrid_override_pattern"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "hybrid_override_pattern"),
         ("nemotron-h-8b", {"hybrid_override_pattern": "G" * 52}, "hybrid_override_pattern"),
-        ("nemotron-h-8b", {"num_nextn_predict_layers": 1}, "mtp_layers"),
-        ("nemotron-3-nano-30b-a3b", {"moe_latent_size": 1024}, "moe_latent_size"),
+        ("nemotron-3-nano-30b-a3b", {"attn_res_block_size": 12}, "attn_res_block_size"),
     ],
 )
 def test_layers_beyond_description_are_refused_by_their_key(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces import catalog
 from search_spaces.catalog import load_model, model_from_line, model_names, read_model
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -229,7 +230,6 @@ MAMBA = "[mamba]\nnum_heads = 8\nhead_dim = 64\nstate_size = 16\nattention_layer
         ("attention_window = 128\nwindow_layers = 9", ["window_layers"]),
         (MAMBA + "layers = 7\nnum_groups = 8", ["mamba.layers"]),
         (MAMBA + "layers = 4\nnum_groups = 3", ["mamba.num_groups"]),
-        ("mtp_layers = 1\n" + MAMBA + "layers = 4\nnum_groups = 8", ["mtp_layers"]),
     ],
 )
 def test_layers_that_cannot_be_are_refused_by_their_field(
@@ -311,3 +311,23 @@ def test_what_a_line_cannot_say_is_refused(line: str, field: str, reason: str) -
     [problem] = refused.value.problems
     assert problem.field == field
     assert reason in f"{problem.reason} {problem.valid}"
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"),
+    [
+        ("31.2e9", "the shape has 30.53B parameters, not 31.2B"),
+        ("true", "not a number of parameters"),
+    ],
+)
+def test_a_stated_number_of_parameters_has_to_be_met(
+    tmp_path: Path, stated: str, reason: str
+) -> None:
+    shape = (Path(catalog.__file__).parent / "models" / "qwen3-30b-a3b.toml").read_text()
+    file = tmp_path / "mine.toml"
+    file.write_text(f"parameters = 30.1e9\n{shape}")
+    assert read_model(file).parameters == load_model("qwen3-30b-a3b").parameters
+    file.write_text(f"parameters = {stated}\n{shape}")
+    with pytest.raises(InvalidInput, match=reason) as refusal:
+        read_model(file)
+    assert refusal.value.field == "model.parameters"
