@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def profile_detail(name: str, folder: Path) -> ProfileDetail:
     Raises:
         InvalidInput, InvalidInputs: there is no such profile, or its file is invalid.
     """
-    content = profile_as_dict(load_profile(name, folder=folder))
+    profile = replace(load_profile(name, folder=folder), adapter=None)  # named by its trainer
+    content = profile_as_dict(profile)
     return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
 
 
@@ -45,7 +47,8 @@ def _source(name: str, folder: Path) -> str:
 
 
 def _head(content: dict[str, Any]) -> dict[str, str]:
-    return {key: str(content[key]) for key in ("description", "machine", "program")}
+    head = {key: str(content[key]) for key in ("description", "machine")}
+    return {**head, "trainer": content.get("trainer", {}).get("adapter", "")}
 
 
 def adapter_summaries(folder: Path) -> list[AdapterSummary]:

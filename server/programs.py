@@ -18,13 +18,11 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
-from evaluators.program.support import capabilities_of, unsupported
+from evaluators.program.support import capabilities_of
 from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
-from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
-from search_spaces.transformer import Transformer
 from server.settings import Settings
 
 RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
@@ -59,7 +57,7 @@ def chosen_profile(
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
     """
     profile = _cluster_profile(request, settings.profiles_dir)
-    if not request.adapter:
+    if not request.adapter or (profile and profile.trainer_named == request.adapter):
         return profile
     sent = request.adapter if isinstance(request.adapter, AdapterFile) else None
     name = sent.name if sent else request.adapter
@@ -74,8 +72,7 @@ def chosen_profile(
     except InvalidInputs as faults:
         valid = "an adapter without faults"
         raise InvalidInput("adapter", name, str(faults), valid=valid) from faults
-    ground = profile or ClusterProfile(name="local")
-    return replace(ground, program="adapter", adapter=adapter)
+    return replace(profile or ClusterProfile(name="local"), adapter=adapter)
 
 
 def _adapter_of(choice: str | AdapterFile, folder: Path) -> Adapter:
@@ -153,18 +150,11 @@ def program_of(request: RunChoice, profile: ClusterProfile | None) -> ProgramCap
 
 
 def reasons_not_to_run(
-    request: RunChoice,
-    profile: ClusterProfile | None,
-    transformer: Transformer,
-    machine: Machine,
-    lattice: Lattice,
+    request: RunChoice, profile: ClusterProfile | None, lattice: Lattice
 ) -> list[str]:
-    """Return why the program of a request's trials cannot run these strategies, except for reasons
-    that concern the model."""
-    if profile is not None:
-        problems = unsupported(profile, transformer, machine, lattice)
-        return [problem.reason for problem in problems if problem.field != "model"]
-    refused = unsupported_within(lattice) if request.evaluator == "local" else None
+    """Return why the bundled trainer cannot run these strategies on this machine."""
+    here = profile is None and request.evaluator == "local"
+    refused = unsupported_within(lattice) if here else None
     return [refused] if refused else []
 
 
@@ -173,8 +163,9 @@ def refusals_of(query: PredictionQuery, settings: Settings, *, as_admin: bool = 
     machine, which are reported elsewhere."""
     profile = chosen_profile(query, settings, as_admin=as_admin)
     try:
-        transformer, machine = transformer_of(query.model), machine_of(query.machine)
+        transformer_of(query.model)
+        machine = machine_of(query.machine)
     except (InvalidInput, InvalidInputs):
         return []
     alone = Lattice.of([strategy_of(query.strategy)], gpus_per_node=machine.gpus_per_node)
-    return reasons_not_to_run(query, profile, transformer, machine, alone)
+    return reasons_not_to_run(query, profile, alone)

@@ -13,7 +13,6 @@ from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import capabilities_of_adapter
-from evaluators.cluster.profile import ClusterProfile, Megatron
 from evaluators.program.support import capabilities_of
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
@@ -24,7 +23,7 @@ from search_spaces.strategy import Strategy
 
 H100 = load_machine("dgx-h100")
 LLAMA = replace(load_model("llama-3-8b"), seq_length=32768)
-MEGATRON = ClusterProfile(name="m", program="megatron-deepspeed", megatron=Megatron(path=""))
+MEGATRON = capabilities_of_adapter(load_adapter("megatron-deepspeed"))
 
 BUNDLED = capabilities_of("local")
 
@@ -77,7 +76,7 @@ def test_what_is_legal(
         (ANY_PROGRAM, 32768, (1, 2, 4, 8)),
         (ANY_PROGRAM, 8192, (1,)),
         (BUNDLED, 32768, (1, 2, 4, 8)),
-        (capabilities_of("slurm", MEGATRON), 32768, (1,)),
+        (MEGATRON, 32768, (1,)),
         (capabilities_of_adapter(load_adapter("megatron-lm")), 32768, (1, 2, 4, 8)),
         (capabilities_of_adapter(load_adapter("litgpt")), 32768, (1,)),
     ],
@@ -88,15 +87,6 @@ def test_long_sequences_are_cut_where_the_program_can(
     model = replace(LLAMA, seq_length=seq_length)
     space = SearchSpace.build(model, H100, nodes=2, choices={}, program=program)
     assert space.dimensions["context_parallel"] == values
-
-
-def test_trainers_without_it_refuse_it_with_the_reason() -> None:
-    (refusal,) = (
-        each
-        for each in findings(strategy(2), LLAMA, H100, program=capabilities_of("slurm", MEGATRON))
-        if each.severity == "refuse"
-    )
-    assert "Megatron-DeepSpeed (main) has no context parallelism" in refusal.reason
 
 
 def test_the_bundled_trainer_gives_each_rank_whole_query_groups() -> None:

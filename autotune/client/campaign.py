@@ -324,7 +324,7 @@ class RecommendationHandle:
     @property
     def launch_script_name(self) -> str:
         """Return the script of the trainer that was measured: the bundled one here (`train.sh`) or
-        on a cluster (`train.sbatch`), else Megatron-DeepSpeed on a cluster."""
+        on a cluster (`train.sbatch`), else the job of another (`launch.sbatch`)."""
         launch = self.recommendation.launch
         return launch.file if launch else "launch.sbatch"
 

@@ -14,7 +14,9 @@ Objective = Literal[
 """Metric that a campaign maximises. The last two are the inverse of the node-hours and of the
 energy per token."""
 
-TrainerName = Literal["megatron-bridge", "megatron-lm", "nemo", "torchtitan", "transformers"]
+TrainerName = Literal[
+    "megatron-bridge", "megatron-lm", "megatron-deepspeed", "nemo", "torchtitan", "transformers"
+]
 """Trainer for which launch files are written."""
 
 SearchMethod = Literal["calibrated", "deephyper", "random", "grid"]

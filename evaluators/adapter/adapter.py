@@ -125,6 +125,7 @@ class Adapter:
         fixed: dimension that the file does not mention -> its fixed value.
         dimensions: dimensions defined by this trainer.
         versions: package -> the version that the file was written for.
+        needs: modules that the trainer imports, which are looked for before the first trial.
         evidence, checked: how it was verified; when, and with which version.
         values: dimension -> values that the trainer supports beyond the usual ones.
         trains: supported kinds of layers, as in `ProgramCapabilities`.
@@ -148,6 +149,7 @@ class Adapter:
     refuse: tuple[AdapterRefusal, ...] = ()
     read: tuple[AdapterReader, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
     evidence: Evidence = "unchecked"
     tuning: Tuning = "usual"
     states: StateWidths = USUAL_STATES

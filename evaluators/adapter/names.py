@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import accumulate
 
@@ -12,6 +13,10 @@ from search_spaces.machine import Machine
 from search_spaces.program import stage_layers
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SET_BY_AUTOTUNE = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+"""Variables that tell a rank its place."""
 
 DERIVED = ("world_size", "data_parallel", "global_batch_size")
 OF_MODEL = (

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import yaml
 
+from evaluators.adapter.names import IDENTIFIER, SET_BY_AUTOTUNE
 from evaluators.adapter.template import written
-from evaluators.cluster.values import IDENTIFIER, SET_BY_AUTOTUNE
 from search_spaces.errors import InvalidInput, closest, demand_shallow
 
 FORMATS = ("json", "yaml", "yml", "toml")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from keyword import kwlist
 from math import isfinite
+from os.path import isfile
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,10 +23,16 @@ from evaluators.adapter.adapter import (
     texts_of,
 )
 from evaluators.adapter.expression import FUNCTIONS, ExpressionFault, parse
-from evaluators.adapter.names import AT_START, EVERYWHERE, OF_FIRST, OF_ONE_START, OF_STRATEGY
+from evaluators.adapter.names import (
+    AT_START,
+    EVERYWHERE,
+    IDENTIFIER,
+    OF_FIRST,
+    OF_ONE_START,
+    OF_STRATEGY,
+)
 from evaluators.adapter.places import Place, file_of, is_table
 from evaluators.adapter.template import template
-from evaluators.cluster.values import IDENTIFIER
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
@@ -48,6 +55,7 @@ KEYS = (
     "refuse",
     "read",
     "versions",
+    "needs",
     "evidence",
     "checked",
     "tuning",
@@ -169,6 +177,7 @@ class _AdapterTable:
             "refuse": tuple(self._refusals()),
             "read": tuple(self._readers()),
             "versions": self._texts("versions"),
+            "needs": self._needs(),
             "evidence": self._one_of("evidence", Evidence, unsaid="unchecked"),
             "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
             "states": self._states(),
@@ -230,6 +239,13 @@ class _AdapterTable:
                 self._faults.add(f"{key}.{name}", value, "not text; write it in quotes")
         return {name: value for name, value in section.items() if isinstance(value, str)}
 
+    def _needs(self) -> tuple[str, ...]:
+        names = self._table.get("needs", [])
+        if isinstance(names, list) and all(isinstance(n, str) and n.isidentifier() for n in names):
+            return tuple(names)
+        self._faults.add("needs", names, "not a list of modules", valid='["torch", "deepspeed"]')
+        return ()
+
     def _words(self, key: str, *, fault: str = "") -> tuple[str, ...]:
         """Return the words of a command; `fault`: what is wrong without one."""
         words = self._table.get(key)
@@ -252,7 +268,8 @@ class _AdapterTable:
     def _runs_here(self) -> bool:
         words = self._table.get("command")
         listed = words if isinstance(words, list) else []
-        return any(isinstance(w, str) and (self._path.parent / w).is_file() for w in listed)
+        # A word may be longer than any path.
+        return any(isinstance(w, str) and isfile(self._path.parent / w) for w in listed)
 
     def _warmup(self) -> int:
         value = self._table.get("warmup_iterations", Adapter.warmup_iterations)

@@ -18,7 +18,6 @@ from evaluators.artefacts.adapter import (
     rank_script,
 )
 from evaluators.artefacts.job import LAUNCH_JOB, RANK_SCRIPT, Launch
-from evaluators.artefacts.megatron_deepspeed import TRAIN_ITERS, megatron_needs, sbatch_script
 from evaluators.artefacts.other_trainers import (
     MEGATRON_LM,
     NEMO,
@@ -30,9 +29,6 @@ from evaluators.artefacts.other_trainers import (
     variables_of,
 )
 from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
-from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron_deepspeed import arguments
-from evaluators.frameworks.megatron_deepspeed.checkout import defects_of, flash_attention_option
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 
@@ -68,13 +64,15 @@ _LAUNCHERS = (*TRAINER_SCRIPTS, LAUNCH_JOB, RANK_SCRIPT)
 
 MEGATRON_LM_SCRIPT = "megatron_lm.sh"
 
+JOB_TRAINERS: Sequence[TrainerName] = ("megatron-deepspeed", "megatron-lm")
+
 
 def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     """Return the name of the script, among these files, that trains as the trials did; None if
     there is none.
 
     It is that of the trials' adapter or of the bundled trainer if they ran the trials, and
-    otherwise that of Megatron-DeepSpeed.
+    otherwise that of the first trainer of `JOB_TRAINERS` that can train the strategy.
     """
     file = next((name for name in _LAUNCHERS if name in names), None)
     if file is None:
@@ -86,20 +84,11 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
     if file in TRAINER_SCRIPTS:
         remark = f"It times {ITERATIONS} iterations on random tokens, to see the figure again."
         return LaunchScript(file=file, needs=[], remark=remark)
-    needs = megatron_needs(launch.profile)
-    on = "random tokens, as the trials did" if "DATA_PATH" not in needs else "your dataset"
-    if launch.profile and launch.profile.megatron and launch.profile.megatron.data_path:
-        on = "the dataset of the cluster profile"
+    trainer = _trainer_of_job(launch)
     remark = (
-        f"It trains {TRAIN_ITERS} iterations on {on}; TRAIN_ITERS and LEARNING_RATE, which no "
-        "trial tuned, are yours to set."
+        f"It trains {TRAIN_ITERATIONS} iterations with {trainer}, which ran none of the trials."
     )
-    defects = defects_of(launch.place.megatron.path if launch.place.megatron else "")
-    trains = (launch.strategy, launch.transformer, launch.machine)
-    if met := next((each for each in defects if each.refuses(*trains)), None):
-        others = [each for each in (MEGATRON_LM, NEMO) if _with_ready(each)(launch)]
-        instead = f" Files for {' and '.join(others)} lie beside it." if others else ""
-        remark = f"It will not start: {met.because}; needed: {met.valid}.{instead}"
+    needs = variables_of(trainer) if trainer else {}
     return LaunchScript(file=file, needs=_needs(needs), remark=remark)
 
 
@@ -159,24 +148,6 @@ def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
     return accepted
 
 
-def _flash_attention(launch: Launch) -> str:
-    megatron = launch.place.megatron
-    return flash_attention_option(megatron) if megatron else ""
-
-
-_in_megatron_deepspeed = _accepted(
-    lambda x: arguments.check(x.transformer, x.strategy, x.variant, _flash_attention(x)),
-)
-
-
-def _for_megatron_deepspeed(launch: Launch) -> bool:
-    return not launch.by_adapter and _in_megatron_deepspeed(launch)
-
-
-def _has_job(launch: Launch) -> bool:
-    return launch.evaluator == "slurm" if launch.by_adapter else _in_megatron_deepspeed(launch)
-
-
 def _script_for_here(launch: Launch) -> str:
     if launch.by_adapter:
         return adapter_script(launch)
@@ -190,27 +161,25 @@ def _with_ready(name: str) -> Callable[[Launch], bool]:
     return lambda x: not x.strategy.settings and accepted(x)
 
 
+def _trainer_of_job(launch: Launch) -> TrainerName | None:
+    return next((name for name in JOB_TRAINERS if _with_ready(name)(launch)), None)
+
+
+def _has_job(launch: Launch) -> bool:
+    if launch.by_adapter:
+        return launch.evaluator == "slurm"
+    return _trainer_of_job(launch) is not None
+
+
+def _job(launch: Launch) -> str:
+    trainer = None if launch.by_adapter else _trainer_of_job(launch)
+    return other_trainer_files(launch, trainer)[LAUNCH_JOB] if trainer else adapter_sbatch(launch)
+
+
 _ARTEFACTS: Mapping[str, _Artefact] = {
-    LAUNCH_JOB: _Artefact(
-        exists=_has_job,
-        render=lambda x: (adapter_sbatch if x.by_adapter else sbatch_script)(x),
-    ),
-    "megatron_deepspeed_args.txt": _Artefact(
-        exists=_for_megatron_deepspeed,
-        render=lambda x: arguments.arguments_text(
-            x.transformer,
-            x.machine,
-            x.strategy,
-            x.variant,
-            flash_attention=_flash_attention(x),
-        ),
-    ),
-    "ds_config.json": _Artefact(
-        exists=_for_megatron_deepspeed,
-        render=lambda x: ds_config_json(x.transformer, x.machine, x.strategy),
-    ),
+    LAUNCH_JOB: _Artefact(exists=_has_job, render=_job),
     "train.sbatch": _Artefact(
-        exists=lambda x: x.profile is not None and x.profile.program == "trainer",
+        exists=lambda x: x.profile is not None and not x.by_adapter,
         render=train_sbatch,
     ),
     "train.sh": _Artefact(

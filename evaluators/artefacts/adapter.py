@@ -60,12 +60,15 @@ unset "${!SLURM@}"
 MASTER_ADDR="${MASTER_ADDR:-127.0.0.1}"
 """
 
+# Empty arrays are unset before bash 4.4.
+_EXTRA = 'read -r -a extra <<<"${EXTRA_ARGS:-}"'
+
 _HEAD = """#!/bin/bash
 # {name}: {strategy}
 # Every rank runs it, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
 # environment, as torchrun sets them:
 #   torchrun --nnodes={nodes} --nproc-per-node={ranks} … --no-python bash {file}
-# OUT is the folder for its files.
+# OUT is the folder for its files; EXTRA_ARGS are further arguments, split at blanks.
 set -euo pipefail
 out="${{OUT:-$PWD/out}}"
 mkdir -p "$out"
@@ -162,7 +165,7 @@ def rank_script(
     if start.prepare:
         lines.append(" ".join(map(words.of, start.prepare)))
     command = " ".join(map(words.of, start.words))
-    return "\n".join([*lines, f"exec {command}", ""])
+    return "\n".join([*lines, _EXTRA, f'exec {command} ${{extra[@]+"${{extra[@]}}"}}', ""])
 
 
 class _Words:

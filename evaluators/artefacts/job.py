@@ -10,7 +10,7 @@ from functools import cached_property
 
 from autotune.schemas.choices import EvaluatorName
 from evaluators.cluster.catalog import profile_for_machine
-from evaluators.cluster.profile import ClusterProfile, MegatronVariant
+from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
     directive_line,
@@ -28,7 +28,7 @@ TIME_LIMIT = "02:00:00"
 """Enough for the default iterations on any machine; `sbatch --time` overrides it."""
 
 LAUNCH_JOB = "launch.sbatch"
-"""The job with the trials' adapter, or else with Megatron-DeepSpeed."""
+"""The job with the trials' adapter, or else with a trainer that ran none of them."""
 
 RANK_SCRIPT = "train_rank.sh"
 """The script of one rank of an adapter's trainer."""
@@ -69,10 +69,6 @@ class Launch:
     def place(self) -> ClusterProfile:
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
-
-    @property
-    def variant(self) -> MegatronVariant:
-        return self.place.megatron.variant if self.place.megatron else "main"
 
     @property
     def by_adapter(self) -> bool:

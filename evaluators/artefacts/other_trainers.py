@@ -98,6 +98,9 @@ class OtherTrainer:
 
 OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
     "megatron-lm": OtherTrainer(adapter="megatron-lm", folder="a checkout of Megatron-LM"),
+    "megatron-deepspeed": OtherTrainer(
+        adapter="megatron-deepspeed", folder="a checkout of Megatron-DeepSpeed"
+    ),
     "megatron-bridge": OtherTrainer(
         adapter="megatron-bridge", folder="a checkout of Megatron-Bridge"
     ),
@@ -150,13 +153,8 @@ def other_trainer_files(launch: Launch, trainer: TrainerName) -> dict[str, str]:
     checks = "".join(f": {lookup}\n" for lookup in shell.values())
     environment = profile.environment
     asking = replace(environment, prologue=f"{environment.prologue}\n{checks}".lstrip())
-    place = replace(
-        profile,
-        program="adapter",
-        adapter=adapter,
-        environment=asking,
-        python=profile.python or ANY,
-    )
+    python = profile.python or ANY
+    place = replace(profile, adapter=adapter, environment=asking, python=python)
     launch = replace(launch, profile=place)
     job = adapter_sbatch(launch, shell=shell)
     return {LAUNCH_JOB: job, RANK_SCRIPT: own_rank_script(launch, file=RANK_SCRIPT, shell=shell)}

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -16,7 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from evaluators.adapter.adapter import Adapter
-from evaluators.cluster.profile import ClusterProfile, Scheduling
+from evaluators.adapter.catalog import adapter_file
+from evaluators.adapter.reading import read_adapter
+from evaluators.cluster.profile import ChosenTrainer, ClusterProfile, Scheduling
 from evaluators.cluster.values import GPU_OPTIONS, asks_for_others, option_fault
 from search_spaces.catalog.files import read_toml, unknown_name
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
@@ -95,7 +97,25 @@ def read_profile(path: Path) -> ClusterProfile:
             complaint = checked.stderr.strip().splitlines()[0].removeprefix(f"{bash}: ")
             reason = f"not bash: {complaint} (in {path})"
             raise InvalidInput("environment.prologue", prologue, reason)
-    return profile
+    return profile if profile.trainer is None else _with_adapter(profile, profile.trainer, path)
+
+
+def _with_adapter(profile: ClusterProfile, trainer: ChosenTrainer, path: Path) -> ClusterProfile:
+    try:
+        if "/" in trainer.adapter or trainer.adapter.endswith(".toml"):
+            file = path.parent / trainer.adapter
+        else:
+            file = adapter_file(trainer.adapter)
+        adapter = read_adapter(file, folder=trainer.folder, places=trainer.set)
+    except InvalidInputs as faults:
+        raise InvalidInputs(
+            InvalidInput(f"trainer.{each.field}", each.value, each.reason, valid=each.valid)
+            for each in faults.problems
+        ) from faults
+    except InvalidInput as fault:
+        reason = f"{fault.reason} (in {path})"
+        raise InvalidInput("trainer.adapter", trainer.adapter, reason, valid=fault.valid) from fault
+    return replace(profile, adapter=adapter)
 
 
 def profile_for_machine(name: str) -> ClusterProfile | None:
@@ -110,7 +130,7 @@ def profile_from_dict(
 
     Args:
         source: where they come from, for errors.
-        environ: variables for ~ and $NAME in paths, container options and Megatron's arguments;
+        environ: variables for ~ and $NAME in paths, container options and the trainer's places;
             None for a profile that was already expanded.
 
     Raises:
@@ -123,7 +143,7 @@ def profile_from_dict(
         problems = [_problem(details) for details in error.errors(include_url=False)]
     if isinstance(data, Mapping):
         problems += _contradictions(data)
-        problems += _adapters_of_files(data) if environ is not None else ()
+        problems[:0] = _adapters_of_files(data) if environ is not None else ()
     if problems:
         first = {problem.field: problem for problem in reversed(problems)}
         raise InvalidInputs(
@@ -172,9 +192,6 @@ def _names(table: type[Any]) -> list[str]:
 
 
 def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
-    if data.get("program") == "megatron-deepspeed" and "megatron" not in data:
-        reason = "missing; the program megatron-deepspeed needs its checkout"
-        yield InvalidInput("megatron", None, reason, valid='[megatron] with path = "…"')
     slurm, tasks = (
         section if isinstance(section, Mapping) else {}
         for section in (data.get("slurm"), data.get("tasks"))
@@ -194,11 +211,9 @@ def _contradictions(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
 
 
 def _adapters_of_files(data: Mapping[str, Any]) -> Iterator[InvalidInput]:
-    if "adapter" in data or data.get("program") == "adapter":
-        reason = "a campaign names the adapter of its trainer, and a profile does not"
-        yield InvalidInput(
-            "adapter", data.get("adapter"), reason, valid="autotune submit --adapter"
-        )
+    if "adapter" in data:
+        reason = "unknown; did you mean trainer.adapter?"
+        yield InvalidInput("adapter", data["adapter"], reason, valid="[trainer]")
 
 
 def profile_as_dict(profile: ClusterProfile) -> dict[str, Any]:

@@ -16,10 +16,13 @@ from evaluators.cluster.values import (
     Flag,
     Image,
     Interpreter,
+    Line,
     Module,
     Name,
     NeededPath,
+    NeededWord,
     OptionalPath,
+    PlaceValue,
     SbatchOption,
     SrunOption,
     Text,
@@ -31,8 +34,6 @@ from evaluators.cluster.values import (
     whole,
 )
 
-ProgramName = Literal["trainer", "megatron-deepspeed", "adapter"]
-MegatronVariant = Literal["main", "ornl"]
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
 
@@ -114,27 +115,20 @@ class Container:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Megatron:
-    """`[megatron]`: a checkout of Megatron-DeepSpeed and its data.
+class ChosenTrainer:
+    """`[trainer]`: the trainer of trials, by its adapter.
 
     Attributes:
-        path: of the checkout.
-        variant: `main`, or the older `ornl` fork (`pretrain_gpt_deepspeed.py`).
-        data_path: an indexed dataset without .bin or .idx; by default a small synthetic one.
-        tokenizer_type: by Megatron's name; the null tokenizer needs no files.
-        arguments: further arguments of every trial, each as one word; they take precedence.
+        adapter: a built-in one, or the path of a file.
+        folder: of the trainer, such as a checkout, instead of the adapter's.
+        set: further places of its `[set]`, which take precedence.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    path: NeededPath
-    variant: MegatronVariant = "main"
-    data_path: OptionalPath = ""
-    tokenizer_type: Name = "NullTokenizer"
-    tokenizer_model: OptionalPath = ""
-    vocab_file: OptionalPath = ""
-    merge_file: OptionalPath = ""
-    arguments: tuple[Word, ...] = ()
+    adapter: NeededWord
+    folder: OptionalPath = ""
+    set: Mapping[Line, PlaceValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,11 +210,9 @@ class ClusterProfile:
 
     Attributes:
         machine: of the catalog; empty for any.
-        program: the trainer of trials.
         python: the trainer's interpreter on the nodes; by default this service's own, or `python3`
             if a virtual environment, a module or a container provides one.
-        adapter: describes the trainer of the program `adapter`. It belongs to a campaign; files of
-            profiles have none.
+        adapter: the trainer of trials, of `trainer` or of a campaign; None for the bundled one.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -228,15 +220,18 @@ class ClusterProfile:
     name: Title
     description: Text = ""
     machine: Name = ""
-    program: ProgramName = "trainer"
     python: Interpreter = ""
     slurm: Scheduling = Scheduling()
     tasks: Tasks = Tasks()
     environment: Environment = Environment()
     container: Container | None = None
-    megatron: Megatron | None = None
+    trainer: ChosenTrainer | None = None
     polling: Polling = Polling()
     retries: Retries = Retries()
     pilot: Pilot = Pilot()
     ray: RayCluster = RayCluster()
     adapter: Adapter | None = None
+
+    @property
+    def trainer_named(self) -> str:
+        return self.trainer.adapter if self.trainer else ""

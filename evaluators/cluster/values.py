@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from evaluators.adapter.names import IDENTIFIER, SET_BY_AUTOTUNE
 from search_spaces.catalog.table import TableField
 
 _PROFILE_OWN = {
@@ -82,12 +83,10 @@ def option_fault(word: str, reserved: Mapping[str, str]) -> str | None:
 
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 COMMAND = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*")
 LONGEST_LINE = 3000  # characters: more than any name or path has, and less than sbatch reads
 PLACEHOLDER = re.compile(r"\$[{A-Za-z_]")
 
-SET_BY_AUTOTUNE = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
 READ_ONLY_IN_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 
 
@@ -219,10 +218,13 @@ Text = Annotated[str, AfterValidator(_storable)]
 Line = Annotated[Text, AfterValidator(_one_line)]
 Title = Annotated[Line, _not_empty("text")]
 Name = Annotated[Line, AfterValidator(_one_word)]
-"""A name of Slurm's or of Megatron's: one word; it may be empty."""
+"""A name of Slurm's: one word; it may be empty."""
 Module = Annotated[Name, _not_empty("the name of a module")]
 Word = Annotated[Line, AfterValidator(_expanded)]
 """A word of a command line: it may hold blanks; ~ and $NAME are replaced."""
+NeededWord = Annotated[Word, _not_empty("text")]
+PlaceValue = bool | int | float | Word | tuple[bool | int | float | Word, ...]
+"""A value that an adapter sets."""
 Image = Annotated[Word, AfterValidator(_image_of_runtime)]
 """A container's image; a relative path where its runtime reads a file is refused."""
 OptionalPath = Annotated[Word, AfterValidator(_absolute)]

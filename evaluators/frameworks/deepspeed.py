@@ -1,13 +1,10 @@
-"""A strategy as DeepSpeed's configuration, for trials and for launch files."""
+"""A strategy as the DeepSpeed configuration of the bundled trainer, for trials and launch files."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from evaluators.adapter.names import rank_parameters
-from evaluators.cluster.profile import ProgramName
-from search_spaces.machine import Machine
 from search_spaces.program import OwnDimension
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -33,21 +30,13 @@ NEVER = 10**9
 
 
 def deepspeed_config(
-    transformer: Transformer, strategy: Strategy, *, data_parallel: int, program: ProgramName
+    transformer: Transformer, strategy: Strategy, *, data_parallel: int
 ) -> dict[str, Any]:
     """Return DeepSpeed's configuration for `strategy` at its own GAS.
 
-    Trials and launch files use the same, so that a launch runs as it was measured. Only the bundled
-    trainer gets two settings that Megatron-DeepSpeed cannot use:
-
-    - the optimizer. Megatron passes its own to DeepSpeed. The trainer uses torch's AdamW
-      (`torch_adam`) on every device, since DeepSpeed's fused one is compiled at first use: that
-      takes over two minutes on CPUs, and needs a compiler that a node with GPUs may lack.
-    - the type of accumulated gradients with bf16 and ZeRO 0. The trainer's DeepSpeed requires it;
-      some of the older releases that Megatron-DeepSpeed runs with refuse it.
-
-    Args:
-        program: the trainer to configure.
+    Trials and launch files use the same, so that a launch runs as it was measured. The optimizer is
+    torch's AdamW (`torch_adam`) on every device, since DeepSpeed's fused one is compiled at first
+    use: that takes over two minutes on CPUs, and needs a compiler that a node with GPUs may lack.
     """
     micro_batch, accumulation = strategy.micro_batch_size, strategy.gradient_accumulation_steps
     config: dict[str, Any] = {
@@ -61,26 +50,16 @@ def deepspeed_config(
         },
         "gradient_clipping": GRADIENT_CLIPPING,
         "steps_per_print": NEVER,
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": TRAINER_LEARNING_RATE, "torch_adam": True},
+        },
     }
     if strategy.precision == "bf16":
         config["bf16"] = {"enabled": True}
     elif strategy.precision == "fp16":
         config["fp16"] = {"enabled": True, "initial_scale_power": INITIAL_SCALE_POWER}
-    if program == "trainer":
-        rate = {"lr": TRAINER_LEARNING_RATE, "torch_adam": True}
-        config["optimizer"] = {"type": "AdamW", "params": rate}
-        # Without ZeRO, DeepSpeed's bf16 optimizer only accepts gradients in bf16.
-        if strategy.precision == "bf16" and strategy.zero_stage == 0:
-            config["data_types"] = {"grad_accum_dtype": "bf16"}
+    # Without ZeRO, DeepSpeed's bf16 optimizer only accepts gradients in bf16.
+    if strategy.precision == "bf16" and strategy.zero_stage == 0:
+        config["data_types"] = {"grad_accum_dtype": "bf16"}
     return config
-
-
-def ds_config_json(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
-    """Return the text of `ds_config.json` for Megatron-DeepSpeed."""
-    config = deepspeed_config(
-        transformer,
-        strategy,
-        data_parallel=strategy.data_parallel(machine.gpus_per_node),
-        program="megatron-deepspeed",
-    )
-    return json.dumps(config, indent=2) + "\n"

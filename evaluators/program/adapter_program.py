@@ -36,7 +36,6 @@ from evaluators.program.power import Energy, energy
 from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.program.task import RENDEZVOUS
 from evaluators.program.watched_run import (
-    START_SCRIPT,
     WATCHED,
     note_of,
     start_folder,
@@ -142,6 +141,21 @@ def accumulation_of(part: StartPart) -> int:
 
 
 RANK_PROCESS = "rank_process.py"
+EXTENSIONS = "torch-extensions"
+"""Folder next to the trials for DeepSpeed's compiled extensions, shared by all trials of a
+profile."""
+
+# A killed build leaves its lock behind, and every later user of the extension waits for it forever.
+# In torch's own folder the lock may be anyone's; in this one, a build that has written nothing for
+# ten minutes, longer than any one file takes to compile, has ended.
+_OWN_EXTENSIONS = """if [[ -z "${{TORCH_EXTENSIONS_DIR:-}}" ]]; then
+    export TORCH_EXTENSIONS_DIR={folder}
+    for lock in "$TORCH_EXTENSIONS_DIR"/*/lock; do
+        if [[ -e "$lock" && -z "$(find "${{lock%/lock}}" -mmin -10 -print -quit)" ]]; then
+            rm -f "$lock"
+        fi
+    done
+fi"""
 
 
 class AdapterProgram:
@@ -176,7 +190,8 @@ class AdapterProgram:
         interpreter = python(self._profile)
         plan = self._plan(self.starts(request), folder, 1)
         trains = named_python(plan["words"], folder=plan["folder"]) or interpreter
-        versions = write_versions([*launcher.container, trains], self._adapter.versions)
+        packages = {"torch": None, **dict.fromkeys(self._adapter.needs), **self._adapter.versions}
+        versions = write_versions([*launcher.container, trains], packages)
         script = shlex.join([interpreter, str(folder / RANK_PROCESS)])
         starts = self.starts(request)
         commands = [
@@ -184,9 +199,12 @@ class AdapterProgram:
             for number, _ in enumerate(starts.parts, start=1)
         ]
         preparation = [RENDEZVOUS, versions]
+        if "deepspeed" in self._adapter.needs:
+            extensions = folder.parents[1] / EXTENSIONS / self._profile.name
+            preparation.append(_OWN_EXTENSIONS.format(folder=shlex.quote(str(extensions))))
         if starts.watched:
             interpreted = [*launcher.container, interpreter]
-            preparation.append(watched_function(interpreted, START_SCRIPT))
+            preparation.append(watched_function(interpreted))
             commands = [f"{WATCHED} {number} {each}" for number, each in enumerate(commands, 1)]
         return "\n".join([*preparation, " &&\n".join(commands)])
 

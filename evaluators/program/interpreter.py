@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,3 +48,35 @@ def import_path(profile: ClusterProfile) -> list[str]:
         return []
     root = shlex.quote(str(Path(evaluators.__file__).parents[1]))
     return [f'export PYTHONPATH={root}"${{PYTHONPATH:+:$PYTHONPATH}}"']
+
+
+TIME_LIMIT_S = 60.0
+"""Time limit of a query to an interpreter, which starts slowly on a parallel file system."""
+
+# Nothing is imported: torch and DeepSpeed would take seconds, and perhaps a GPU.
+_LOOK = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+
+
+def packages_fault(interpreter: str, modules: Sequence[str]) -> str:
+    """Start an interpreter; return which of the modules it lacks, or why it cannot say; empty if it
+    has all."""
+    if shutil.which(interpreter) is None:
+        return "there is no such interpreter"
+    try:
+        answer = subprocess.run(
+            [interpreter, "-c", _LOOK, *modules],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIME_LIMIT_S,
+            check=True,
+        )
+        missing = json.loads(answer.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {TIME_LIMIT_S:.0f} s"
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError) as error:
+        return f"it cannot be asked for its packages: {error}"
+    return f"it has no {', '.join(missing)}" if missing else ""

@@ -1,8 +1,8 @@
-"""End a run from outside as soon as its log shows that enough was measured.
+"""End a start from outside as soon as its log shows that enough was measured.
 
-A trainer is given its number of iterations at the start, and Megatron would save a checkpoint if it
-stopped earlier. So `run_watch`, or `start_watch` for an adapter's trainer, reads the log while it
-trains, and the run's step is ended, which does not count as a failure.
+A trainer is given its number of iterations at the start, and many save a checkpoint if they stop
+earlier. So `start_watch` reads the log while it trains, and the start's step is ended, which does
+not count as a failure.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from evaluators.adapter import expression, figures, rank_process, readers
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import StartPart
 from evaluators.adapter.log import file_patterns
-from evaluators.frameworks.megatron_deepspeed.schedule import PlannedRun
-from evaluators.program import run_watch, start_watch
+from evaluators.program import start_watch
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import LOG, TrialProtocol
 
 WATCHED = "watched"
-"""The bash function that runs a command, given after a run's number, until enough was measured."""
+"""The bash function that runs the command after a start's number until enough was measured."""
 
-_SCRIPT = "run_watch.py"
-START_SCRIPT = "start_watch.py"
+_SCRIPT = "start_watch.py"
 
 # On SIGTERM srun ends its tasks. The two processes are waited for one after the other: if both end
 # at once, bash 5.2 may forget the one that `wait -n` does not return.
@@ -61,31 +59,22 @@ _FUNCTION = """{name}() {{
 """
 
 
-def watched_function(interpreter: Sequence[str], script: str = _SCRIPT) -> str:
+def watched_function(interpreter: Sequence[str]) -> str:
     """Return the bash function `watched NUMBER WORDS…`; `interpreter`: words that start Python."""
     return _FUNCTION.format(
         name=WATCHED,
         log=LOG,
-        watch=shlex.join([*interpreter, script]),
+        watch=shlex.join([*interpreter, _SCRIPT]),
         plan=_plan_name("$number"),
         note=_note_name("$number"),
         give_up=int(Verdict.GIVE_UP),
     )
 
 
-def watch_files(protocol: TrialProtocol, runs: Sequence[PlannedRun]) -> Mapping[str, str]:
-    """Return the files that the function needs in the attempt's folder, by name."""
-    plans = {
-        _plan_name(str(number)): json.dumps(_plan(protocol, run, number), indent=2)
-        for number, run in enumerate(runs, start=1)
-    }
-    return {**_texts(run_watch, stopping_rule), **plans}
-
-
 def start_watch_files(
     protocol: TrialProtocol, adapter: Adapter, starts: Sequence[Sequence[StartPart]]
 ) -> Mapping[str, str]:
-    """Return the files that the function needs for the starts of an adapter's trainer, by name.
+    """Return the files that the function needs in the attempt's folder, by name.
 
     Args:
         starts: the parts of each.
@@ -93,7 +82,14 @@ def start_watch_files(
     plans = {}
     for number, parts in enumerate(starts, start=1):
         plan = {
-            **_rule(protocol, number),
+            "log": LOG,
+            "note": _note_name(str(number)),
+            "least": protocol.measured_iterations,
+            "most": protocol.most,
+            "target_spread": protocol.target_spread,
+            "long_s": protocol.long_s if isfinite(protocol.long_s) else None,
+            "time_for_more_s": protocol.time_for_more_s,
+            "time_limit_s": protocol.time_limit_s,
             "start": number,
             "out": start_folder(number),
             "starts_owed": len(starts) - number,
@@ -102,10 +98,10 @@ def start_watch_files(
             "parts": [asdict(part) for part in parts],
             "tells_memory": any(reader.tells("peak_memory_gib") for reader in adapter.read),
             "ends_early": adapter.ends_early,
-            "segments": _segments_of_start(protocol, parts),
+            "segments": _segments(protocol, parts),
         }
         plans[_plan_name(str(number))] = json.dumps(plan, indent=2)
-    modules = (start_watch, run_watch, stopping_rule, figures, expression, rank_process, readers)
+    modules = (start_watch, stopping_rule, figures, expression, rank_process, readers)
     return {**_texts(*modules), **plans}
 
 
@@ -117,16 +113,18 @@ def _places_of_files(adapter: Adapter) -> list[int]:
     return [place for place, reader in enumerate(adapter.read) if reader.file]
 
 
-def _segments_of_start(protocol: TrialProtocol, parts: Sequence[StartPart]) -> list[dict[str, Any]]:
+def _segments(protocol: TrialProtocol, parts: Sequence[StartPart]) -> list[dict[str, Any]]:
     segments: list[dict[str, Any]] = []
     for part in parts:
         before = segments[-1]["last"] if segments else 0
-        segment = _segment(
-            protocol,
-            int(part.names["gradient_accumulation_steps"] or 0),
-            first_measured=before + 1 + part.warmup_iterations,
-            last=before + part.iterations,
-        )
+        accumulation = int(part.names["gradient_accumulation_steps"] or 0)
+        limit_s = protocol.limit_at(accumulation)
+        segment = {
+            "gradient_accumulation_steps": accumulation,
+            "last": before + part.iterations,
+            "give_up_above_s": limit_s if isfinite(limit_s) else None,
+            "iterations_owed": protocol.iterations_owed(accumulation),
+        }
         segments.append(segment)
     # The next start has a warm-up of its own.
     segments[-1]["iterations_owed"] *= 1 + parts[0].warmup_iterations / protocol.fewest_iterations
@@ -141,17 +139,6 @@ def note_of(folder: Path, number: int) -> Mapping[str, Any] | None:
     except (OSError, ValueError):
         return None
     return note if isinstance(note, dict) else None
-
-
-def as_run(planned: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]:
-    """Return the runs that took place; one that was given up is the last."""
-    runs: list[PlannedRun] = []
-    for number, run in enumerate(planned, start=1):
-        ended = note_of(folder, number)
-        if ended and ended.get("given_up"):
-            return [*runs, run.given_up_after(ended["iterations"])]
-        runs.append(run)
-    return runs
 
 
 def _plan_name(number: str) -> str:
@@ -174,46 +161,3 @@ def _texts(*modules: ModuleType) -> dict[str, str]:
 
 def _plain(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
-
-
-def _plan(protocol: TrialProtocol, run: PlannedRun, number: int) -> Mapping[str, Any]:
-    return {
-        **_rule(protocol, number),
-        # The ranks of the first replica.
-        "memory_ranks": run.strategy.model_parallel,
-        "segments": [
-            _segment(
-                protocol,
-                segment.gradient_accumulation_steps,
-                first_measured=segment.measured.start,
-                last=segment.measured.stop - 1,
-            )
-            for segment in run.segments
-        ],
-    }
-
-
-def _rule(protocol: TrialProtocol, number: int) -> dict[str, Any]:
-    return {
-        "log": LOG,
-        "note": _note_name(str(number)),
-        "least": protocol.measured_iterations,
-        "most": protocol.most,
-        "target_spread": protocol.target_spread,
-        "long_s": protocol.long_s if isfinite(protocol.long_s) else None,
-        "time_for_more_s": protocol.time_for_more_s,
-        "time_limit_s": protocol.time_limit_s,
-    }
-
-
-def _segment(
-    protocol: TrialProtocol, accumulation: int, *, first_measured: int, last: int
-) -> dict[str, Any]:
-    limit_s = protocol.limit_at(accumulation)
-    return {
-        "gradient_accumulation_steps": accumulation,
-        "first_measured": first_measured,
-        "last": last,
-        "give_up_above_s": limit_s if isfinite(limit_s) else None,
-        "iterations_owed": protocol.iterations_owed(accumulation),
-    }

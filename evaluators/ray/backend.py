@@ -34,7 +34,6 @@ from evaluators.cluster.shell import container_words
 from evaluators.failed_nodes import nodes_to_exclude
 from evaluators.program import AttemptEnd, Launcher, Program
 from evaluators.program.interpreter import ANY
-from evaluators.program.megatron_deepspeed import DATASETS
 from evaluators.ray.connection import SILENT_S, RayConnection, RayRefused, RayUnavailable
 from evaluators.ray.driver import SENT
 from evaluators.trial import TrialOutcome, TrialProgress, TrialRequest
@@ -70,7 +69,6 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
 
     Raises:
         InvalidInput: the program cannot run the request's strategy.
-        OSError: shared files, such as a dataset, could not be written.
     """
     request = attempt.request
     trials = Path(profile.ray.folder) / f"autotune-{service_of(request.directory.parent)}"
@@ -92,15 +90,6 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
         "files": {
             name: content.encode() for name, content in {**files, BODY_SCRIPT: script}.items()
         },
-        "shared": _datasets(trials / DATASETS, script),
-    }
-
-
-def _datasets(folder: Path, script: str) -> Mapping[str, bytes]:
-    return {
-        str(path): path.read_bytes()
-        for path in folder.glob("*.*")
-        if str(path.with_suffix("")) in script
     }
 
 

@@ -204,9 +204,7 @@ class TrialKeeper:
     async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
         work, first = trial.work, placed.actors[0]
         folder, limit_s = work["folder"], work["time_limit_s"]
-        prepared = [
-            actor.prepare.remote(folder, work["files"], work["shared"]) for actor in placed.actors
-        ]
+        prepared = [actor.prepare.remote(folder, work["files"]) for actor in placed.actors]
         await asyncio.gather(*prepared)
         run = asyncio.ensure_future(
             _answer(

@@ -222,19 +222,14 @@ class TrialNode:
             "address": ray.util.get_node_ip_address(),
         }
 
-    def prepare(self, folder: str, files: Mapping[str, bytes], shared: Mapping[str, bytes]) -> None:
-        """Write the attempt's files, and shared files that are missing, by path.
-
-        Other nodes of the trial may share the folder.
-        """
+    def prepare(self, folder: str, files: Mapping[str, bytes]) -> None:
+        """Write the attempt's files. Other nodes of the trial may share the folder."""
         place = Path(folder)
         own_folder(place.parents[1])
-        own = {**files, AS_RANKS: AS_RANKS_SCRIPT.encode()}
-        wanted = {place / name: content for name, content in own.items()}
-        wanted |= {Path(path): content for path, content in shared.items()}
-        for path, content in wanted.items():
+        place.mkdir(parents=True, exist_ok=True)
+        for name, content in {**files, AS_RANKS: AS_RANKS_SCRIPT.encode()}.items():
+            path = place / name
             if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
                 partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
                 partial.write_bytes(content)
                 partial.replace(path)

@@ -89,4 +89,4 @@ def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[Inval
 def _runs_in_rays_python(profile: ClusterProfile) -> bool:
     environment = profile.environment
     theirs = profile.python or profile.container or environment.modules
-    return not (theirs or environment.virtual_environment) and profile.program == "trainer"
+    return not (theirs or environment.virtual_environment) and not profile.adapter

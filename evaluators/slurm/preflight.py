@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators import time_limit
+from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     sbatch_options,
 )
-from evaluators.frameworks.megatron_deepspeed.checkout import (
-    check_files,
-    check_interpreter,
-    packages_of,
-)
-from evaluators.program.interpreter import python
+from evaluators.program.interpreter import packages_fault, python
 from evaluators.slurm.batch_script import job_head
 from evaluators.slurm.commands import (
     QueueFull,
@@ -298,24 +294,22 @@ def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
 
     An interpreter from modules, a container or a virtual environment cannot be checked here.
     """
-    environment = profile.environment
-    theirs = profile.container or environment.modules or environment.virtual_environment
-    if profile.program != "megatron-deepspeed":
-        if not theirs:
-            yield from _check_torch(python(profile))
+    environment, adapter = profile.environment, profile.adapter
+    if adapter and profile.trainer and not profile.container:
+        yield from _check_folder(adapter)
+    if profile.container or environment.modules or environment.virtual_environment:
         return
-    if profile.megatron is None:
-        reason = "Megatron-DeepSpeed needs the path of its checkout"
-        yield InvalidInput("megatron", None, reason, valid='path = "…" under [megatron]')
-        return
-    yield from check_files(profile.megatron)
-    if not theirs:
-        yield from check_interpreter(profile.megatron, python(profile))
-
-
-def _check_torch(interpreter: str) -> Iterator[InvalidInput]:
-    packages = packages_of(interpreter, ["torch"])
-    if isinstance(packages, str) or packages.missing:
-        fault = packages if isinstance(packages, str) else "it has no torch"
+    needs = ("torch", *(adapter.needs if adapter else ()))
+    if fault := packages_fault(python(profile), needs):
         reason = f"{fault}, and the trainer is to run with it"
-        yield InvalidInput("python", interpreter, reason, valid="a Python with torch and DeepSpeed")
+        valid = f"a Python with {', '.join(needs) if adapter else 'torch and DeepSpeed'}"
+        yield InvalidInput("python", python(profile), reason, valid=valid)
+
+
+def _check_folder(adapter: Adapter) -> Iterator[InvalidInput]:
+    folder = Path(adapter.folder)
+    scripts = [word for word in adapter.command if word.endswith(".py") and "{" not in word]
+    if missing := [script for script in scripts if not (folder / script).is_file()]:
+        reason = f"it has no {missing[0]}" if folder.is_dir() else "there is no such folder here"
+        valid = f"a checkout of the trainer of {adapter.name}"
+        yield InvalidInput("trainer.folder", adapter.folder, reason, valid=valid)

@@ -45,36 +45,9 @@ _MARK = "[autotune probe] "
 _NODE = f"""printf '{_MARK}{{"node": "%s"}}\\n' "${{SLURMD_NODENAME:-$(uname -n | cut -d. -f1)}}"
 """
 _RANK = f"""
-import json, os, re, shutil, subprocess, sys, tempfile
-from importlib.machinery import EXTENSION_SUFFIXES
+import json, os, shutil, sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-
-def helpers_error(folder):
-    # Megatron compiles them when it first trains; here in a copy, since the checkout is the user's.
-    suffix = EXTENSION_SUFFIXES[0]
-    built = lambda place: any(name.endswith(suffix) for name in os.listdir(place))
-    if not os.path.exists(os.path.join(folder, "Makefile")) or built(folder):
-        return ""
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
-    with tempfile.TemporaryDirectory() as copy:
-        for name in os.listdir(folder):
-            if name == "Makefile" or name.endswith(".cpp"):
-                shutil.copy(os.path.join(folder, name), copy)
-        try:
-            made = subprocess.run(
-                ["make", "-C", copy], env=dict(os.environ, PATH=path), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True,
-            )
-        except OSError as error:
-            return "make: " + str(error.strerror)
-        if made.returncode:
-            lines = re.sub(chr(27) + "[[][0-9;]*[mK]", "", made.stdout).splitlines()
-            errors = [line for line in lines if re.search("error|No module|not found", line)]
-            return (errors or lines or ["make failed"])[0]
-        if not built(copy):
-            return "none is made for this interpreter (" + suffix + "): python3-config is another's"
-    return ""
 
 report = dict(
     rank=int(os.environ["SLURM_PROCID"]),
@@ -82,6 +55,7 @@ report = dict(
     executable=sys.executable,
     sees_folder=os.path.exists(sys.argv[1]),
     trainer=find_spec("evaluators") is not None,
+    missing=[name for name in sys.argv[2:] if find_spec(name) is None],
     power=next(filter(shutil.which, ("nvidia-smi", "rocm-smi")), ""),
 )
 try:
@@ -94,14 +68,6 @@ try:
     report["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 except Exception as error:
     report["torch_error"] = type(error).__name__ + ": " + str(error)
-if checkout := sys.argv[2]:
-    sys.path.insert(0, checkout)  # as if a script in that folder were run
-    try:
-        import megatron.training
-    except Exception as error:
-        report["megatron_error"] = type(error).__name__ + ": " + str(error)
-    if report["rank"] == 0:
-        report["helpers_error"] = helpers_error(os.path.join(checkout, "megatron", "data"))
 sys.stdout.write("{_MARK}" + json.dumps(report) + chr(10))
 """
 
@@ -117,10 +83,7 @@ class TaskReport:
         deepspeed, torch: versions; empty if missing.
         torch_error: why torch cannot be imported; empty if it can.
         gpus: names of those that torch sees.
-        megatron_error: why the profile's checkout of Megatron-DeepSpeed cannot be imported; empty
-            if it can, or if trials do not train with it.
-        helpers_error: why the checkout's C++ helpers do not compile; empty if they do, or are
-            compiled already. Only the first rank tries.
+        missing: packages that the adapter needs and that are not there.
     """
 
     rank: int
@@ -133,8 +96,7 @@ class TaskReport:
     torch: str = ""
     torch_error: str = ""
     gpus: tuple[str, ...] = ()
-    megatron_error: str = ""
-    helpers_error: str = ""
+    missing: tuple[str, ...] = ()
 
 
 _TASK_REPORT = TypeAdapter(TaskReport)
@@ -205,9 +167,8 @@ def script_of(profile: ClusterProfile, *, name: str, gpus_per_node: int, folder:
         ),
         container=container_words(profile),
     )
-    wanted = profile.megatron if profile.program == "megatron-deepspeed" else None
-    checkout = wanted.path if wanted else ""
-    words = (python(profile), "-c", _RANK, str(folder / "job.sh"), checkout)
+    needs = profile.adapter.needs if profile.adapter else ()
+    words = (python(profile), "-c", _RANK, str(folder / "job.sh"), *needs)
     return "\n".join(
         [
             head,

@@ -176,9 +176,7 @@ def build_training(
         part=context.rank,
         parts=parts,
     )
-    config = deepspeed_config(
-        transformer, strategy, data_parallel=replicas * parts, program="trainer"
-    )
+    config = deepspeed_config(transformer, strategy, data_parallel=replicas * parts)
     config |= changes
     kind = PipelineTraining if strategy.pipeline_parallel > 1 else WholeTraining
     limit = partial(memory.limit, request.machine.memory_gib)

@@ -12,10 +12,9 @@ from autotune.baseline import baseline_of
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate
 from evaluators.cluster import ClusterProfile
-from evaluators.program.support import OTHER_SPACE, unsupported
+from evaluators.program.support import OTHER_SPACE
 from evaluators.ray.connection import RayUnavailable
 from evaluators.slurm.commands import SlurmUnavailable
-from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
@@ -91,10 +90,8 @@ def _unsuitable(
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"
         yield InvalidInput("machine", machine, reason, valid=profile.machine)
-    if profile is not None:
-        yield from unsupported(profile, space.transformer, space.machine, space.lattice())
-    elif request.evaluator == "local" and (refused := unsupported_within(space.lattice())):
-        yield InvalidInput("space", request.evaluator, refused, valid=OTHER_SPACE)
+    for reason in reasons_not_to_run(request, profile, space.lattice()):
+        yield InvalidInput("space", request.evaluator, reason, valid=OTHER_SPACE)
     yield from _unsuitable_baseline(request, space, profile)
 
 
@@ -105,5 +102,5 @@ def _unsuitable_baseline(
     if baseline is None:
         return  # a default one belongs to the space, which was checked as a whole
     alone = Lattice.of([baseline], gpus_per_node=space.machine.gpus_per_node)
-    for reason in reasons_not_to_run(request, profile, space.transformer, space.machine, alone):
+    for reason in reasons_not_to_run(request, profile, alone):
         yield InvalidInput("baseline", baseline.short(), reason, valid=OTHER_BASELINE)

@@ -65,7 +65,7 @@ SAMPLES: Mapping[str, CallSample] = {
         python="why = client.campaign(1).explain()", shell="autotune plot 1 --kind parts"
     ),
     "recommendations.artefact": CallSample(
-        python='text = client.campaign(1).best().artefact("ds_config.json")',
+        python='text = client.campaign(1).best().artefact("launch.sbatch")',
         shell="autotune best 1 --script",
     ),
     "recommendations.archive": CallSample(

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from autotune.calibration import Observation, machine_figures, observations_of
 from autotune.calibration.history import forecast_errors, observation_of, weight_of
@@ -169,13 +169,9 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
     """Return the name of the trainer of trials that are not simulated; the bundled one without a
     profile. It includes settings that strategies omit: after a trainer learns to overlap its
     communication, its earlier trials are no longer comparable."""
-    stored = profile or {}
-    program = str(stored.get("program", "trainer"))
-    own: Sequence[Mapping[str, Any]] = (asdict(OVERLAP),)
-    if adapter := stored.get("adapter"):
+    program, own = "trainer", cast("Sequence[Mapping[str, Any]]", (asdict(OVERLAP),))
+    if adapter := (profile or {}).get("adapter"):
         program, own = f"adapter {adapter['name']}", adapter.get("dimensions", ())
-    elif variant := stored.get("megatron", {}).get("variant"):
-        program = f"{program} {variant}"
     usual = {each["name"]: each["values"][0] for each in own if not each.get("searched", True)}
     return f"{program}+{_digest(usual)}" if usual else program
 

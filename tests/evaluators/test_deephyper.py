@@ -133,7 +133,7 @@ arrival = true
 def test_lines_that_arrive_together_are_no_times(tmp_path: Path) -> None:
     (tmp_path / "buffered.toml").write_text(BUFFERED)
     adapter = read_adapter(tmp_path / "buffered.toml")
-    profile = ClusterProfile(name="local", program="adapter", adapter=adapter)
+    profile = ClusterProfile(name="local", adapter=adapter)
     space = SearchSpace.build(MODEL, MACHINE, nodes=1, choices={"gradient_accumulation_steps": 2})
     backend = LocalProgramBackend(profile)
     [job] = run(tmp_path, strategy().as_dict(), backend=backend, space=space)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from autotune.measurement.metrics import FEWEST_OF_LONG
 from evaluators import stopping_rule
 from evaluators.adapter import expression, figures, rank_process, readers
-from evaluators.program import local_ranks, run_watch, start_watch
+from evaluators.program import local_ranks, start_watch
 from evaluators.stopping_rule import FEWEST, Verdict, standard_error_s, verdict
 from evaluators.trial import TrialProtocol
 
@@ -139,7 +139,7 @@ def test_each_accumulation_has_its_own_limit() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *(stopping_rule, run_watch, start_watch, figures, expression),
+        *(stopping_rule, start_watch, figures, expression),
         *(rank_process, readers, local_ranks),
     ],
 )
@@ -153,7 +153,6 @@ def test_modules_sent_to_nodes_need_no_package_and_no_new_python(module: object)
     others = {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names}
     assert others <= {
         "evaluators.stopping_rule",
-        "evaluators.program.run_watch",
         "evaluators.adapter.expression",
         "evaluators.adapter.figures",
         "evaluators.adapter.rank_process",

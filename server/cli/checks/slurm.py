@@ -13,7 +13,6 @@ from pathlib import Path
 
 from autotune.words.quantities import plural
 from evaluators.cluster import ClusterProfile
-from evaluators.frameworks.megatron_deepspeed.checkout import defects_of
 from evaluators.slurm.commands import (
     AccountingDisabled,
     Slurm,
@@ -273,7 +272,7 @@ def node_results(
     results = (
         _data_folder(report, folder),
         *_interpreter(first, profile),
-        *_megatron(report, profile),
+        *_packages(first, profile),
         _gpus(report),
         _power(first),
     )
@@ -290,7 +289,7 @@ def _data_folder(report: ProbeReport, folder: Path) -> CheckResult:
 
 def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckResult]:
     python = f"{rank.executable} ({rank.python})"
-    if rank.trainer or profile.program != "trainer":
+    if rank.trainer or profile.adapter:
         yield CheckResult.ok("Python", python)
     else:
         advice = "install autotune there too: pip install 'autotune[trials]'"
@@ -304,49 +303,21 @@ def _interpreter(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckRes
         yield CheckResult.fail("torch", reason, advice=advice)
     if rank.deepspeed:
         yield CheckResult.ok("deepspeed", rank.deepspeed)
-    else:
+    elif profile.adapter is None:
         advice = f"install it into {rank.executable}"
         yield CheckResult.fail("deepspeed", "missing", advice=advice)
 
 
-def _megatron(report: ProbeReport, profile: ClusterProfile) -> list[CheckResult]:
-    if profile.program != "megatron-deepspeed" or profile.megatron is None:
-        return []
-    errors = [rank.megatron_error for rank in report.ranks if rank.megatron_error]
-    if not errors:
-        imported = CheckResult.ok("Megatron", f"{profile.megatron.path} can be imported")
-        checkout = profile.megatron.path
-        return [imported, _helpers(report.ranks[0], checkout), *_defects(checkout)]
-    error = errors[0].splitlines()[0]
-    advice = (
-        f"install what it names into {report.ranks[0].executable} (torchvision matching your "
-        "torch), or mend megatron.path in the profile"
-    )
-    reason = f"{profile.megatron.path} cannot be imported: {error}"
-    return [CheckResult.fail("Megatron", reason, advice=advice)]
-
-
-def _defects(checkout: str) -> list[CheckResult]:
-    """Return what the commit cannot train, as dry runs refuse it."""
-    if not (Path(checkout) / "megatron").is_dir():
-        return []
-    return [
-        CheckResult.warn(
-            f"Megatron, {defect.field}", defect.reason, advice=f"valid: {defect.valid}"
-        )
-        for defect in defects_of(checkout)
-    ]
-
-
-def _helpers(rank: TaskReport, checkout: str) -> CheckResult:
-    if not rank.helpers_error:
-        return CheckResult.ok("Megatron's helpers", "compiled, or can be")
-    advice = (
-        f"install pybind11 into {rank.executable}, and a C++ compiler; or run "
-        f"`make -C {checkout}/megatron/data` where both are"
-    )
-    reason = f"they do not compile: {rank.helpers_error}"
-    return CheckResult.fail("Megatron's helpers", reason, advice=advice)
+def _packages(rank: TaskReport, profile: ClusterProfile) -> Iterator[CheckResult]:
+    adapter = profile.adapter
+    if adapter is None or not adapter.needs:
+        return
+    if rank.missing:
+        advice = f"install it into {rank.executable}"
+        missing = f"without {', '.join(rank.missing)}"
+        yield CheckResult.fail(f"packages of {adapter.name}", missing, advice=advice)
+    else:
+        yield CheckResult.ok(f"packages of {adapter.name}", ", ".join(adapter.needs))
 
 
 def _gpus(report: ProbeReport) -> CheckResult:

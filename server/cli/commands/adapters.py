@@ -240,7 +240,7 @@ def _backend(adapter: Adapter, profile: str | None) -> Backend:
     ground = ClusterProfile(name="local")
     if profile is not None:
         ground = load_profile(profile, folder=Settings().profiles_dir)
-    ground = replace(ground, program="adapter", adapter=adapter)
+    ground = replace(ground, adapter=adapter)
     return SlurmBackend(ground) if profile is not None else LocalProgramBackend(ground)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from autotune.prediction.campaign import check_campaign, dry_run
 from autotune.schemas.predictions import BaselinePlan
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import strategy_shape
+from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments_text
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInputs
@@ -280,10 +282,9 @@ def test_the_arguments_that_are_downloaded_are_read_back(
         nodes=16,
         activation_checkpointing=checkpointing,
     )
-    for text in (
-        megatron_lm_arguments(model, machine, strategy),
-        arguments_text(model, machine, strategy),
-    ):
+    plan = StartPlan(transformer=model, machine=machine, strategy=strategy, iterations=8)
+    words = start_of(load_adapter("megatron-deepspeed"), plan).words[2:]
+    for text in (megatron_lm_arguments(model, machine, strategy), shlex.join(words)):
         assert found(text, model="gpt-22b") == strategy
 
 

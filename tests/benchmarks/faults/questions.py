@@ -12,7 +12,6 @@ from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.server.asking import body
 
 PROFILE = """
-program = "megatron-deepspeed"
 python = "{python}"
 
 [environment]
@@ -21,8 +20,8 @@ prologue = "unset LD_PRELOAD AUTOTUNE_CLOCK"  # nodes have a clock of their own
 [slurm]
 gpu_request = "none"
 
-[megatron]
-path = "{checkout}"
+[trainer]
+adapter = "{checkout}/quick.toml"
 
 [polling]
 interval_s = 0.5

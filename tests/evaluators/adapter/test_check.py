@@ -53,7 +53,7 @@ AT_ONCE = 6
 
 
 def _program(adapter: Adapter) -> AdapterProgram:
-    return AdapterProgram(ClusterProfile(name="local", program="adapter", adapter=adapter))
+    return AdapterProgram(ClusterProfile(name="local", adapter=adapter))
 
 
 class StartedTrainers:

@@ -72,7 +72,7 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("command =", "states.master_bytes = 3\ncommand =", "valid: 0, 1, 2, 4"),
         ("command =", "states.master = 2\ncommand =", "states.master"),
         ("command =", "states.gated_activation_bytes = 4\ncommand =", "valid: 6, 8, 10"),
-        ("command =", "trains = ['moe']\ncommand =", "valid: experts, latent_attention, window"),
+        ("command =", "trains = ['moe']\ncommand =", "valid: experts, interleaved_experts"),
         ("command =", "warmup_iterations = 0\ncommand =", "not a number of iterations"),
         ('["{python}", "train.py"]', '"python train.py"', "not a list of words"),
         ("command =", "prepare = 'make'\ncommand =", "prepare=.*not a list of words"),

@@ -13,12 +13,11 @@ import pytest
 from autotune.schemas.choices import EvaluatorName, TrialState
 from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
 from evaluators.artefacts.trainer import train_script
-from evaluators.cluster.profile import ClusterProfile, Megatron, ProgramName
+from evaluators.cluster.profile import ClusterProfile
 from evaluators.trial import TrialOutcome, request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.adapter.samples import my_script
-from tests.evaluators.frameworks.readers import strategy_of
 from tests.evaluators.frameworks.strategies import BASE, STRATEGIES
 from tests.evaluators.local.trials import request as trial
 from tests.evaluators.local.trials import strategy
@@ -28,8 +27,6 @@ from tests.requirement import require
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
 TINY = load_model("tiny")
-
-MEGATRON_DEEPSPEED = ["launch.sbatch", "megatron_deepspeed_args.txt", "ds_config.json"]
 
 SMALL = strategy(tensor_parallel=2, zero_stage=1)
 
@@ -59,16 +56,16 @@ def launch(strategy: Strategy = STRATEGIES["the defaults"], **others: Any) -> La
 def test_which_files_there_are() -> None:
     here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
     exports = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
-    assert artefact_names(launch()) == [*MEGATRON_DEEPSPEED, *exports]
-    assert artefact_names(here) == [*MEGATRON_DEEPSPEED, "train.sh", *exports]
+    assert artefact_names(launch()) == ["launch.sbatch", *exports]
+    assert artefact_names(here) == ["launch.sbatch", "train.sh", *exports]
     assert list(artefacts(here)) == artefact_names(here)
 
 
 def test_a_framework_without_words_for_the_strategy_has_no_files() -> None:
     sharded = launch(replace(BASE, zero_stage=2))
-    assert artefact_names(sharded) == MEGATRON_DEEPSPEED
+    assert artefact_names(sharded) == []
     two_chunks_of_two_stages = launch(replace(BASE, pipeline_parallel=2, virtual_stages=2))
-    exports = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
+    exports = ["launch.sbatch", "megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
     assert artefact_names(two_chunks_of_two_stages) == exports
     for asked in (sharded, two_chunks_of_two_stages):
         assert list(artefacts(asked)) == artefact_names(asked)
@@ -85,16 +82,7 @@ def test_megatron_fsdp_starts_without_demands_of_other_engines() -> None:
 
 
 def test_a_campaign_of_the_bundled_trainer_also_gets_its_script() -> None:
-    def files(program: ProgramName) -> dict[str, str]:
-        profile = ClusterProfile(
-            name="mine", program=program, megatron=Megatron(path="/m", variant="ornl")
-        )
-        return artefacts(launch(profile=profile))
-
-    assert "train.sbatch" in files("trainer")
-    with_megatron = files("megatron-deepspeed")
-    assert "train.sbatch" not in with_megatron
-    assert "--use-flash-attn\n" in with_megatron["megatron_deepspeed_args.txt"]
+    assert "train.sbatch" in artefact_names(launch(profile=ClusterProfile(name="mine")))
 
 
 def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> None:
@@ -103,7 +91,7 @@ def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> 
         SMALL,
         transformer=TINY,
         machine=load_machine("local"),
-        profile=ClusterProfile(name="mine", program="adapter", adapter=my_script(tmp_path)),
+        profile=ClusterProfile(name="mine", adapter=my_script(tmp_path)),
     )
     others = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
     of: dict[EvaluatorName, list[str]] = {
@@ -120,28 +108,6 @@ def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> 
         assert bool(script.needs) == (evaluator == "ray")
         special = replace(there, strategy=replace(SMALL, settings=(("kernel", "fused"),)))
         assert artefact_names(special) == own
-
-
-@pytest.mark.parametrize("name", ["the defaults", "interleaved"])
-def test_a_shell_reads_the_arguments_file_into_the_same_strategy(name: str, tmp_path: Path) -> None:
-    asked = STRATEGIES[name]
-    files = artefacts(launch(asked))
-    file = tmp_path / "megatron_deepspeed_args.txt"
-    file.write_text(files[file.name])
-    words = subprocess.run(
-        ["/bin/bash", "-c", f"printf '%s\\n' $(cat {file})"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=TRAINING_S,
-    ).stdout.split("\n")[:-1]
-    assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
-    assert ("--deepspeed_config" in words) == ("--deepspeed" in words)
-
-
-def test_the_sbatch_script_holds_the_files_configuration() -> None:
-    files = artefacts(launch())
-    assert files["ds_config.json"] in files["launch.sbatch"]
 
 
 def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
@@ -174,7 +140,7 @@ def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -
         transformer=measured.transformer,
         machine=measured.machine,
         evaluator="local",
-        profile=ClusterProfile(name="mine", program="trainer"),
+        profile=ClusterProfile(name="mine"),
     )
     text = artefacts(asked)[file].split("<<'JSON'\n")[1].split("\nJSON\n")[0]
     launched = request_from_dict(json.loads(text) | {"directory": str(tmp_path)})

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.adapter.catalog import adapter_file
+from evaluators.adapter.reading import read_adapter
 from evaluators.artefacts import Launch, artefacts
-from evaluators.cluster.profile import ClusterProfile, Environment, Megatron
+from evaluators.cluster.profile import ClusterProfile, Environment
 from evaluators.trial import request_from_dict
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
@@ -72,16 +74,16 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
     for path in (checkout, folder):
         path.mkdir()
     (checkout / "pretrain_gpt.py").write_text(PRETRAIN)
+    ready = read_adapter(adapter_file("megatron-deepspeed"), folder=str(checkout))
     profile = ClusterProfile(
         name="mine",
-        program="megatron-deepspeed",
         python=sys.executable,
         environment=Environment(variables={"MY_OWN": "it's mine"}),
-        megatron=Megatron(path=str(checkout)),
+        adapter=ready,
     )
     files = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))
     run(cluster, folder, files["launch.sbatch"])
-    told = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(4)]
+    told = [json.loads((checkout / f"rank-{rank}.json").read_text()) for rank in range(4)]
     assert [t["env"]["LOCAL_RANK"] for t in told] == ["0", "1", "0", "1"]
     assert {t["env"]["LOCAL_SIZE"] for t in told} == {"2"}
     assert {t["env"]["WORLD_SIZE"] for t in told} == {"4"}
@@ -101,7 +103,6 @@ def test_a_trainer_of_an_adapter_is_started_as_every_rank(
         path.mkdir()
     profile = ClusterProfile(
         name="mine",
-        program="adapter",
         adapter=samples.my_script(own),
         python=sys.executable,
         environment=Environment(variables={"MIX": "bf16"}),  # the adapter's own wins

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.schemas.choices import TrainerName
-from evaluators.artefacts import Launch, artefact_names, trainer_artefacts, trainer_offers
+from evaluators.adapter.catalog import adapter_file
+from evaluators.adapter.reading import read_adapter
+from evaluators.artefacts import Launch, trainer_artefacts, trainer_offers
 from evaluators.artefacts.other_trainers import OTHER_TRAINERS, ready_adapter
-from evaluators.cluster.profile import ClusterProfile, Megatron
+from evaluators.cluster.profile import ClusterProfile
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.program import FEATURE_WORDS
@@ -66,6 +68,7 @@ TRANSFORMERS = ("--per_device_train_batch_size 2", "--gradient_accumulation_step
     [
         ("megatron-bridge", ON_16_GPUS, BRIDGE),
         ("megatron-lm", ON_16_GPUS, MEGATRON),
+        ("megatron-deepspeed", ON_16_GPUS, MEGATRON),
         ("nemo", ON_16_GPUS, NEMO),
         ("torchtitan", SHARDED, TORCHTITAN),
         ("transformers", REPLICAS, TRANSFORMERS),
@@ -118,8 +121,8 @@ def test_a_trainer_that_cannot_train_the_layout_is_refused(
 
 def test_the_job_follows_the_profile_whatever_ran_the_trials() -> None:
     """Its interpreter is never the one of this service."""
-    megatron = Megatron(path="/apps/Megatron-DeepSpeed")
-    profile = ClusterProfile(name="mine", program="megatron-deepspeed", megatron=megatron)
+    ready = read_adapter(adapter_file("megatron-deepspeed"), folder="/apps/Megatron-DeepSpeed")
+    profile = ClusterProfile(name="mine", adapter=ready)
     for python in ("", "/apps/python"):
         launch = replace(SIMULATED, evaluator="slurm", profile=replace(profile, python=python))
         job = trainer_artefacts(launch, "megatron-lm")["launch.sbatch"]
@@ -155,7 +158,6 @@ def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> No
 def test_no_file_trains_a_model_without_some_of_its_layers(name: str) -> None:
     model = load_model(name)
     launch = replace(SIMULATED, transformer=model, strategy=REPLICAS)
-    assert not {"launch.sbatch", "megatron_deepspeed_args.txt"} & set(artefact_names(launch))
     for offer in trainer_offers(launch):
         adapter = ready_adapter(OTHER_TRAINERS[offer.name].adapter)
         lacked = [FEATURE_WORDS[each] for each in model.features if each not in adapter.trains]

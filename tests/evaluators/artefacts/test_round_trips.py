@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from evaluators.artefacts.megatron_deepspeed import sbatch_script
 from evaluators.artefacts.other_trainers import megatron_lm_arguments, nemo_yaml
-from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.frameworks.deepspeed import ds_config_json
-from evaluators.frameworks.megatron_deepspeed.arguments import arguments, uses_deepspeed
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
-from search_spaces.strategy import Precision, Strategy
 from tests.evaluators.adapter.megatron_lm import parsed, strategy_of_arguments
-from tests.evaluators.artefacts.test_artefacts import launch
-from tests.evaluators.frameworks.readers import strategy_of, strategy_of_nemo, strategy_of_script
-from tests.evaluators.frameworks.strategies import BASE, legal_strategies
+from tests.evaluators.frameworks.readers import strategy_of_nemo
+from tests.evaluators.frameworks.strategies import BASE
 
 FRONTIER = load_machine("frontier")
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
-
-SIXTEEN_BITS: tuple[Precision, ...] = ("bf16", "fp16")
-
-either = st.sampled_from(["main", "ornl"])
-
-
-@settings(max_examples=60)
-@given(legal_strategies(), either)
-def test_megatron_deepspeed(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
-    words = [word for argument in arguments(GPT, FRONTIER, asked, variant) for word in argument]
-    found = strategy_of(words, FRONTIER, num_nodes=asked.num_nodes, variant=variant)
-    assert found == asked
-
-
-@settings(max_examples=50)
-@given(legal_strategies())
-def test_deepspeeds_configuration_is_of_the_same_strategy(asked: Strategy) -> None:
-    config = json.loads(ds_config_json(GPT, FRONTIER, asked))
-    enabled = [p for p in SIXTEEN_BITS if config.get(p, {}).get("enabled")]
-    precision: Precision = enabled[0] if enabled else "fp32"
-    replicas = asked.num_nodes * 8 // (asked.tensor_parallel * asked.pipeline_parallel)
-    assert config["train_batch_size"] == (
-        config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * replicas
-    )
-    found = replace(
-        asked,
-        micro_batch_size=config["train_micro_batch_size_per_gpu"],
-        gradient_accumulation_steps=config["gradient_accumulation_steps"],
-        zero_stage=config["zero_optimization"]["stage"],
-        precision=precision,
-    )
-    assert found == asked
-
-
-@settings(max_examples=20)
-@given(legal_strategies(), either)
-def test_the_sbatch_script(asked: Strategy, variant: Literal["main", "ornl"]) -> None:
-    profile = ClusterProfile(name="mine", megatron=Megatron(path="/m", variant=variant))
-    text = sbatch_script(launch(asked, profile=profile))
-    assert strategy_of_script(text) == asked
-    assert ("ds_config-$SLURM_JOB_ID.json" in text) == uses_deepspeed(asked)
 
 
 def test_exports_of_other_trainers_are_of_the_same_strategy() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster import (
     load_profile,
     profile_as_dict,
@@ -151,3 +152,36 @@ def test_a_prologue_that_is_not_bash_is_refused(
     assert refusal.value.field == "environment.prologue"
     monkeypatch.setenv("PATH", str(tmp_path))  # no bash here: the job itself checks it then
     assert read_profile(path).environment.prologue.startswith("export A=1")
+
+
+OWN = 'command = ["train"]\n[set]\n"--size" = 1\n[[read]]\nlog = "(?P<iteration_time_s>x)"\n'
+TRAINER = '[trainer]\nadapter = "./own.toml"\nfolder = "/checkout"\n'
+
+
+def test_a_profile_chooses_a_trainer(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    more = '[trainer.set]\n"--size" = 2\n"--tp" = "{tensor_parallel}"\n'
+    adapter = read_profile(write(tmp_path, "mine", TRAINER + more)).adapter
+    assert adapter
+    assert (adapter.name, adapter.folder) == ("own", "/checkout")
+    assert adapter.places == {"--size": 2, "--tp": "{tensor_parallel}"}
+    assert "tensor_parallel" in adapter.varied
+    ready = write(tmp_path, "mine", '[trainer]\nadapter = "megatron-lm"\n')
+    assert read_profile(ready).adapter == load_adapter("megatron-lm")
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "reason"),
+    [
+        ('[trainer]\nadapter = "megatron"\n', "trainer.adapter", "did you mean megatron-lm"),
+        ('[trainer]\nadapter = "./no.toml"\n', "trainer.adapter", "cannot be read"),
+        (f'{TRAINER}[trainer.set]\n"--a" = "{{tp}}"\n', "trainer.set.--a", "nothing is called tp"),
+        ('adapter = "megatron-lm"\n', "adapter", "did you mean trainer.adapter"),
+    ],
+)
+def test_a_wrong_trainer_is_refused(tmp_path: Path, text: str, field: str, reason: str) -> None:
+    (tmp_path / "own.toml").write_text(OWN)
+    with pytest.raises((InvalidInput, InvalidInputs), match=reason) as refused:
+        read_profile(write(tmp_path, "mine", text))
+    problems = getattr(refused.value, "problems", [refused.value])
+    assert [problem.field for problem in problems] == [field]

@@ -52,8 +52,8 @@ def test_the_full_example_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (example,) = blocks("toml")
     (tmp_path / "example.toml").write_text(example)
     profile = read_profile(tmp_path / "example.toml")
-    assert profile.megatron
-    assert profile.megatron.path == "/home/me/Megatron-DeepSpeed"
+    assert profile.adapter
+    assert profile.adapter.folder == "/home/me/Megatron-DeepSpeed"
     assert profile.pilot.time_limit_h == 6
 
 

@@ -56,9 +56,6 @@ def test_whole_numbers_become_floats_where_these_are_meant() -> None:
         ({"description": "a\0b"}, "description", "a character that no file can hold"),
         ({"description": "\ud800"}, "description", "a character that no file can hold"),
         ({"machine": "my machine"}, "machine", "not one word"),
-        ({"program": "megatron"}, "program", "did you mean megatron-deepspeed?"),
-        ({"program": ["trainer"]}, "program", "not one of them"),
-        ({"program": "megatron-deepspeed"}, "megatron", "missing"),
         ({"python": "bin/python"}, "python", "a relative path"),
         ({"python": "-c"}, "python", "a relative path"),
         ({"slurm": {"account": "a b"}}, "slurm.account", "not one word"),
@@ -118,11 +115,10 @@ def test_whole_numbers_become_floats_where_these_are_meant() -> None:
             "container.image",
             "not the name of an image",
         ),
-        ({"megatron": {}}, "megatron.path", "missing"),
-        ({"megatron": {"path": ""}}, "megatron.path", "empty"),
-        ({"megatron": {"path": "checkout"}}, "megatron.path", "a relative path"),
-        ({"megatron": {"path": "/m", "data_path": "d"}}, "megatron.data_path", "a relative path"),
-        ({"megatron": {"path": "/m", "variant": "olmo"}}, "megatron.variant", "not one of them"),
+        ({"trainer": {}}, "trainer.adapter", "missing"),
+        ({"trainer": {"adapter": ""}}, "trainer.adapter", "empty"),
+        ({"trainer": {"adapter": "a", "folder": "m"}}, "trainer.folder", "a relative path"),
+        ({"trainer": {"adapter": "a", "set": 1}}, "trainer.set", "not a table"),
         ({"polling": {"interval_s": -1}}, "polling.interval_s", "must be positive"),
         ({"polling": {"interval_s": float("nan")}}, "polling.interval_s", "not a number"),
         ({"polling": {"command_limit_s": True}}, "polling.command_limit_s", "not a number"),
@@ -204,7 +200,7 @@ def test_paths_and_words_are_completed_where_a_file_is_read() -> None:
         python="~/bin/python",
         environment={"virtual_environment": "${SCRATCH}/venv"},
         container={"runtime": "apptainer", "image": "$SCRATCH/a.sif", "options": ["-B=$SCRATCH"]},
-        megatron={"path": "~", "data_path": "/a/$$b~", "arguments": ["--cache=$ODD"]},
+        trainer={"adapter": "a", "folder": "~", "set": {"--data": "/a/$$b~", "--c": ["$ODD", 1]}},
     )
     assert (profile.python, profile.environment.virtual_environment) == (
         "/home/me/bin/python",
@@ -215,9 +211,9 @@ def test_paths_and_words_are_completed_where_a_file_is_read() -> None:
         "/scratch/me/a.sif",
         "-B=/scratch/me",
     )
-    assert profile.megatron
-    assert (profile.megatron.path, profile.megatron.data_path) == ("/home/me", "/a/$b~")
-    assert profile.megatron.arguments == ("--cache=a$b ~",)
+    assert profile.trainer
+    assert profile.trainer.folder == "/home/me"
+    assert profile.trainer.set == {"--data": "/a/$b~", "--c": ("a$b ~", 1)}
     again = profile_from_dict(profile_as_dict(profile), source="the store")
     assert again == profile
 

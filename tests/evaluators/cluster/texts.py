@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from evaluators.cluster.profile import (
+    ChosenTrainer,
     ClusterProfile,
     Container,
     Environment,
-    Megatron,
     Pilot,
     Polling,
     Retries,
@@ -30,7 +30,6 @@ PROFILES = st.builds(
     name=NAME,
     description=ANY_TEXT,
     machine=NAME,
-    program=st.just("megatron-deepspeed"),
     python=PATH,
     slurm=st.builds(
         Scheduling,
@@ -51,7 +50,13 @@ PROFILES = st.builds(
     ),
     container=st.none()
     | st.builds(Container, runtime=st.just("apptainer"), image=PATH, options=WORDS),
-    megatron=st.builds(Megatron, path=PATH, data_path=PATH, arguments=WORDS),
+    trainer=st.none()
+    | st.builds(
+        ChosenTrainer,
+        adapter=NAME,
+        folder=PATH,
+        set=st.dictionaries(NAME, LINE | WORDS | st.booleans()),
+    ),
     polling=st.builds(Polling, interval_s=st.floats(0.05, 3600)),
     retries=st.builds(Retries, attempts=st.integers(1, 100)),
     pilot=st.builds(Pilot, nodes=st.none() | st.integers(1, 64)),

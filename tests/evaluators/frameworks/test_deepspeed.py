@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from evaluators.cluster.profile import ProgramName
-from evaluators.frameworks.deepspeed import deepspeed_config, ds_config_json
-from search_spaces.catalog import load_machine, load_model
+from evaluators.frameworks.deepspeed import deepspeed_config
+from search_spaces.catalog import load_model
 from search_spaces.strategy import Strategy
 from tests.evaluators.frameworks.strategies import BASE, GPUS, STRATEGIES
 
 GPT = load_model("gpt-22b")
 
 
-def config(strategy: Strategy, program: ProgramName = "megatron-deepspeed") -> dict[str, Any]:
-    replicas = strategy.data_parallel(GPUS)
-    return deepspeed_config(GPT, strategy, data_parallel=replicas, program=program)
+def config(strategy: Strategy) -> dict[str, Any]:
+    return deepspeed_config(GPT, strategy, data_parallel=strategy.data_parallel(GPUS))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -43,30 +40,16 @@ def test_fp16_starts_from_a_small_loss_scale() -> None:
     assert config(STRATEGIES["no model parallelism, ZeRO-3"])["fp16"]["initial_scale_power"] == 12
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_programs_differ_in_what_the_other_cannot_take_alone(name: str) -> None:
-    """A further setting of one program must be said, and why, in the builder's docstring."""
-    trainer, megatron = config(STRATEGIES[name], "trainer"), config(STRATEGIES[name])
-    assert megatron.items() <= trainer.items()
-    assert trainer.keys() - megatron.keys() <= {"optimizer", "data_types"}
-
-
 def test_the_trainers_gradients_without_zero_accumulate_in_bf16() -> None:
     unsharded = replace(BASE, zero_stage=0)
-    assert config(unsharded, "trainer")["data_types"] == {"grad_accum_dtype": "bf16"}
-    assert "data_types" not in config(BASE, "trainer")
+    assert config(unsharded)["data_types"] == {"grad_accum_dtype": "bf16"}
+    assert "data_types" not in config(BASE)
 
 
 def test_a_bucket_is_no_larger_than_what_a_rank_holds() -> None:
     tiny = load_model("tiny")
-    small = deepspeed_config(tiny, BASE, data_parallel=1, program="trainer")
+    small = deepspeed_config(tiny, BASE, data_parallel=1)
     least = tiny.parameters // (BASE.tensor_parallel * BASE.pipeline_parallel)
     assert least <= small["zero_optimization"]["reduce_bucket_size"] < 2 * tiny.parameters
     whole = replace(BASE, tensor_parallel=1, pipeline_parallel=1)
     assert config(whole)["zero_optimization"]["reduce_bucket_size"] == 500_000_000
-
-
-def test_the_file_is_the_configuration_as_json() -> None:
-    machine = load_machine("frontier")
-    assert machine.gpus_per_node == GPUS
-    assert json.loads(ds_config_json(GPT, machine, BASE)) == config(BASE)

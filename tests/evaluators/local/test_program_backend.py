@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S, until
 
 
 def profile_of(adapter: Adapter) -> ClusterProfile:
-    return ClusterProfile(name="local", program="adapter", adapter=adapter)
+    return ClusterProfile(name="local", adapter=adapter)
 
 
 @pytest.fixture

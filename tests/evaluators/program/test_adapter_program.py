@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +27,7 @@ from evaluators.program.adapter_program import (
     accumulation_of,
     measured_parts,
 )
-from evaluators.program.program import AttemptEnd
+from evaluators.program.program import AttemptEnd, Launcher
 from evaluators.trial import LOG, TrialOutcome, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script, strategy
 
@@ -43,7 +47,15 @@ def _outcome(folder: Path, *lines: str) -> TrialOutcome:
     adapter = read_adapter(folder / "mine.toml")
     stamped = (f"[start 1 rank 0 {n}.000000s] {line}\n" for n, line in enumerate(lines))
     (folder / LOG).write_text("".join(stamped))
-    request = TrialRequest(
+    ended = AttemptEnd(
+        status=None, reason="", exit_code=0, started_at=datetime.now(UTC), duration_s=9.0
+    )
+    profile = ClusterProfile(name="local", adapter=adapter)
+    return AdapterProgram(profile).outcome(_request(folder), folder, ended)
+
+
+def _request(folder: Path) -> TrialRequest:
+    return TrialRequest(
         token="it",
         transformer=MODEL,
         machine=MACHINE,
@@ -51,11 +63,6 @@ def _outcome(folder: Path, *lines: str) -> TrialOutcome:
         protocol=TrialProtocol(accumulations=(1,), measured_iterations=8),
         directory=folder,
     )
-    ended = AttemptEnd(
-        status=None, reason="", exit_code=0, started_at=datetime.now(UTC), duration_s=9.0
-    )
-    profile = ClusterProfile(name="local", program="adapter", adapter=adapter)
-    return AdapterProgram(profile).outcome(request, folder, ended)
 
 
 @pytest.mark.parametrize(
@@ -206,3 +213,24 @@ def test_a_part_that_warms_up_alone_measures_nothing(tmp_path: Path) -> None:
     assert [part.fault for part in parts] == [None]
     assert parts[0].gradient_accumulation_steps == 4
     assert parts[0].measurement.iteration_times_s == (3.5, 4.5, 5.5, 6.5, 7.5)
+
+
+def test_a_lock_of_a_killed_build_blocks_no_later_trial(tmp_path: Path) -> None:
+    """Extensions are built in a folder of the service's, where a build that is alive goes on."""
+    dead, alive = (tmp_path / "torch-extensions" / "mine" / name for name in ("a", "b"))
+    for build in (dead, alive):
+        build.mkdir(parents=True)
+        (build / "lock").touch()
+        (build / "main.o").touch()
+    long_ago = time.time() - 3600
+    for path in (*dead.iterdir(), dead, alive / "lock"):
+        os.utime(path, (long_ago, long_ago))
+    adapter = replace(my_script(tmp_path), needs=("deepspeed",))
+    program = AdapterProgram(ClusterProfile(name="mine", python=sys.executable, adapter=adapter))
+    folder = tmp_path / "trial" / "attempt-1"
+    folder.mkdir(parents=True)
+    commands = program.commands(_request(folder), folder, Launcher(srun=("true",)))
+    bash = {name: value for name, value in os.environ.items() if name != "TORCH_EXTENSIONS_DIR"}
+    subprocess.run(["bash", "-c", commands], cwd=folder, env=bash, check=True)
+    assert [path.name for path in dead.iterdir()] == ["main.o"]
+    assert (alive / "lock").exists()

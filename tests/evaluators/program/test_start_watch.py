@@ -15,10 +15,11 @@ import pytest
 from evaluators.adapter.adapter import Adapter, AdapterReader, OneStart
 from evaluators.program.adapter_program import PlannedStarts
 from evaluators.program.start_watch import StartWatch
-from evaluators.program.watched_run import start_watch_files
+from evaluators.program.watched_run import start_watch_files, watched_function
 from evaluators.stopping_rule import Verdict
 from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, my_script, strategy
+from tests.patience import PATIENCE_S
 
 GO_ON, ENOUGH, GIVE_UP, OUT_OF_TIME = Verdict
 PROTOCOL = TrialProtocol(
@@ -176,3 +177,20 @@ def test_a_start_is_out_of_time_if_the_next_could_not_finish(
     for limit_s, verdict in ((21.0, OUT_OF_TIME), (23.0, ENOUGH)):
         protocol = replace(PROTOCOL, time_limit_s=limit_s)
         assert verdicts(watch(adapter, protocol=protocol), *agreed)[-1] is verdict
+
+
+def test_a_start_that_is_about_to_end_is_left_alone(adapter: Adapter) -> None:
+    (segment,) = json.loads(files_of(adapter)["watch-1.json"])["segments"]
+    agreed = [iteration(step, 1.0 + 0.2 * (step % 2)) for step in range(1, segment["last"] + 1)]
+    assert verdicts(watch(adapter), MEMORY, *agreed)[-1] is GO_ON
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5], ids=["at once", "later"])
+def test_a_watch_ends_with_its_start(adapter: Adapter, start: float, tmp_path: Path) -> None:
+    for name, text in files_of(adapter).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "trial.log").touch()
+    script = watched_function([sys.executable])
+    words = ["bash", "-c", f"{script}\nwatched 1 bash -c 'sleep {start}; exit 7'"]
+    ran = subprocess.run(words, cwd=tmp_path, timeout=PATIENCE_S, check=False, capture_output=True)
+    assert (ran.returncode, ran.stderr) == (7, b"")

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import capabilities_of_adapter
-from evaluators.cluster.profile import ClusterProfile, Megatron
-from evaluators.program.support import capabilities_of, program_of, unsupported
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program.support import capabilities_of, program_of
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.choices import DimensionChoice
@@ -25,24 +25,12 @@ from tests.evaluators.local.trials import GPT, LLAMA, request, strategy
 
 MACHINE = replace(load_machine("frontier"), gpus_per_node=4)
 TRAINER = ClusterProfile(name="t")
-MEGATRON = ClusterProfile(
-    name="m", program="megatron-deepspeed", megatron=Megatron(path="/opt/Megatron-DeepSpeed")
-)
-ORNL = ClusterProfile(
-    name="o", program="megatron-deepspeed", megatron=Megatron(path="/opt/m", variant="ornl")
-)
+MEGATRON = ClusterProfile(name="m", adapter=load_adapter("megatron-deepspeed"))
 
 
 def test_a_profile_names_its_program() -> None:
     assert program_of(TRAINER).name == "trainer"
-    assert program_of(MEGATRON).name == "megatron-deepspeed"
-
-
-def refused(
-    profile: ClusterProfile, transformer: Transformer, *strategies: Strategy
-) -> dict[str, InvalidInput]:
-    problems = unsupported(profile, transformer, MACHINE, Lattice.of(strategies, gpus_per_node=4))
-    return {problem.field: problem for problem in problems}
+    assert program_of(MEGATRON).name == "adapter"
 
 
 def kept(
@@ -91,28 +79,23 @@ def test_what_only_the_nodes_can_tell_is_not_refused() -> None:
 
 
 def test_what_megatron_cannot_run_is_another_matter() -> None:
-    long, short = strategy(1, 4, virtual_stages=2), strategy(2, 2, virtual_stages=2)
-    assert refused(MEGATRON, GPT, long) == {}
-    problem = refused(MEGATRON, GPT, long, short)["space.virtual_stages"]
-    assert "more than 2 stages" in problem.reason
+    chunks = strategy(gradient_accumulation_steps=4, virtual_stages=2)
+    long, short = (
+        replace(chunks, tensor_parallel=tensor, pipeline_parallel=stages)
+        for tensor, stages in ((1, 4), (2, 2))
+    )
+    assert kept(MEGATRON, replace(LLAMA, num_layers=8), long, short) == [long]
 
 
-def test_a_model_that_a_fork_does_not_know_is_refused() -> None:
-    assert refused(MEGATRON, LLAMA, strategy(1, 4)) == {}
-    problem = refused(ORNL, LLAMA, strategy(1, 4))["model"]
-    assert (problem.value, problem.reason[:16]) == (LLAMA.name, "gated_mlp = True")
-
-
-def test_what_a_checkout_cannot_train_is_refused_or_left_out(tmp_path: Path) -> None:
-    """A model is refused; strategies are no part of the space."""
+def test_what_a_checkout_cannot_train_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "megatron" / "model" / "transformer.py"
     file.parent.mkdir(parents=True)
     file.write_text("each_hidden_size = width // 3\n")
-    profile = replace(MEGATRON, megatron=Megatron(path=str(tmp_path)))
+    adapter = read_adapter(adapter_file("megatron-deepspeed"), folder=str(tmp_path))
+    profile = ClusterProfile(name="m", adapter=adapter)
     fine, wide = strategy(1, 4), strategy(1, 4, micro_batch_size=2)
-    assert refused(profile, GPT, fine) == {}
-    assert list(refused(profile, LLAMA, fine)) == ["model"]
     assert kept(profile, GPT, fine, wide, replace(wide, zero_stage=1)) == [fine]
+    assert kept(MEGATRON, GPT, fine, wide) == [fine, wide]
     with pytest.raises(InvalidInput, match="6acc370a"):
         program_of(profile).files(request(tmp_path, wide, ranks=4), tmp_path / "t" / "attempt-1")
 
@@ -131,25 +114,10 @@ def test_what_is_simulated_of_experts_runs_on_megatron(choices: dict[str, Dimens
         assert "sequence_parallel" not in " ".join(f.reason for f in broken), one.short()
 
 
-def test_the_capabilities_of_each_program(tmp_path: Path) -> None:
+def test_the_capabilities_of_each_program() -> None:
     simulated = capabilities_of("simulated")
     assert replace(simulated, experts_need_sequence_parallel=False) == ANY_PROGRAM
     for trainer in (capabilities_of("local"), capabilities_of("slurm", TRAINER)):
         assert trainer.uneven_stages
         assert not trainer.varies("sequence_parallel")
     assert capabilities_of("slurm", MEGATRON).uneven_stages
-    assert not capabilities_of("slurm", ORNL).uneven_stages
-    # The recommended commit crashes with sequence parallelism and learned positions.
-    cut = strategy(2, 2, sequence_parallel=True)
-    plain = replace(cut, sequence_parallel=False)
-    for unread in (MEGATRON, replace(MEGATRON, megatron=None), ORNL):
-        assert kept(unread, GPT, cut, plain) == [plain]
-    assert kept(MEGATRON, LLAMA, cut, plain) == [cut, plain]
-    (tmp_path / "megatron").mkdir()
-    sound = replace(MEGATRON, megatron=Megatron(path=str(tmp_path)))
-    assert kept(sound, GPT, cut, plain) == [cut, plain]
-
-
-def test_a_fork_with_only_even_stages_is_refused_uneven_ones() -> None:
-    assert refused(MEGATRON, GPT, strategy(1, 3)) == {}
-    assert "uneven stages" in refused(ORNL, GPT, strategy(1, 3))["space.pipeline_parallel"].reason

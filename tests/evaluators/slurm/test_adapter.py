@@ -24,7 +24,7 @@ TOLD_IN_A_FILE = '"1000000"\n"--told" = "{out}/told"'
 
 def test_a_script_trains_on_two_nodes(tmp_path: Path) -> None:
     adapter = my_script(tmp_path)
-    profile = replace(PROFILE, program="adapter", adapter=adapter)
+    profile = replace(PROFILE, adapter=adapter)
     request = TrialRequest(
         token="job",
         transformer=MODEL,

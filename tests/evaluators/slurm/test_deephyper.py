@@ -61,9 +61,9 @@ def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "machine.toml").write_text(MACHINE)
     checkout = make_checkout(tmp_path / "Megatron-DeepSpeed")
     (tmp_path / "profile.toml").write_text(
-        f'program = "megatron-deepspeed"\npython = "{sys.executable}"\n'
+        f'python = "{sys.executable}"\n'
         '[slurm]\ngpu_request = "none"\nexclusive = false\n[polling]\ninterval_s = 0.5\n'
-        f'[megatron]\npath = "{checkout}"\n'
+        f'[trainer]\nadapter = "{checkout}/quick.toml"\n'
     )
     words = [*("--model", "tiny", "--machine", str(tmp_path / "machine.toml"), "--nodes", "1")]
     done = subprocess.run(

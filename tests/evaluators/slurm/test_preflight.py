@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from evaluators.cluster.profile import ClusterProfile, Environment, Megatron, Scheduling
+from evaluators.adapter.catalog import adapter_file
+from evaluators.adapter.reading import read_adapter
+from evaluators.cluster.profile import ChosenTrainer, ClusterProfile, Environment, Scheduling
 from evaluators.slurm.commands import SlurmUnavailable
 from evaluators.slurm.preflight import JobShape, check, lack_of_memory
 from tests.cluster.cluster import Cluster
@@ -76,8 +78,15 @@ def test_what_trains_is_looked_at(tmp_path: Path) -> None:
     assert problems(replace(READY, python="/no/python"))[0][0] == "python"
     module = Environment(modules=("pytorch",))
     assert problems(replace(without, environment=module)) == [], "the nodes have another one"
-    megatron = replace(READY, program="megatron-deepspeed", megatron=Megatron(path=str(tmp_path)))
-    assert problems(megatron)[0][0] == "megatron.path"
+    trainer = ChosenTrainer(adapter="megatron-deepspeed", folder=str(tmp_path))
+    adapter = read_adapter(adapter_file(trainer.adapter), folder=trainer.folder)
+    named = replace(READY, python=str(bare), trainer=trainer, adapter=adapter)
+    (folder, no_script), (_, no_packages) = problems(named)
+    assert folder == "trainer.folder"
+    assert "it has no pretrain_gpt.py" in no_script
+    assert "it has no torch, deepspeed" in no_packages
+    (tmp_path / "pretrain_gpt.py").touch()
+    assert [field for field, _ in problems(named)] == ["python"]
 
 
 @pytest.mark.usefixtures("slurm")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.slurm.commands import SlurmRefused
 from evaluators.slurm.probe import ProbeReport, probe, report_in
@@ -57,62 +58,13 @@ def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slurm")
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [
-        ("from megatron import arguments\n", ""),
-        ("import apex_of_nowhere\n", "ModuleNotFoundError: No module named 'apex_of_nowhere'"),
-    ],
-)
-def test_megatron_is_imported_from_the_checkout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, error: str
-) -> None:
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    package, folder = tmp_path / "checkout" / "megatron", tmp_path / "data"
-    package.mkdir(parents=True)
-    folder.mkdir()
-    (package / "training.py").write_text(source)
-    (package / "arguments.py").write_text("")
-    megatron = {"path": str(package.parent)}
-    report = look(folder, [], python=SYSTEM_PYTHON, program="megatron-deepspeed", megatron=megatron)
-    assert [rank.megatron_error for rank in report.ranks] == [error, error]
-    assert {rank.torch for rank in report.ranks} == {""}
+def test_what_the_trainer_needs_is_looked_for_on_the_node(tmp_path: Path) -> None:
+    adapter = replace(load_adapter("megatron-deepspeed"), needs=("json", "of_nowhere"))
+    named = replace(profile(python=SYSTEM_PYTHON), adapter=adapter)
+    report = probe(named, gpus_per_node=2, folder=tmp_path, wait_s=60.0, tell=print)
+    assert [rank.missing for rank in report.ranks] == [("of_nowhere",)] * 2
     assert "No module named 'torch'" in report.ranks[0].torch_error
     assert not report.ranks[0].trainer
-
-
-MAKEFILE = """
-CPPFLAGS += $(shell python3 -m pybind11 --includes)
-SUFFIX := $(shell python3 -c 'from importlib.machinery import *; print(EXTENSION_SUFFIXES[0])')
-helpers$(SUFFIX): helpers.cpp
-\tg++ -fdiagnostics-color -fsyntax-only $(CPPFLAGS) $< && touch $@
-"""
-
-
-@pytest.mark.usefixtures("slurm")
-@pytest.mark.parametrize(
-    ("includes", "error"),
-    [("", ""), ("#include <of_nowhere.h>\n", "of_nowhere.h: No such file or directory")],
-)
-def test_megatrons_helpers_compile_with_the_profiles_interpreter(
-    tmp_path: Path, includes: str, error: str
-) -> None:
-    """An environment of its own has the module that the Makefile asks `python3` for."""
-    environment = tmp_path / "environment"
-    subprocess.run([SYSTEM_PYTHON, "-m", "venv", "--without-pip", environment], check=True)
-    (modules,) = environment.glob("lib/python3*/site-packages")
-    (modules / "pybind11.py").write_text("print('-I/')")
-    data, folder = tmp_path / "checkout" / "megatron" / "data", tmp_path / "data"
-    data.mkdir(parents=True)
-    folder.mkdir()
-    (data / "Makefile").write_text(MAKEFILE)
-    (data / "helpers.cpp").write_text(includes)
-    megatron = {"path": str(tmp_path / "checkout")}
-    python = str(environment / "bin" / "python")
-    report = look(folder, [], python=python, program="megatron-deepspeed", megatron=megatron)
-    assert error in report.ranks[0].helpers_error
-    assert bool(error) == bool(report.ranks[0].helpers_error)
-    assert sorted(file.name for file in data.iterdir()) == ["Makefile", "helpers.cpp"]
 
 
 def test_sbatch_refuses(slurm: Cluster, tmp_path: Path) -> None:

@@ -309,14 +309,13 @@ def test_a_request_the_checkout_cannot_train_is_refused_first(
     source.write_text("rope = [base.cos(), base.sin()]\n")
     sqlite_settings.profiles_dir.mkdir(parents=True)
     (sqlite_settings.profiles_dir / "mine.toml").write_text(
-        f'program = "megatron-deepspeed"\n[megatron]\npath = "{tmp_path}/checkout"\n'
+        f'[trainer]\nadapter = "megatron-deepspeed"\nfolder = "{tmp_path}/checkout"\n'
     )
     asked = body(model="llama-2-7b", evaluator="slurm", slurm={"profile": "mine"})
     answer = client.post(CAMPAIGNS, json=asked)
     assert answer.status_code == 422, answer.text
-    (refusal,) = [e for e in answer.json()["errors"] if e["field"] == "model"]
-    assert "gated_mlp" in refusal["reason"]
-    assert "6acc370a" in refusal["valid"]
+    assert "this checkout has rotary positions as a list" in answer.text
+    assert "6acc370a" in answer.text
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:

@@ -31,8 +31,6 @@ from tests.server.fits import noted_fits
 
 FILES = {
     "launch.sbatch",
-    "megatron_deepspeed_args.txt",
-    "ds_config.json",
     "megatron_lm_args.txt",
     "megatron_lm.sh",
     "nemo.yaml",
@@ -84,7 +82,7 @@ def test_files_are_downloaded_by_name_or_all_in_an_archive(client: TestClient, a
         assert archive.read(path).decode() == answer.text
     assert client.get(f"{at}/artefacts.zip").content == found.content, "the same each time"
     first, second = (
-        client.get(f"{at}/artefacts/megatron_deepspeed_args.txt", params={"rank": rank}).text
+        client.get(f"{at}/artefacts/megatron_lm_args.txt", params={"rank": rank}).text
         for rank in (1, 2)
     )
     assert first != second

@@ -77,7 +77,7 @@ def test_the_launch_script_is_shown_with_its_needs_and_copied(
         permissions=["clipboard-read", "clipboard-write"],
     )
     launch = page.locator(".launch")
-    expect(launch.locator(".needs")).to_contain_text("DATA_PATH")
+    expect(launch.locator(".needs")).to_contain_text("TRAINER_DIR")
     expect(launch).not_to_contain_text("runs as it is")
     launch.get_by_text("Preview").click()
     expect(launch.locator("pre")).to_contain_text("#SBATCH --nodes=")
@@ -85,7 +85,7 @@ def test_the_launch_script_is_shown_with_its_needs_and_copied(
     expect(launch.get_by_role("status")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()").startswith("#!/bin/bash")
     trainers = page.locator(".trainers")
-    expect(trainers.get_by_role("listitem")).to_have_count(5)
+    expect(trainers.get_by_role("listitem")).to_have_count(6)
     expect(trainers).to_contain_text("transformers: has no word for")
     with page.expect_download() as download:
         trainers.get_by_role("link", name="megatron-bridge (zip)").click()

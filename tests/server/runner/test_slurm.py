@@ -54,11 +54,10 @@ nodes = 3
 idle_release_s = 5
 """
 STAND_IN = """
-program = "megatron-deepspeed"
 python = "{python}"
 {virtual}
-[megatron]
-path = "{checkout}"
+[trainer]
+adapter = "{checkout}/quick.toml"
 """
 """Trials of a second: nothing is trained."""
 QUESTION: dict[str, Any] = {

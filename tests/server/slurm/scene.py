@@ -25,14 +25,13 @@ from tests.patience import TRIAL_LIMIT_S
 from tests.server.entitled import entitled
 
 PROFILE = """
-program = "megatron-deepspeed"
 python = "{python}"
 
 [slurm]
 gpu_request = "none"
 
-[megatron]
-path = "{checkout}"
+[trainer]
+adapter = "{checkout}/quick.toml"
 
 [polling]
 interval_s = 0.5

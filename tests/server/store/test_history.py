@@ -48,15 +48,12 @@ from tests.server.store.test_trials import METRICS
 
 VERSIONS = {"torch": "2.5.1", "deepspeed": "0.15.4"}
 OK = ended(TrialState.OK, versions=VERSIONS)
-MEGATRON = {"program": "megatron-deepspeed", "megatron": {"variant": "main"}}
 ADAPTER: dict[str, Any] = {
     "name": "local",
-    "program": "adapter",
     "adapter": {"name": "a" * 50, "command": ["train"]},
 }
 OVERLAP = {"name": "overlap", "values": [True, False], "searched": False}
 OVERLAPPING = ADAPTER | {"adapter": ADAPTER["adapter"] | {"dimensions": [OVERLAP]}}
-FORK = {"program": "megatron-deepspeed", "megatron": {"variant": "ornl"}}
 
 
 def with_ends(store: Store, campaign: Campaign, *ends: FinishedTrial) -> list[int]:
@@ -140,9 +137,8 @@ COMPARED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({}, {"seed": 1}, False),
     (MEASURED, FOR_REAL, True),
     (MEASURED, MEASURED | {"seed": 1}, True),
-    (MEASURED, FOR_REAL | {"profile": MEGATRON}, False),
-    (FOR_REAL | {"profile": FORK}, FOR_REAL | {"profile": MEGATRON}, False),
-    (FOR_REAL | {"profile": MEGATRON}, FOR_REAL | {"profile": MEGATRON}, True),
+    (MEASURED, FOR_REAL | {"profile": ADAPTER}, False),
+    (FOR_REAL | {"profile": ADAPTER}, FOR_REAL | {"profile": ADAPTER}, True),
     (MEASURED | {"profile": ADAPTER}, MEASURED | {"profile": OVERLAPPING}, False),
     (MEASURED | {"profile": OVERLAPPING}, FOR_REAL | {"profile": OVERLAPPING}, True),
 ]

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from evaluators.cluster import profile_from_dict
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.catalog import load_adapter
+from evaluators.cluster import ClusterProfile
 from evaluators.slurm.probe import ProbeReport, TaskReport
 from server.cli.checks import CheckResult
 from server.cli.checks.slurm import node_results
@@ -47,11 +49,8 @@ FINE = TaskReport(
 )
 
 
-def checked(
-    *ranks: TaskReport, program: str = "trainer", checkout: str = "/m"
-) -> dict[str, CheckResult]:
-    tables: dict[str, Any] = {"name": "mine", "program": program, "megatron": {"path": checkout}}
-    profile = profile_from_dict(tables, source="test")
+def checked(*ranks: TaskReport, adapter: Adapter | None = None) -> dict[str, CheckResult]:
+    profile = ClusterProfile(name="mine", adapter=adapter)
     report = ProbeReport(node="n1", ranks=ranks)
     checks = node_results(report, profile, gpus_per_node=len(ranks), folder=Path("/data"))
     return {check.name: check for check in checks}
@@ -82,38 +81,17 @@ def test_what_a_task_lacks_is_a_failure_with_advice(what: str, change: dict[str,
     assert "\n" not in failed[0].found
 
 
-def test_megatron_needs_no_trainer_of_ours() -> None:
-    results = checked(replace(FINE, trainer=False), program="megatron-deepspeed")
-    assert results["Python on n1"].status == "ok"
-    assert results["Megatron on n1"].found == "/m can be imported"
+MEGATRON = load_adapter("megatron-deepspeed")
 
 
-def test_what_the_checkout_cannot_train_is_a_warning(tmp_path: Path) -> None:
-    model = tmp_path / "megatron" / "model"
-    model.mkdir(parents=True)
-    (model / "__init__.py").write_text("try:\n    from torch.nn import LayerNorm\n")
-    results = checked(FINE, program="megatron-deepspeed", checkout=str(tmp_path))
-    [warning] = [check for check in results.values() if check.status == "warn"]
-    assert warning.name == "Megatron, zero_stage on n1"
-    assert "unexpected keyword argument 'sequence_parallel'" in warning.found
-    assert "4efb479d" in warning.advice
-
-
-def test_a_megatron_that_cannot_be_imported_fails_with_advice() -> None:
-    lacking = replace(FINE, rank=1, megatron_error="ModuleNotFoundError: No module named 'six'")
-    results = checked(FINE, lacking, program="megatron-deepspeed")
-    assert results["Megatron on n1"].status == "fail"
-    assert "No module named 'six'" in results["Megatron on n1"].found
-    assert "/venv/bin/python" in results["Megatron on n1"].advice
-    assert "Megatron on n1" not in checked(FINE)
-
-
-def test_megatrons_helpers_that_do_not_compile_fail_with_advice() -> None:
-    lacking = replace(FINE, helpers_error="python3: No module named pybind11")
-    check = checked(lacking, program="megatron-deepspeed")["Megatron's helpers on n1"]
-    assert check.status == "fail"
-    assert check.found == "they do not compile: python3: No module named pybind11"
-    assert "pybind11 into /venv/bin/python" in check.advice
+def test_an_adapters_trainer_needs_its_own_packages_alone() -> None:
+    results = checked(replace(FINE, trainer=False), adapter=MEGATRON)
+    assert {check.status for check in results.values()} == {"ok"}
+    row = "packages of megatron-deepspeed on n1"
+    assert "transformers" in results[row].found
+    failed = checked(replace(FINE, missing=("six", "regex")), adapter=MEGATRON)[row]
+    assert (failed.status, failed.found) == ("fail", "without six, regex")
+    assert "/venv/bin/python" in failed.advice
 
 
 def test_without_gpus_and_power_trials_can_be_run_all_the_same() -> None:

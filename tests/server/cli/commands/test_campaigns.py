@@ -123,9 +123,10 @@ def test_a_terminal_gets_the_address_of_a_page(
 def test_without_a_script_of_the_trials_a_trainer_is_named(
     autotune: Autotune, tmp_path: Path
 ) -> None:
-    """Megatron-DeepSpeed, whose job is written where nothing else trained, trains no experts."""
+    """Neither Megatron divides a sequence without FlashAttention."""
     ran = autotune.done(
-        *("submit", "--model", "deepseek-v2-lite", "--machine", "dgx-h100", "--nodes", "1"),
+        *("submit", "--model", "llama-3-8b", "--machine", "dgx-h100", "--nodes", "1"),
+        *("--cp", "2", "--flash-attention", "off", "--baseline", "none"),
         *("--max-trials", "2", "--confirmations", "0", "--watch", "--json"),
     )
     campaign = str(ran.json()["campaign"]["id"])

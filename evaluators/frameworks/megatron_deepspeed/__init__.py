@@ -1,1 +1,0 @@
-"""Megatron-DeepSpeed: a strategy as arguments, a trial as runs, checks of a checkout."""
