@@ -190,7 +190,7 @@ def lacking(program: str, varied: Collection[str]) -> tuple[DimensionRefusal, ..
 def untrained(
     transformer: Transformer, *, program: str, trains: Collection[LayerFeature] = ()
 ) -> str | None:
-    """Return why a program cannot train a model, as a sentence; None where it can.
+    """Return why a program is not known to train a model, as a sentence; None where it is.
 
     Args:
         trains: what layers may have there beside what GPT's and Llama's have.
@@ -200,7 +200,7 @@ def untrained(
         return None
     *others, last = lacked
     listed = f"{', '.join(others)} or {last}" if others else last
-    return f"{program} cannot train {listed}, which {transformer.name} has"
+    return f"{program} is not known to train {listed}, which {transformer.name} has"
 
 
 @dataclass(frozen=True, kw_only=True)

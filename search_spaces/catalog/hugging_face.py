@@ -106,6 +106,11 @@ UNDESCRIBED = (
 """Keys of layers that a `Transformer` cannot describe: compressed keys, blocks of keys, layers of
 different widths, residuals over layers."""
 
+OF_LAYERS = re.compile(
+    r"attention|attn|moe|expert|mlp|layer|query|coder|block|conv|mamba|shared|kv|embed|gate"
+)
+"""What a switch's name contains if it may change layers."""
+
 NEUTRAL = re.compile(
     r"""
     _.*|architectures|auto_map|model_type|transformers_version|(torch_)?dtype|.*_dtype
@@ -123,7 +128,7 @@ NEUTRAL = re.compile(
     |moe_renormalize|router_.*|.*_router_.*|moe_use_aux_free|moe_capacity|moe_gate|use_aux_.*
     # kernels, and what generates text
     |chunk_size.*|mamba_chunk_size|use_mamba_kernels|mamba_hidden_act|num_logits_to_keep|output_.*
-    |.*_kernels?|cache_implementation|num_(beams|beam_groups|return_sequences)|top_k|top_p|typical_p
+    |.*_kernels?|.*flash.*|.*fp32.*|unsloth_.*|num_labels|cache_implementation|num_(beams|beam_groups|return_sequences)|top_k|top_p|typical_p
     |(max|min)_length|no_repeat_.*|encoder_no_.*|length_penalty|diversity_penalty|repetition_penalty
     |exponential_decay_.*|begin_suppress_.*|do_sample|temperature|prefix|problem_type
     # what other figures imply
@@ -246,7 +251,7 @@ class _Configuration:
 
     def _refuse_unread(self) -> None:
         for key, value in self._own.items():
-            if key in self._read or NEUTRAL.fullmatch(key) or not _says_something(value):
+            if key in self._read or NEUTRAL.fullmatch(key) or not _says_something(key, value):
                 continue
             reason = (
                 "it is not known what this key changes; delete it from the file if it changes "
@@ -258,7 +263,7 @@ class _Configuration:
 
     def _is_gated(self) -> bool:
         activation = self._get(*ACTIVATION)
-        if activation == "relu2":
+        if activation in ("relu2", "xielu"):
             return False
         if activation is None or not GELU.fullmatch(str(activation)):
             known = activation is None or re.match(r"si?lu|swish|swiglu", str(activation))
@@ -461,6 +466,8 @@ class _Configuration:
         return figures
 
 
-def _says_something(value: Any) -> bool:
-    """Return whether a value may change a model's shape: text and factors do not."""
+def _says_something(key: str, value: Any) -> bool:
+    """Return whether a value may change a model's shape: text, factors and most switches do not."""
+    if value is True:
+        return OF_LAYERS.search(key) is not None
     return bool(value) and not isinstance(value, str | float)

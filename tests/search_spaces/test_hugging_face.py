@@ -128,6 +128,19 @@ COUNTS = {
 multi-token prediction."""
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"use_flash_attn": True, "num_labels": 2, "unsloth_fixed": True, "made_by": "us"},
+        {"some_multiplier": 0.5, "extra_layers": 0, "extra_experts": None, "new_norm": True},
+    ],
+)
+def test_keys_without_effect_are_passed_over(change: dict[str, Any]) -> None:
+    config = FAMILIES["qwen3-8b"]["config"]
+    read = model_from_hugging_face(config | change, name="qwen3-8b")
+    assert read == model_from_hugging_face(config, name="qwen3-8b")
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_each_kind_of_layer_is_counted(name: str) -> None:
     model = model_from_hugging_face(FAMILIES[name]["config"], name=name)
@@ -185,6 +198,8 @@ def test_the_family_names_the_windowed_layers_if_no_list_does() -> None:
         ("qwen3-30b-a3b", {"swa_num_key_value_heads": 8}, "swa_num_key_value_heads"),
         ("qwen3-30b-a3b", {"sparse_attention_config": {"block": 64}}, "sparse_attention_config"),
         ("qwen3-30b-a3b", {"per_layer_experts": 4}, "per_layer_experts"),
+        ("qwen3-30b-a3b", {"enable_moe_block": True}, "enable_moe_block"),
+        ("qwen3-30b-a3b", {"is_encoder_decoder": True}, "is_encoder_decoder"),
         ("deepseek-v3", {"sliding_window": 512}, "sliding_window"),
         ("qwen3-30b-a3b", {"hidden_act": "gelu"}, "hidden_act"),
         ("qwen3-30b-a3b", {"hidden_act": "situ"}, "hidden_act"),

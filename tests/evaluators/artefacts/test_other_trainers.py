@@ -163,4 +163,4 @@ def test_no_file_trains_a_model_without_some_of_its_layers(name: str) -> None:
         lacked = [FEATURE_WORDS[each] for each in model.features if each not in adapter.trains]
         if lacked:
             assert not offer.supported
-            assert f"cannot train {lacked[0]}" in offer.reason
+            assert f"is not known to train {lacked[0]}" in offer.reason

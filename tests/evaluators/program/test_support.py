@@ -54,7 +54,9 @@ def test_a_model_the_program_cannot_train_is_refused_clearly(
 ) -> None:
     deepseek = load_model("deepseek-v3")
     program = replace(capabilities_of("slurm", profile), trains=("mtp",))
-    sentence = f"{program.name} cannot train experts or latent attention, which deepseek-v3 has"
+    sentence = (
+        f"{program.name} is not known to train experts or latent attention, which deepseek-v3 has"
+    )
     assert [f.reason for f in findings(strategy(1, 1), deepseek, MACHINE, program=program)] == [
         sentence
     ]

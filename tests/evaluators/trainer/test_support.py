@@ -66,7 +66,9 @@ def test_experts_that_cannot_be_shared_out_are_refused() -> None:
 
 def test_a_model_with_unsupported_layers_is_refused_clearly() -> None:
     predicting = replace(MIXTURE, mtp_layers=1)
-    assert "cannot train multi-token prediction" in (indivisible(predicting, strategy()) or "")
+    assert "is not known to train multi-token prediction" in (
+        indivisible(predicting, strategy()) or ""
+    )
 
 
 def test_the_ready_space_of_experts_on_this_machine() -> None:

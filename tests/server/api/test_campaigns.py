@@ -253,7 +253,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a model that the trainer cannot train": (
         TINY | {"model": "nemotron-3-nano-30b-a3b", "space": {"preset": "tiny-local"}},
         "model",
-        "the bundled trainer cannot train Mamba layers",
+        "the bundled trainer is not known to train Mamba layers",
     ),
     "half a range": (
         {"space": {"tensor_parallel": {"minimum": 1}}},
