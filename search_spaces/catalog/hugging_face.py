@@ -133,7 +133,7 @@ NEUTRAL = re.compile(
     |exponential_decay_.*|begin_suppress_.*|do_sample|temperature|prefix|problem_type
     # what other figures imply
     |qk_head_dim|expand|mamba_expand|mamba_d_ssm|mlp_expansion_factor|.*parallel_(block|residual)
-    |mamba_use_mlp|use_(embedding_sharing|parallel_embedding|gated_activation)|max_window_layers|use_sliding_window|use_mtp|n_ctx|time_step_rank
+    |mamba_use_mlp|use_(embedding_sharing|parallel_embedding|gated_activation)|max_window_layers|use_sliding_window|full_attn_mod|interpolate_factor|use_mtp|n_ctx|time_step_rank
     |mtp_use_dedicated_embeddings|interleave_moe_layer|indexer_rope_interleave|layer_switch
     |index_(share_for_mtp_iteration|skip_topk_offset|topk_freq|topk_pattern)|use_mrope
     |.*_moe_shared_expert_overlap|moe_shared_expert_overlap|moe_layer_end_index|use_qkv_bias
@@ -396,6 +396,7 @@ class _Configuration:
     def _windows(self) -> Iterator[str]:
         window = self._optional(*WINDOW)
         on = self._config.get("use_sliding_window") is not False
+        on = on and (window or 0) < self._figure(*SEQUENCE)
         pattern = self._get("sliding_window_pattern")
         rotary = self._config.get("no_rope_layers")
         for i in range(self.layers):

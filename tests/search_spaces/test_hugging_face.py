@@ -155,6 +155,11 @@ def test_each_kind_of_layer_is_counted(name: str) -> None:
     )
 
 
+def test_a_window_that_holds_the_longest_context_is_none() -> None:
+    config = FAMILIES["phi-3-mini-4k"]["config"] | {"sliding_window": 4096}
+    assert model_from_hugging_face(config, name="phi").features == ()
+
+
 def test_an_indexer_may_be_shared_by_layers() -> None:
     own = model_from_hugging_face(FAMILIES["glm-5"]["config"], name="own").sparse_attention
     shared = model_from_hugging_face(FAMILIES["glm-5.2"]["config"], name="s").sparse_attention
