@@ -13,7 +13,6 @@ from autotune.schemas.campaigns import Event
 from autotune.schemas.wire import Problem
 from server.api.answers import ETAG, JSON, RESOURCES
 from server.api.dependencies import problems
-from server.api.samples import SAMPLES
 
 Document = dict[str, Any]
 
@@ -78,7 +77,7 @@ def operation_id(route: APIRoute) -> str:
 
 def described(document: Document) -> Document:
     """Return FastAPI's description with the schemas of problems and events, which no endpoint
-    declares, descriptions of responses, and sample calls in Python and in a shell."""
+    declares, and descriptions of responses."""
     components = document["components"]
     for model in (Problem, Event):
         schema = model.model_json_schema(
@@ -124,11 +123,6 @@ def first_sentence(text: str) -> str:
 
 def _describe(operation: Document, schemas: Document) -> None:
     operation["summary"] = first_sentence(operation["description"])
-    sample = SAMPLES.get(operation["operationId"])
-    if sample is not None:
-        called = {"python": sample.python, "sh": sample.shell}
-        blocks = [f"```{language}\n{call}\n```" for language, call in called.items() if call]
-        operation["description"] = "\n\n".join([operation["description"], *blocks])
     for status, answer in operation["responses"].items():
         _describe_answer(status, answer, schemas)
 
