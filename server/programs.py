@@ -11,7 +11,6 @@ from autotune.schemas.requests import (
     CampaignCreate,
     PredictionQuery,
     RayChoice,
-    SpaceQuery,
 )
 from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from evaluators.adapter.adapter import Adapter
@@ -25,7 +24,7 @@ from search_spaces.lattice import Lattice
 from search_spaces.program import ProgramCapabilities
 from server.settings import Settings
 
-RunChoice = CampaignCreate | SpaceQuery | PredictionQuery
+RunChoice = CampaignCreate | PredictionQuery
 """Requests with the fields `evaluator`, `slurm`, `ray` and `adapter`."""
 
 

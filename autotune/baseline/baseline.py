@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
-from autotune.cost_model import estimate
+from autotune.cost_model import estimate_in
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
 from autotune.schemas.resolution import campaign_space, transformer_of
@@ -142,7 +142,7 @@ def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) 
 def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> NDArray[np.int64]:
     """Return what each strategy is predicted to lack, shape (n,): nothing (0), only the headroom
     (1), or memory (UNFIT)."""
-    predicted = estimate(space.transformer, space.machine, lattice)
+    predicted = estimate_in(space, lattice)
     tight = np.where(predicted.leaves(headroom_gib), 0, 1)
     return np.asarray(np.where(predicted.fits, tight, UNFIT), dtype=np.int64)
 

@@ -26,6 +26,7 @@ from search_spaces.dimensions import Scalar
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import USUAL_STATES, StateWidths, Tuning
+from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
 COVERAGE = 0.8
@@ -273,6 +274,11 @@ def machine_figures(machine: Machine) -> dict[str, Any]:
     rare = {"fast_domain": machine.fast_domain, "peaks_tflops": dict(machine.peaks_tflops)}
     common = {name: getattr(machine, name) for name in MACHINE_FIGURES}
     return common | {name: figure for name, figure in rare.items() if figure}
+
+
+def prior_of(space: SearchSpace) -> Calibration:
+    """Return what is known of a space's machine and trainer before any trial."""
+    return general_knowledge(space.machine, space.program.tuning, space.program.states)
 
 
 @lru_cache(maxsize=32)

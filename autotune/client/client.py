@@ -15,7 +15,6 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.question import (
     CampaignInput,
-    SpaceInput,
     StrategyInput,
     SubjectInput,
     campaign_request,
@@ -28,8 +27,8 @@ from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
 from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.predictions import DryRun, Prediction, SpaceReport, Sweep, SweepQuery
-from autotune.schemas.requests import PredictionQuery, SpaceQuery
+from autotune.schemas.predictions import Prediction
+from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.schemas.validation import validated
@@ -142,19 +141,23 @@ class Client:
         created = self._transport.post("/campaigns", Campaign, request, key=str(uuid.uuid4()))
         return CampaignHandle(self._transport, created)
 
-    def dry_run(self, **fields: Unpack[CampaignInput]) -> DryRun:
-        """Return the trials that `create` with the same arguments would choose from, and their
-        cost."""
+    def dry_run(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
+        """Return the plan of the campaign that `create` with the same arguments would start; raises
+        ApiError for what `create` would refuse."""
         request = campaign_request(self._placed(fields))
-        return self._transport.post("/campaigns", DryRun, request, params={"dry_run": "true"})
+        return self._transport.post("/campaigns", CampaignPlan, request, params={"dry_run": "true"})
 
-    def plan(self, **fields: Unpack[CampaignInput]) -> CampaignPlan:
+    def plan(self, *, most: int = 10, **fields: Unpack[CampaignInput]) -> CampaignPlan:
         """Return predictions for the campaign that `create` with the same arguments would start:
         what fits, what is fastest, its cost, and what it would find.
 
         Nothing runs. Predictions use the earlier trials that the campaign would start from.
+
+        Args:
+            most: maximum number of strategies in `best`.
         """
-        return self._transport.post("/plans", CampaignPlan, campaign_request(self._placed(fields)))
+        request = campaign_request(self._placed(fields))
+        return self._transport.post("/plans", CampaignPlan, request, params={"most": str(most)})
 
     def campaign(self, campaign_id: int) -> CampaignHandle:
         campaign = self._transport.get(f"/campaigns/{campaign_id}", Campaign)
@@ -207,25 +210,6 @@ class Client:
         }
         query = self._query(PredictionQuery, about, **fields)
         return self._transport.post("/predictions", Prediction, query)
-
-    def space(
-        self, *, nodes: int = 1, space: SpaceInput | None = None, **about: Unpack[SubjectInput]
-    ) -> SpaceReport:
-        """Return the number of strategies in a space, and how many each rule removes."""
-        query = self._query(SpaceQuery, about, nodes=nodes, space=space or {})
-        return self._transport.post("/spaces", SpaceReport, query)
-
-    def sweep(
-        self,
-        *,
-        nodes: int = 1,
-        space: SpaceInput | None = None,
-        most: int = 10,
-        **about: Unpack[SubjectInput],
-    ) -> Sweep:
-        """Return the `most` strategies that fit and are predicted fastest, of a space."""
-        fields = {"nodes": nodes, "space": space or {}, "most": most}
-        return self._transport.post("/sweeps", Sweep, self._query(SweepQuery, about, **fields))
 
     def models(self) -> list[str]:
         """Return the names of models. Any size such as "13B" is valid, too."""

@@ -4,7 +4,7 @@ Closed formulas from the literature with typical constants of the hardware, accu
 filter a space and to simulate. `docs/cost-model.md` lists the terms and their errors.
 """
 
-from autotune.cost_model.estimate import Estimate, estimate
+from autotune.cost_model.estimate import Estimate, estimate, estimate_in
 from autotune.cost_model.parameters import Parameters, perturbed
 from autotune.cost_model.states import StateBytes, state_bytes_per_parameter
 
@@ -13,6 +13,7 @@ __all__ = [
     "Parameters",
     "StateBytes",
     "estimate",
+    "estimate_in",
     "perturbed",
     "state_bytes_per_parameter",
 ]

@@ -17,6 +17,7 @@ from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_
 from autotune.cost_model.strategies import GIB, Strategies, total
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
+from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
 BLOCK = 8192
@@ -90,6 +91,13 @@ def estimate(
         machine=machine,
         num_nodes=lattice["num_nodes"].astype(np.float64),
     )
+
+
+def estimate_in(space: SearchSpace, lattice: Lattice) -> Estimate:
+    """Estimate strategies of a space before any trial, with what its trainer declares."""
+    program = space.program
+    parameters = Parameters.default(space.machine, program.tuning, program.states)
+    return estimate(space.transformer, space.machine, lattice, parameters=parameters)
 
 
 def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -1,31 +1,26 @@
-"""Validation and dry run of a campaign."""
+"""Validation of a campaign."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import numpy as np
-
-from autotune.baseline import baseline_of, read_arguments, remarks
-from autotune.calibration import general_knowledge
-from autotune.cost_model import Estimate, estimate
-from autotune.explanation.what_if import left_out
+from autotune.baseline import baseline_of
+from autotune.calibration.calibration import prior_of
 from autotune.measurement.objectives import unknown_objective
-from autotune.prediction.campaign_cost import campaign_cost, least_node_hours, measurable_layouts
-from autotune.prediction.space import fitting_layouts, obstacle_of, report_of
-from autotune.schemas.predictions import BaselinePlan, DryRun
+from autotune.prediction.campaign_cost import least_node_hours, measurable_layouts
+from autotune.prediction.candidates import Candidates
+from autotune.prediction.space import obstacle_of
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import campaign_space, strategy_shape, subject_of
+from autotune.schemas.resolution import campaign_space, subject_of
 from autotune.search import few_nodes
+from autotune.search.layouts import Layouts
 from autotune.words.quantities import nodes_of
 from search_spaces.catalog.machines import unit_slips
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
 
 LOCAL = "local"
 FEWEST_TOKENS = 1e6
@@ -72,19 +67,17 @@ def _search_problems(
     Args:
         others: whether there are other problems; baseline and budget are then not checked yet.
     """
-    estimated = estimate(space.transformer, space.machine, space.lattice())
-    obstacle = obstacle_of(space, estimated, spec=request.space)
+    obstacle = obstacle_of(request, space)
     if obstacle is not None:
         return [obstacle]
     problems: list[InvalidInput] = []
     if request.screen_layers == "off":
         problems += _too_small_a_pool(request, space)
-    problems += _too_much_headroom(request, estimated)
     if not problems and not others:
         baseline_of(request, space)
         narrow = isinstance(request.screen_nodes, int) or request.screen_layers != "off"
         if narrow or request.budget.max_node_hours is not None:
-            problems += _unmeasurable(request, space, estimated)
+            problems += _unmeasurable(request, space)
     return problems
 
 
@@ -133,102 +126,20 @@ def _too_small_a_pool(request: CampaignCreate, space: SearchSpace) -> Iterator[I
         yield InvalidInput("pool_nodes", request.pool_nodes, reason, valid=valid)
 
 
-def _too_much_headroom(request: CampaignCreate, estimated: Estimate) -> Iterator[InvalidInput]:
-    left = estimated.machine.memory_gib - float(np.min(estimated.memory_gib))
-    if request.min_headroom_gib > left:
-        reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
-        valid = f"0 to {left:.3g}, or more nodes"
-        yield InvalidInput("min_headroom_gib", request.min_headroom_gib, reason, valid=valid)
-
-
-def _unmeasurable(
-    request: CampaignCreate, space: SearchSpace, estimated: Estimate
-) -> Iterator[InvalidInput]:
+def _unmeasurable(request: CampaignCreate, space: SearchSpace) -> Iterator[InvalidInput]:
     """Yield a problem if no strategy that fits can be measured with fewer layers, and if the
     cheapest first trial exceeds the node-hours; raises InvalidInputs as `few_nodes` does."""
-    screening = few_nodes(request, space)
-    layouts = fitting_layouts(
-        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
-    )
-    measurable = measurable_layouts(request, space, layouts, screening)
+    layouts, prior = Layouts.of(space, objective=request.objective), prior_of(space)
+    screening = few_nodes(request, space, layouts)
+    candidates = Candidates.of(space, prior, layouts=layouts, headroom_gib=request.min_headroom_gib)
+    measurable = measurable_layouts(request, space, candidates.promising(), screening)
     if screening.layers is not None and not measurable:
         reason = "no layout that can be measured this way within pool_nodes is predicted to fit"
         valid = "off, other layers, or more pool_nodes"
         yield InvalidInput("screen_layers", screening.layers, reason, valid=valid)
     most = request.budget.max_node_hours
-    least = least_node_hours(request, space, measurable, screening)
-    if layouts and most is not None and most < least:
+    least = least_node_hours(request, space, measurable, screening, parameters=prior.parameters)
+    if most is not None and most < least:
         reason = f"too small for a single trial: the cheapest is predicted to take {least:.2g}"
         valid = f"{1.05 * least:.2g} or more"
         yield InvalidInput("budget.max_node_hours", most, reason, valid=valid)
-
-
-def dry_run(request: CampaignCreate, space: SearchSpace) -> DryRun:
-    """Return the dry run of a campaign: its space, the cost of its trials, and how many of them the
-    budget allows.
-
-    The deadline is ignored, since queueing times are unknown.
-
-    Args:
-        space: the campaign's space, from `check_campaign`.
-    """
-    estimated = estimate(space.transformer, space.machine, space.lattice())
-    report = report_of(space, estimated, warnings=[])
-    screening = few_nodes(request, space)
-    layouts = fitting_layouts(
-        space, estimated, objective=request.objective, headroom_gib=request.min_headroom_gib
-    )
-    cost = campaign_cost(request, space, layouts, screening)
-    return DryRun(
-        space=report,
-        node_hours_per_trial=cost.node_hours_per_trial,
-        node_hours_budget=request.budget.max_node_hours,
-        node_hours_expected=cost.node_hours,
-        trials_affordable=cost.trials,
-        left_out=left_out(
-            space,
-            general_knowledge(space.machine, space.program.tuning, space.program.states),
-            layouts[0],
-            objective=request.objective,
-            headroom_gib=request.min_headroom_gib,
-        )
-        if layouts
-        else [],
-        baseline=_baseline_plan(request, space),
-        screening=screening,
-    )
-
-
-def _baseline_plan(request: CampaignCreate, space: SearchSpace) -> BaselinePlan | None:
-    strategy = baseline_of(request, space)
-    if strategy is None:
-        return None
-    read = read_arguments(request, space.transformer)
-    gpus = space.machine.gpus_per_node
-    lattice = Lattice.of([strategy], gpus_per_node=gpus)
-    predicted = estimate(space.transformer, space.machine, lattice)
-    plan = BaselinePlan(
-        given=request.baseline is not None,
-        strategy=strategy_shape(strategy),
-        global_batch_size=strategy.global_batch_size(gpus),
-        memory_gib=float(predicted.memory_gib[0]),
-        memory_limit_gib=predicted.memory_limit_gib,
-        fits=bool(predicted.fits[0]),
-        keeps_headroom=bool(predicted.leaves(request.min_headroom_gib)[0]),
-        unread=list(read.unread) if read else [],
-    )
-    sentence = _baseline_sentence(plan, strategy)
-    return plan.model_copy(update={"sentence": "; ".join([sentence, *remarks(read)])})
-
-
-def _baseline_sentence(plan: BaselinePlan, strategy: Strategy) -> str:
-    origin = "your own layout" if plan.given else "as in Megatron-Bridge's recipes for this size"
-    line = f"{strategy.short()}: {origin}, batch {plan.global_batch_size}"
-    if plan.keeps_headroom:
-        return line
-    if plan.fits:
-        return f"{line}; predicted to leave less memory free than requested"
-    return (
-        f"{line}; predicted to run out of memory: it needs {plan.memory_gib:.3g} GiB of each GPU, "
-        f"of which {plan.memory_limit_gib:.3g} GiB are usable"
-    )

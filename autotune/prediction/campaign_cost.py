@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_model import estimate
+from autotune.cost_model import Parameters, estimate
 from autotune.measurement.metrics import (
     LOCAL_S,
     SECONDS_PER_HOUR,
@@ -35,6 +35,8 @@ def campaign_cost(
     space: SearchSpace,
     promising: Sequence[Strategy],
     screening: FewNodes,
+    *,
+    parameters: Parameters,
 ) -> CampaignCost:
     """Return the cost of a campaign that uses its whole budget.
 
@@ -42,11 +44,12 @@ def campaign_cost(
 
     Args:
         promising: layouts of the search, most promising first.
+        parameters: constants of the machine and trainer.
     """
     layouts = measurable_layouts(request, space, promising, screening)
     if not layouts:
         return CampaignCost(trials=0, node_hours_per_trial=0.0, node_hours=0.0)
-    searching, in_full, confirming = _trial_costs(request, space, layouts, screening)
+    searching, in_full, confirming = _trial_costs(request, space, layouts, screening, parameters)
     trials = min(request.budget.max_trials, len(layouts))
     most = request.budget.max_node_hours
     if most is not None:
@@ -63,10 +66,12 @@ def least_node_hours(
     space: SearchSpace,
     measurable: Sequence[Strategy],
     screening: FewNodes,
+    *,
+    parameters: Parameters,
 ) -> float:
     """Return the node-hours of the cheapest search trial of the most promising layouts; infinite
     without layouts."""
-    hours = _search_node_hours(request, space, measurable[:REPRESENTATIVE], screening)
+    hours = _search_node_hours(request, space, measurable[:REPRESENTATIVE], screening, parameters)
     return float(np.min(hours, initial=np.inf))
 
 
@@ -96,6 +101,7 @@ def _trial_costs(
     space: SearchSpace,
     promising: Sequence[Strategy],
     screening: FewNodes,
+    parameters: Parameters,
 ) -> tuple[float, float, float]:
     """Return the node-hours of one search trial, of one full-size trial, and of all confirmations
     together.
@@ -111,7 +117,7 @@ def _trial_costs(
         pool = request.pool_nodes or request.nodes
         full = [strategy for strategy in layouts if strategy.num_nodes <= pool]
     best = full[: request.protocol.confirmations]
-    searching = float(np.median(_search_node_hours(request, space, layouts, screening)))
+    searching = float(np.median(_search_node_hours(request, space, layouts, screening, parameters)))
     in_full, confirming = (
         trial_node_hours(
             space.transformer,
@@ -120,6 +126,7 @@ def _trial_costs(
             accumulations,
             protocol=request.protocol,
             evaluator=request.evaluator,
+            parameters=parameters,
         )
         for strategies, accumulations in (
             (full, [probe_accumulations(strategy) for strategy in full]),
@@ -131,7 +138,11 @@ def _trial_costs(
 
 
 def _search_node_hours(
-    request: CampaignCreate, space: SearchSpace, layouts: Sequence[Strategy], screening: FewNodes
+    request: CampaignCreate,
+    space: SearchSpace,
+    layouts: Sequence[Strategy],
+    screening: FewNodes,
+    parameters: Parameters,
 ) -> NDArray[np.float64]:
     narrow, in_full = _runs_of(layouts, space, screening)
     smaller = space.transformer.with_layers(screening.layers)
@@ -143,6 +154,7 @@ def _search_node_hours(
             [probe_accumulations(run) for run in runs],
             protocol=request.protocol,
             evaluator=request.evaluator,
+            parameters=parameters,
         )
         for transformer, runs in ((smaller, narrow), (space.transformer, in_full))
     ]
@@ -168,6 +180,7 @@ def trial_node_hours(
     *,
     protocol: ProtocolSpec,
     evaluator: EvaluatorName,
+    parameters: Parameters | None = None,
 ) -> NDArray[np.float64]:
     """Return the predicted node-hours of one trial of each strategy, shape (n,).
 
@@ -183,7 +196,7 @@ def trial_node_hours(
         for gas in (probe_accumulations(strategy)[0], *values)
     ]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
-    times = estimate(transformer, machine, lattice).iteration_time_s
+    times = estimate(transformer, machine, lattice, parameters=parameters).iteration_time_s
     iterations = measured_iterations(times, least=protocol.measured_iterations)
     first = np.cumsum([0, *(1 + len(values) for values in accumulations[:-1])])
     iterations[first] = protocol.warmup_iterations

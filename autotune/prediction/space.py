@@ -1,4 +1,4 @@
-"""Size of a space: how many strategies are legal, how many fit, and how many nodes a model
+"""What a space lacks: why nothing in it can run, what its rules remove, and how many nodes a model
 needs."""
 
 from __future__ import annotations
@@ -7,61 +7,26 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from autotune.cost_model import Estimate, Parameters, estimate
-from autotune.schemas.choices import Objective
-from autotune.schemas.predictions import BrokenRule, SpaceReport
-from autotune.schemas.requests import SpaceQuery
-from autotune.schemas.resolution import machine_shape, model_shape, space_of, subject_of
-from autotune.schemas.spaces import SpaceSpec
-from autotune.search.layouts import Layouts
+from autotune.calibration import Calibration
+from autotune.calibration.calibration import prior_of
+from autotune.cost_model import estimate
+from autotune.cost_model.columns import Columns
+from autotune.prediction.candidates import LEAST_CHANCE
+from autotune.schemas.predictions import LIKELY_TO_FIT, BrokenRule
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.resolution import space_of
 from autotune.words.quantities import nodes_of
-from search_spaces.dimensions import OF_EXPERTS, setting_text
-from search_spaces.errors import InvalidInput
-from search_spaces.machine import Machine
-from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.dimensions import setting_text
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.rules import PROGRAM_RULE, RULES
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
+
+LEANEST = 50
+"""Strategies, those with the lowest predicted memory, that are asked whether anything fits."""
 
 
-def queried_space(
-    query: SpaceQuery, transformer: Transformer, machine: Machine, *, program: ProgramCapabilities
-) -> SearchSpace:
-    """Return the space of a query, on all nodes unless it names `num_nodes`; raises InvalidInputs
-    as `space_of` does."""
-    return space_of(
-        query.space,
-        transformer,
-        machine,
-        nodes=query.nodes,
-        program=program,
-        widest=query.nodes,
-    )
-
-
-def space_report(query: SpaceQuery, *, program: ProgramCapabilities = ANY_PROGRAM) -> SpaceReport:
-    """Count the strategies of a space: raw, legal, predicted to fit, and why the rest were removed.
-
-    Args:
-        program: the trainer of the query.
-
-    Raises:
-        InvalidInputs: fields `model`, `machine`, `nodes`, `space.…`.
-    """
-    transformer, machine = subject_of(query.model, query.machine)
-    space = queried_space(query, transformer, machine, program=program)
-    estimated = estimate(transformer, machine, space.lattice())
-    obstacle = obstacle_of(space, estimated, spec=query.space)
-    return report_of(space, estimated, warnings=[obstacle.reason] if obstacle else [])
-
-
-def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -> SpaceReport:
-    """Return the counts of a space and warnings about it.
-
-    Args:
-        warnings: warnings that precede those of the space.
-    """
+def advice_on(space: SearchSpace) -> list[str]:
+    """Return warnings about comparing the strategies of a space."""
     enumeration = space.enumerate()
     batches = np.unique(enumeration.legal.global_batch_size).tolist()
     legal = len(enumeration.legal)
@@ -83,26 +48,10 @@ def report_of(space: SearchSpace, estimated: Estimate, *, warnings: list[str]) -
             f"left out, because the space would be too large to search: {values}; to search one of "
             "them, name its values, and fewer of another dimension"
         )
-    return SpaceReport(
-        model=model_shape(space.transformer),
-        machine=machine_shape(space.machine),
-        dimensions={
-            name: list(values)
-            for name, values in space.dimensions.items()
-            if name not in OF_EXPERTS or name in space.beyond_all
-        },
-        raw=enumeration.raw,
-        legal=legal,
-        fitting=int(np.count_nonzero(estimated.fits)),
-        layouts=len(fitting_layouts(space, estimated)),
-        legal_layouts=Layouts.of(space, objective="tokens_per_s").count if legal else 0,
-        global_batch_sizes=batches,
-        refusals=list(_removed(space)),
-        warnings=[*warnings, *advice],
-    )
+    return advice
 
 
-def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
+def removed_of(space: SearchSpace) -> Iterator[BrokenRule]:
     for rule, count in space.enumerate().removed.items():
         if rule != PROGRAM_RULE:
             yield BrokenRule(rule=rule, reason=RULES[rule].demand, count=count)
@@ -111,47 +60,45 @@ def _removed(space: SearchSpace) -> Iterator[BrokenRule]:
             yield BrokenRule(rule=rule, reason=reason, count=refused)
 
 
-def fitting_layouts(
-    space: SearchSpace,
-    estimated: Estimate,
-    *,
-    objective: Objective = "tokens_per_s",
-    headroom_gib: float = 0.0,
-) -> list[Strategy]:
-    """Return the best strategy of each layout that is predicted to fit with the headroom, most
-    promising first."""
-    if not estimated.leaves(headroom_gib).any():
-        return []
-    layouts = Layouts.of(space, objective=objective)
-    limit_gib = estimated.limit_leaving(headroom_gib)
-    fitting = layouts.lattice.take(layouts.memory_gib <= limit_gib)
-    best = {strategy.layout_key(): strategy for strategy in reversed(list(fitting))}
-    return list(reversed(best.values()))
-
-
 def obstacle_of(
-    space: SearchSpace,
-    estimated: Estimate,
-    *,
-    spec: SpaceSpec,
-    parameters: Parameters | None = None,
+    request: CampaignCreate, space: SearchSpace, calibration: Calibration | None = None
 ) -> InvalidInput | None:
-    """Return why no strategy of the space can run: none is legal, or none fits.
+    """Return why no strategy of a campaign's space can be tried: none is legal, or even the leanest
+    hardly fits. What may fit is tried, the leanest first.
 
     Args:
-        spec: what the space was built from, to build it again with more nodes.
-        parameters: those of the estimate; the machine's priors by default.
+        calibration: the prior of the machine and trainer by default.
     """
+    calibration = calibration or prior_of(space)
     enumeration = space.enumerate()
     if len(enumeration.legal) == 0:
         removed = "; ".join(
-            f"{broken.rule} removed {broken.count} ({broken.reason})" for broken in _removed(space)
+            f"{broken.rule} removed {broken.count} ({broken.reason})"
+            for broken in removed_of(space)
         )
         reason = f"none of the {enumeration.raw} strategies is legal: {removed}"
         return InvalidInput("space", enumeration.raw, reason, valid="a space with a legal strategy")
-    if not estimated.fits.any():
-        return _fits_nowhere(space, estimated, spec=spec, parameters=parameters)
+    needs_gib, columns = _leanest(space, calibration)
+    if calibration.fit_probability(columns).max() <= LEAST_CHANCE:
+        return _fits_nowhere(request, space, calibration, needs_gib)
+    headroom_gib = request.min_headroom_gib
+    chances = calibration.fit_probability(columns, headroom_gib=headroom_gib)
+    if chances.max() <= LEAST_CHANCE:
+        left = space.machine.memory_gib - needs_gib
+        reason = f"the leanest strategy of the space is predicted to leave {left:.3g} GiB"
+        valid = f"0 to {max(left, 0.0):.3g}, or more nodes"
+        return InvalidInput("min_headroom_gib", headroom_gib, reason, valid=valid)
     return None
+
+
+def _leanest(space: SearchSpace, calibration: Calibration) -> tuple[float, Columns]:
+    """Return the least memory in GiB that a legal strategy is predicted to need, and the LEANEST
+    strategies."""
+    lattice = space.lattice()
+    parameters = calibration.parameters
+    needed = estimate(space.transformer, space.machine, lattice, parameters=parameters).memory_gib
+    rows = np.argsort(needed, kind="stable")[:LEANEST]
+    return float(needed[rows[0]]), Columns.of(space.transformer, lattice.take(rows))
 
 
 STEPS = 8
@@ -162,16 +109,20 @@ FINEST = 64
 
 
 def _fits_nowhere(
-    space: SearchSpace, estimated: Estimate, *, spec: SpaceSpec, parameters: Parameters | None
+    request: CampaignCreate, space: SearchSpace, calibration: Calibration, needs_gib: float
 ) -> InvalidInput:
     machine = space.machine
-    leanest = float(np.min(estimated.memory_gib))
+    usable_gib = calibration.parameters.usable_gib(machine)
     needs = (
         f"{space.transformer.name} fits nowhere within {nodes_of(space.nodes)}: the leanest "
-        f"strategy needs {leanest:.3g} GiB of each GPU's {machine.memory_gib:g} "
-        f"({estimated.memory_limit_gib:.3g} of them usable)"
+        f"strategy needs {needs_gib:.3g} GiB of each GPU's {machine.memory_gib:g} "
+        f"({usable_gib:.3g} of them usable)"
     )
-    enough = least_nodes(space, spec=spec, parameters=parameters)
+    try:
+        enough = least_nodes(request, space, calibration)
+    except InvalidInputs:  # a space on more nodes is too large to estimate
+        valid = "more nodes, or fewer values of some dimensions"
+        return InvalidInput("nodes", space.nodes, needs, valid=valid)
     if enough is None:
         whole = f"the whole of {machine.name}, {nodes_of(machine.max_nodes)},"
         reason = f"{needs}; not even {whole} would do"
@@ -181,23 +132,28 @@ def _fits_nowhere(
 
 
 def least_nodes(
-    space: SearchSpace, *, spec: SpaceSpec, parameters: Parameters | None = None
+    request: CampaignCreate, space: SearchSpace, calibration: Calibration | None = None
 ) -> int | None:
-    """Return the minimum number of nodes, above the space's own, on which a strategy is predicted
-    to fit.
+    """Return the minimum number of nodes, above the space's own, on which a strategy probably fits.
 
     Exact to one part in FINEST between two powers of two; None if not even the whole machine is
     enough.
+
+    Raises:
+        InvalidInputs: a space on more nodes is too large to estimate.
     """
+    calibration = calibration or prior_of(space)
 
     def fits(nodes: int) -> bool:
-        fixed = spec.model_copy(update={"num_nodes": nodes})
-        there = space_of(fixed, transformer, machine, nodes=nodes, program=space.program)
-        estimated = estimate(transformer, machine, there.lattice(), parameters=parameters)
-        return bool(np.any(estimated.fits))
+        spec = request.space.model_copy(update={"num_nodes": nodes})
+        there = space_of(spec, space.transformer, space.machine, nodes=nodes, program=space.program)
+        if not len(there.lattice()):
+            return False
+        _, columns = _leanest(there, calibration)
+        return bool(calibration.fit_probability(columns).max() > LIKELY_TO_FIT)
 
-    transformer, machine, below = space.transformer, space.machine, space.nodes
-    for nodes in _node_counts(space.nodes, machine.max_nodes):
+    below = space.nodes
+    for nodes in _node_counts(space.nodes, space.machine.max_nodes):
         if fits(nodes):
             between = range(below + 1, nodes, -(-(nodes - below) // FINEST))
             return next((n for n in between if fits(n)), nodes)

@@ -8,7 +8,7 @@ from autotune.calibration import Calibration, general_knowledge
 from autotune.explanation.memory_budget import memory_budget
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.prediction.scaling import scaling_series
-from autotune.schemas.calibrations import CalibrationSummary
+from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.predictions import BrokenRule, Prediction
 from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.resolution import machine_shape, model_shape, strategy_of, subject_of
@@ -34,8 +34,9 @@ RATES = (
 def predict(
     query: PredictionQuery,
     calibration: Calibration | None = None,
-    summary: CalibrationSummary | None = None,
     *,
+    started_from: Sequence[StartedFrom] = (),
+    simulated: bool = False,
     program: ProgramCapabilities = ANY_PROGRAM,
     refusals: Sequence[str] = (),
 ) -> Prediction:
@@ -43,7 +44,8 @@ def predict(
 
     Args:
         calibration: the calibration to use; the machine's priors by default.
-        summary: of its trials, included in the answer.
+        started_from: the earlier trials in the calibration.
+        simulated: whether those are simulated.
         program: the trainer of the query.
         refusals: reasons besides the rules why that trainer cannot run the strategy.
 
@@ -83,7 +85,8 @@ def predict(
             "fit_probability": budget.fit_probability,
             "memory_sentence": f"{budget.sentence}.",
             "memory_changes": budget.changes,
-            "calibration": summary,
+            "started_from": list(started_from),
+            "simulated": simulated,
             "scaling": scaling_series(
                 calibration, transformer, strategy, nodes=query.over_nodes, program=program
             )

@@ -39,20 +39,3 @@ class EarlierObservation(ObservationShape):
     """Package versions of its environment."""
     age_days: float
     """Age of the trial when the later campaign began, days."""
-
-
-class CalibrationSummary(Wire):
-    """The trials that a prediction rests on."""
-
-    machine: str
-    """Name of the machine."""
-    simulated: bool
-    """Whether the observations are simulated."""
-    observations: int
-    """Strategies that were observed."""
-    timed: int
-    """Observations with a time."""
-    out_of_memory: int
-    """Observations that did not fit."""
-    models: list[str]
-    """Names of the models that were observed."""

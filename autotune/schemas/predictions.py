@@ -1,17 +1,15 @@
-"""Predictions, spaces and dry runs."""
+"""Predictions of single strategies, and of what a campaign costs and gains."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from autotune.schemas.calibrations import CalibrationSummary
-from autotune.schemas.campaigns import FewNodes
-from autotune.schemas.requests import SpaceQuery
+from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.scaling import ScalingSeries
 from autotune.schemas.shapes import StrategyShape, Subject
-from autotune.schemas.wire import Label, Wire
+from autotune.schemas.wire import Wire
 from search_spaces.dimensions import Scalar
 
 LIKELY_TO_FIT = 0.5
@@ -29,30 +27,6 @@ class BrokenRule(Wire):
     """Number of points or strategies that violate it."""
     severity: Literal["refuse", "warn"] = "refuse"
     """Whether a violation makes a strategy illegal (`refuse`) or only warns (`warn`)."""
-
-
-class SpaceReport(Subject):
-    """Counts of a space: all points, legal strategies, and strategies predicted to fit."""
-
-    dimensions: dict[str, list[Scalar]]
-    """Values of each dimension."""
-    raw: int
-    """Points of the grid of all dimensions."""
-    legal: int
-    """Legal strategies."""
-    fitting: int
-    """Legal strategies that are predicted to fit."""
-    layouts: int
-    """Number of layouts among the fitting strategies."""
-    legal_layouts: int = 0
-    """Number of layouts among the legal strategies."""
-    global_batch_sizes: list[int]
-    """Global batch sizes of the legal strategies, samples."""
-    refusals: list[BrokenRule]
-    """Number of raw points that each rule removes, most first; a point may violate several
-    rules."""
-    warnings: list[str] = Field(default_factory=list)
-    """Warnings about comparing its strategies, one sentence each."""
 
 
 FieldValue: TypeAlias = int | str | list[Scalar]
@@ -85,51 +59,6 @@ class LayoutChange(Wire):
     """Probability that it fits into memory."""
     sentence: str
     """Summary in words."""
-
-
-class BaselinePlan(Wire):
-    """The baseline of a campaign."""
-
-    given: bool
-    """Whether the user gave it; otherwise a default one."""
-    strategy: StrategyShape
-    """The strategy."""
-    global_batch_size: int
-    """Samples of one optimizer step."""
-    memory_gib: float
-    """Predicted peak memory of the fullest GPU, GiB."""
-    memory_limit_gib: float
-    """Usable memory of a GPU, GiB."""
-    fits: bool
-    """Whether it is predicted to fit."""
-    keeps_headroom: bool = True
-    """Whether it is predicted to fit with the requested headroom."""
-    unread: list[str] = Field(default_factory=list)
-    """Options of its line of arguments that may change its speed or memory and are not measured."""
-    sentence: str = ""
-    """Layout, origin and batch in a sentence, with the options that were not read, and a warning if
-    it is predicted not to fit."""
-
-
-class DryRun(Wire):
-    """Dry run of a campaign."""
-
-    space: SpaceReport
-    """Counts of its space."""
-    node_hours_per_trial: float
-    """Predicted node-hours of one trial of the search, on fewer nodes if it would be a stand-in."""
-    node_hours_budget: float | None
-    """Maximum node-hours; null: no limit."""
-    node_hours_expected: float
-    """Predicted node-hours of all trials, including baseline and confirmations."""
-    trials_affordable: int
-    """Predicted number of trials of the search within the budget."""
-    left_out: list[LayoutChange] = Field(default_factory=list)
-    """Strategies outside the space that are predicted to be better by at least 2 %, best first."""
-    baseline: BaselinePlan | None = None
-    """The baseline; null without one."""
-    screening: FewNodes | None = None
-    """Number of nodes or layers of the search's trials."""
 
 
 class Prediction(Subject):
@@ -179,8 +108,10 @@ class Prediction(Subject):
     """Energy of all nodes, hosts included, J per token; null if the machine's power is unknown."""
     power_trials: int = 0
     """Number of trials with sampled power on which the energy is based."""
-    calibration: CalibrationSummary | None = None
-    """Calibration used; null if uncalibrated."""
+    started_from: list[StartedFrom] = Field(default_factory=list)
+    """Earlier trials of the machine and trainer on which the prediction is based."""
+    simulated: bool = False
+    """Whether those are simulated trials."""
     time_parts_s: dict[str, float] = Field(default_factory=dict)
     """Time of a step by part (`products`, `attention`, `elementwise`, `recomputation`,
     `tensor_parallel`, `bubble`, `pipeline_transfer`, `data_parallel`, `optimizer`, `host`,
@@ -195,40 +126,6 @@ class Prediction(Subject):
     scaling: list[ScalingSeries] = Field(default_factory=list)
     """Strong and weak scaling over `over_nodes`; only one of them if the layout cannot run the
     other way."""
-
-
-class SweepQuery(SpaceQuery):
-    """A space, and the calibration for its predictions."""
-
-    calibration: Label | None = None
-    """Name of a calibration of this machine, or `"none"` for the uncalibrated cost model; null: the
-    newest calibration of measured trials on the machine, or of simulated ones if the evaluator is
-    given as simulated."""
-    most: Annotated[int, Field(ge=1, le=1000)] = 20
-    """Maximum rows of the response."""
-
-
-class SweepRow(Wire):
-    """One strategy of a sweep."""
-
-    rank: int
-    """Rank by predicted rate among strategies that probably fit; 1 is the best."""
-    strategy: StrategyShape
-    """The strategy."""
-    global_batch_size: int
-    """Samples of one optimizer step."""
-    tokens_per_s: float
-    """Predicted median rate, tokens/s."""
-    tokens_per_s_low: float
-    """Lower end of its 80 % interval, tokens/s."""
-    tokens_per_s_high: float
-    """Upper end of its 80 % interval, tokens/s."""
-    iteration_time_s: float
-    """Predicted median time of an optimizer step, s."""
-    memory_gib: float
-    """Predicted peak memory of the fullest GPU, GiB."""
-    fit_probability: float
-    """Probability that it fits into memory."""
 
 
 class CampaignCost(Wire):
@@ -267,22 +164,3 @@ class CampaignGain(Wire):
     break_even_tokens: float | None = None
     """Training tokens after which the campaign has paid for itself; null if no saving is
     expected."""
-
-
-class Sweep(Subject):
-    """The strategies of a space, ordered by predicted rate."""
-
-    legal: int
-    """Legal strategies."""
-    fitting: int
-    """Strategies that probably fit into memory."""
-    calibration: CalibrationSummary | None = None
-    """Calibration used; null if uncalibrated."""
-    seconds: float
-    """Computation time, s."""
-    rows: list[SweepRow]
-    """The best of them."""
-    cost: CampaignCost | None = None
-    """Cost of a campaign over the space with the default budget; null if nothing fits."""
-    gain: CampaignGain | None = None
-    """Expected gain of such a campaign over the best prediction; null if nothing fits."""

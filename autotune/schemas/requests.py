@@ -237,19 +237,6 @@ class ProgramChoice(Wire):
     one, or the profile's."""
 
 
-class SpaceQuery(ProgramChoice):
-    """A search space with its model and machine."""
-
-    model: ModelChoice
-    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
-    machine: MachineChoice
-    """A machine of the catalog (`frontier`), or one in full."""
-    nodes: Positive = 1
-    """Maximum nodes of a strategy."""
-    space: SpaceSpec = SpaceSpec()
-    """The search space; dimensions default to automatic."""
-
-
 class PredictionQuery(ProgramChoice):
     """A strategy to predict."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_model import estimate
+from autotune.cost_model import estimate, estimate_in
 from autotune.measurement.metrics import SECONDS_PER_HOUR
 from autotune.measurement.objectives import unknown_objective
 from autotune.schemas.choices import Objective
@@ -64,7 +64,7 @@ class Layouts:
     @classmethod
     def of(cls, space: SearchSpace, *, objective: Objective) -> Layouts:
         lattice = space.lattice()
-        predicted = estimate(space.transformer, space.machine, lattice)
+        predicted = estimate_in(space, lattice)
         work = log_work(lattice, space.transformer, space.machine, objective=objective)
         log_rate = work - np.log(predicted.iteration_time_s)
         rows = _best_twins(lattice, log_rate, space.beyond_all)

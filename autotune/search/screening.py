@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.calibration.projection import REPEATS, SPREAD_OF_A_DOUBLING
-from autotune.cost_model import estimate
+from autotune.cost_model import estimate_in
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import CampaignCreate
 from autotune.search.layouts import Integers, Layouts, Mask
@@ -39,9 +39,14 @@ UNKNOWN = 0.08
 calibrated formulas (`mixture.USUAL`)."""
 
 
-def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
+def few_nodes(
+    request: CampaignCreate, space: SearchSpace, layouts: Layouts | None = None
+) -> FewNodes:
     """Return the number of nodes, and of layers, with which a search measures: as requested, or
     those that teach most per node-hour.
+
+    Args:
+        layouts: of the space, for the request's objective.
 
     Raises:
         InvalidInputs: field `screen_nodes`: no layout can be measured on so few nodes; field
@@ -55,7 +60,7 @@ def few_nodes(request: CampaignCreate, space: SearchSpace) -> FewNodes:
         return _few_layers(request, space, layers=request.screen_layers)
     if request.screen_nodes == "off":
         return FewNodes(nodes=None, reason="All trials run in full, as asked.")
-    layouts = Layouts.of(space, objective=request.objective)
+    layouts = layouts or Layouts.of(space, objective=request.objective)
     full = int(layouts.lattice["num_nodes"].max())
     if isinstance(request.screen_nodes, int):
         _refuse_useless(request, space, layouts, full=full)
@@ -214,6 +219,6 @@ def _fits_on(space: SearchSpace, lattice: Lattice, nodes: int) -> Mask:
     if possible.any():
         rows = np.flatnonzero(possible)
         narrow = stand_ins.of_all(lattice.take(rows))
-        predicted = estimate(space.transformer, space.machine, narrow)
+        predicted = estimate_in(space, narrow)
         possible[rows] = predicted.fits
     return possible

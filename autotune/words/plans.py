@@ -35,10 +35,16 @@ def plan_sentence(plan: CampaignPlan) -> str:
             more = ", about as good as the default baseline"
         else:
             more = f", {plan.over_baseline:.2g} times as good as the default baseline"
+    counted = (
+        f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
+        f"likely to fit, in {_counted(plan.layouts, 'layout', 'layouts', verb=False)}."
+        if plan.fitting
+        else f"{_counted(plan.legal, 'strategy', 'strategies')} legal, none of them likely to fit: "
+        f"the likeliest fits with a probability of {best.fit_probability:.0%}."
+    )
     return " ".join(
         [
-            f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
-            f"likely to fit, in {_counted(plan.layouts, 'layout', 'layouts', verb=False)}.",
+            counted,
             f"{strategy.short()} is predicted best, with "
             f"{_rounded(best.tokens_per_s)} tokens/s ({_rounded(best.tokens_per_s_low)} to "
             f"{_rounded(best.tokens_per_s_high)}){more}.",

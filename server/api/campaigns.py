@@ -14,10 +14,9 @@ from pydantic import BaseModel
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.prediction.campaign import dry_run
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.predictions import DryRun
+from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignCreate
 from autotune.schemas.resolution import machine_shape, model_shape
 from evaluators.cluster import profile_as_dict
@@ -31,6 +30,7 @@ from server.api.dependencies import (
     CampaignSort,
     Cursor,
     OwnerFilter,
+    PlansOf,
     Search,
     SettingsOf,
     StoreOf,
@@ -100,7 +100,7 @@ CREATED: dict[str, Any] = {
     "",
     status_code=HTTPStatus.CREATED,
     responses={
-        200: {"model": DryRun, "description": "With `dry_run`: what the campaign would do."},
+        200: {"model": CampaignPlan, "description": "With `dry_run`: what the campaign would do."},
         201: CREATED,
         **problems(403, 409, 507),
     },
@@ -110,17 +110,18 @@ def create(
     response: Response,
     store: StoreOf,
     settings: SettingsOf,
+    plans: PlansOf,
     caller: CallerOf,
     dry: Annotated[
         bool, Query(alias="dry_run", description="Only report what it would do.")
     ] = False,
     key: KeyHeader = None,
-) -> Campaign | DryRun:
+) -> Campaign | CampaignPlan:
     """Create a campaign, or report what it would do."""
     if dry:
         response.status_code = HTTPStatus.OK
         admitted = admit(request, settings, as_admin=caller.is_admin)
-        return dry_run(admitted.request, admitted.space)
+        return plans.of(admitted.request, owner=caller.name, as_admin=caller.is_admin)
     idempotency = idempotency_of(key, request, caller)
     campaign = create_once(store, request, settings, caller=caller, idempotency=idempotency)
     response.headers["Location"] = f"/api/v1/campaigns/{campaign.id}"

@@ -9,13 +9,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from autotune.calibration import Calibration
-from autotune.calibration.calibration import general_knowledge
+from autotune.calibration.calibration import prior_of
 from autotune.prediction.campaign import misplaced
-from autotune.prediction.plan import plan
-from autotune.schemas.calibrations import CalibrationSummary
+from autotune.prediction.plan import SHOWN, plan
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.requests import CampaignCreate, PredictionQuery, ProgramChoice, SpaceQuery
+from autotune.schemas.requests import CampaignCreate, PredictionQuery, ProgramChoice
 from autotune.schemas.resolution import campaign_space, machine_shape, subject_of
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
@@ -79,9 +78,14 @@ class Plans:
         self._cache = cache
 
     def of(
-        self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
+        self,
+        request: CampaignCreate,
+        *,
+        owner: str | None = None,
+        as_admin: bool = False,
+        most: int = SHOWN,
     ) -> CampaignPlan:
-        """Return the plan of a campaign.
+        """Return the plan of a campaign, with at most so many strategies.
 
         Raises:
             InvalidInput, InvalidInputs: the request is invalid; that nothing fits is no error.
@@ -95,10 +99,17 @@ class Plans:
             calibration, sources = self._start(question)
             simulated = question.stack.simulated
             return plan(
-                request, question.space, calibration, started_from=sources, simulated=simulated
+                request,
+                question.space,
+                calibration,
+                started_from=sources,
+                simulated=simulated,
+                most=most,
             )
 
-        return self._cache.of(("plan", words), answer, version=(question.newest, question.now))
+        return self._cache.of(
+            ("plan", words, most), answer, version=(question.newest, question.now)
+        )
 
     def calibration(
         self, request: CampaignCreate, *, owner: str | None = None, as_admin: bool = False
@@ -108,31 +119,18 @@ class Plans:
         return calibration
 
     def earlier(
-        self, query: PredictionQuery | SpaceQuery, *, owner: str | None, as_admin: bool = False
-    ) -> tuple[Calibration, CalibrationSummary] | tuple[None, None]:
+        self, query: PredictionQuery, *, owner: str | None, as_admin: bool = False
+    ) -> tuple[Calibration | None, list[StartedFrom]]:
         """Return the calibration by the machine's earlier trials with the query's trainer, as a
-        campaign would start from; None without such trials, or if the query is invalid."""
+        campaign would start from, and these; None without such trials, or if the query is
+        invalid."""
         about = query.model_dump(exclude_unset=True, include=PROGRAM | {"model", "machine"})
-        if isinstance(query, PredictionQuery):
-            about["nodes"] = query.strategy.num_nodes
-        else:
-            about |= {"nodes": query.nodes, "space": query.space}
+        about["nodes"] = query.strategy.num_nodes
         try:
             question = self._question(CampaignCreate(**about), owner=owner, as_admin=as_admin)
-            if not question.newest:
-                return None, None
-            calibration, _ = self._start(question)
+            return self._start(question) if question.newest else (None, [])
         except (InvalidInput, InvalidInputs):
-            return None, None  # reported with all other errors of the query
-        seen = calibration.observations
-        return calibration, CalibrationSummary(
-            machine=question.machine.name,
-            simulated=question.stack.simulated,
-            observations=len(seen),
-            timed=sum(each.iteration_time_s is not None for each in seen),
-            out_of_memory=sum(each.fitted is False for each in seen),
-            models=list(dict.fromkeys(each.transformer.name for each in seen)),
-        )
+            return None, []  # reported with all other errors of the query
 
     def _question(
         self, request: CampaignCreate, *, owner: str | None, as_admin: bool
@@ -167,8 +165,7 @@ class Plans:
     def _start(self, question: PlannedQuestion) -> tuple[Calibration, list[StartedFrom]]:
         space = question.space
         if not question.newest:
-            program = space.program
-            return general_knowledge(space.machine, program.tuning, program.states), []
+            return prior_of(space), []
 
         def read() -> Sequence[PastTrial]:
             with self._store.session() as session:

@@ -1,37 +1,26 @@
-"""Predictions of the cost model: of a space, a strategy, and a campaign."""
+"""Predictions of the cost model: of a strategy, and of a campaign."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Query
 
-from autotune.prediction.space import space_report
+from autotune.prediction.plan import SHOWN
 from autotune.prediction.strategy import predict
-from autotune.prediction.sweep import sweep
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.predictions import Prediction, SpaceReport, Sweep, SweepQuery
-from autotune.schemas.requests import CampaignCreate, PredictionQuery, SpaceQuery
+from autotune.schemas.predictions import Prediction
+from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from server.api.dependencies import (
     PlansOf,
     SettingsOf,
     problems,
 )
 from server.auth.permissions import CallerOf
-from server.programs import chosen_program, refusals_of
+from server.programs import chosen_program, is_simulated, refusals_of
 
 router = APIRouter(tags=["predictions"])
 
-SPACE: dict[str, Any] = {
-    "table-v": {
-        "value": {
-            "model": "gpt-175b",
-            "machine": "frontier",
-            "nodes": 16,
-            "space": {"preset": "table-v"},
-        }
-    }
-}
 STRATEGY: dict[str, Any] = {
     "175B on Frontier": {
         "value": {
@@ -66,16 +55,6 @@ QUESTION: dict[str, Any] = {
 }
 
 
-@router.post("/spaces", responses=problems(403))
-def report(
-    query: Annotated[SpaceQuery, Body(openapi_examples=SPACE)],
-    settings: SettingsOf,
-    caller: CallerOf,
-) -> SpaceReport:
-    """Count all strategies, the legal ones, those that fit, and what each rule removes."""
-    return space_report(query, program=chosen_program(query, settings, as_admin=caller.is_admin))
-
-
 @router.post("/predictions", responses=problems(403))
 def prediction(
     query: Annotated[PredictionQuery, Body(openapi_examples=STRATEGY)],
@@ -87,21 +66,15 @@ def prediction(
     it scales over nodes."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     refusals = refusals_of(query, settings, as_admin=caller.is_admin)
-    calibration, summary = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
-    return predict(query, calibration, summary, program=program, refusals=refusals)
-
-
-@router.post("/sweeps", responses=problems(403))
-def ranking(
-    query: Annotated[SweepQuery, Body(openapi_examples=SPACE)],
-    plans: PlansOf,
-    settings: SettingsOf,
-    caller: CallerOf,
-) -> Sweep:
-    """Rank a whole space by predicted rate, the best strategies with intervals."""
-    program = chosen_program(query, settings, as_admin=caller.is_admin)
-    calibration, summary = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
-    return sweep(query, calibration, summary, most=query.most, program=program)
+    calibration, sources = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
+    return predict(
+        query,
+        calibration,
+        started_from=sources,
+        simulated=is_simulated(query),
+        program=program,
+        refusals=refusals,
+    )
 
 
 @router.post("/plans", responses=problems(403))
@@ -109,7 +82,10 @@ def planned(
     question: Annotated[CampaignCreate, Body(openapi_examples=QUESTION)],
     plans: PlansOf,
     caller: CallerOf,
+    most: Annotated[
+        int, Query(ge=1, le=1000, description="Maximum number of strategies in `best`.")
+    ] = SHOWN,
 ) -> CampaignPlan:
-    """Predict of a campaign what is likely to fit, the best layout, its cost, and what it would
-    find, from the earlier trials that it would start from."""
-    return plans.of(question, owner=caller.name, as_admin=caller.is_admin)
+    """Predict of a campaign what is legal and likely to fit, the best layouts, its cost, and what
+    it would find, from the earlier trials that it would start from."""
+    return plans.of(question, owner=caller.name, as_admin=caller.is_admin, most=most)

@@ -26,8 +26,6 @@ ASKING = frozenset(
         "/api/v1/browser-keys",
         "/api/v1/plans",
         "/api/v1/predictions",
-        "/api/v1/spaces",
-        "/api/v1/sweeps",
         "/fragments/memory",
         "/fragments/plan",
         "/fragments/scaling",

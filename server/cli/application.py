@@ -95,8 +95,7 @@ Start with `autotune demo`. Or run `autotune serve` in one terminal, and in anot
 On a cluster with Slurm, `autotune doctor --profile NAME` says what is missing, and
 `autotune submit --profile NAME ...` runs trials as jobs.
 
-Without a service, `autotune predict`, `autotune sweep` and `autotune space` answer from the cost
-model.
+Without a service, `autotune predict` and `autotune sweep` answer from the cost model.
 
 {EXIT_CODES}
 """
@@ -120,7 +119,6 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Without a service": {
         "predict": "predictions",
         "sweep": "predictions",
-        "space": "predictions",
         "models": "catalog",
         "machines": "catalog",
         "profiles": "catalog",
@@ -208,12 +206,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",
         "autotune sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 "
         "--global-batch 512 --top 5",
-    ),
-    "space": (
-        "autotune space --model gpt-175b --machine frontier --nodes 16 --space table-v",
-        "autotune space --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "
-        "--global-batch 512:1024",
-        "autotune space --model layers=24,hidden=2048,heads=16 --machine perlmutter --nodes 2",
+        "autotune sweep --model 13B --machine dgx-a100 --nodes 4 --tp 1,2,4,8 --mbs 1:8 "
+        "--global-batch 512:1024 --rules",
+        "autotune sweep --model layers=24,hidden=2048,heads=16 --machine perlmutter --nodes 2",
     ),
 }
 """Command -> the examples of its --help, which tests run."""

@@ -1,4 +1,4 @@
-"""Predictions of the cost model: one strategy, or a space counted or ranked."""
+"""Predictions of the cost model: one strategy, or a space ranked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server.cli.options import (
 from server.cli.output import Json, document, out, text
 
 if TYPE_CHECKING:
-    from autotune.schemas.requests import PredictionQuery, SpaceQuery
+    from autotune.schemas.requests import CampaignCreate, PredictionQuery
     from autotune.schemas.shapes import StrategyShape
     from search_spaces.program import ProgramCapabilities
 
@@ -82,75 +82,46 @@ def sweep(
     space: SpaceOptions,
     program: ProgramOptions,
     nodes: Nodes = 1,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of strategies to print.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of layouts to print.")] = 10,
+    rules: Annotated[
+        bool,
+        typer.Option("--rules", help="Print what the space has and what each rule removes."),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Rank all strategies of a space by their predicted speed, without a trial.
+    """Rank all layouts of a space by their predicted speed, without a trial.
 
-    The strategies are those that `autotune space` counts: dimensions that are not given are
-    automatic. Predictions and intervals are those of `autotune predict`; the commands for the first
-    rows are printed below the table. Also prints the cost and the expected gain of a campaign with
-    the default budget.
+    Dimensions that are not given are automatic. Predictions and intervals are those of
+    `autotune predict`; the commands for the first rows are printed below the table. Also prints the
+    cost and the expected gain of a campaign with the default budget. With --rules, counts the
+    strategies of the space and explains which are refused.
 
-    Needs no service.
+    Needs no service. Exit code 1 if nothing fits.
     """
-    from server.cli.tables import predictions as predictions_table
-
-    query = _space_query(model, machine, space, program, nodes=nodes)
-    from autotune.prediction.sweep import sweep as ranked
-    from autotune.schemas.resolution import machine_of
-
-    answer = ranked(query, most=top, program=program_for(query))
-    if json:
-        return document(answer)
-    out().print(predictions_table.sweep(answer))
-    subject = [*model.words(), *machine.words(), *program.words()]
-    text("\ncommands for the first rows:")
-    for row in answer.rows[:COMMANDS]:
-        options = options_of(row.strategy, machine_of(answer.machine))
-        text(f"{row.rank}  {' '.join(['autotune predict', *subject, options])}")
-    return None
-
-
-def space(
-    model: ModelOptions,
-    machine: MachineOptions,
-    space: SpaceOptions,
-    program: ProgramOptions,
-    nodes: Nodes = 1,
-    json: Json = False,
-) -> None:
-    """Count the legal strategies of a space, and how many each rule removes.
-
-    Needs no service. Dimensions that are not given are automatic. Exit code 1 if nothing fits.
-    """
-    from server.cli.tables import predictions as predictions_table
-
-    query = _space_query(model, machine, space, program, nodes=nodes)
-    from autotune.prediction.space import space_report
-
-    report = space_report(query, program=program_for(query))
-    if json:
-        document(report)
-    else:
-        out().print(predictions_table.space(report))
-    if not report.layouts:
-        raise Failed("no strategy to try: " + "".join(report.warnings[:1]))
-
-
-def _space_query(
-    model: ModelOptions,
-    machine: MachineOptions,
-    space: SpaceOptions,
-    program: ProgramOptions,
-    *,
-    nodes: int,
-) -> SpaceQuery:
-    from autotune.schemas.requests import SpaceQuery
+    from autotune.prediction.plan import plan
+    from autotune.schemas.requests import CampaignCreate
+    from autotune.schemas.resolution import campaign_space, machine_of, subject_of
     from autotune.schemas.validation import validated
+    from server.cli.tables import predictions as predictions_table
 
-    question = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
-    return validated(SpaceQuery, question | subject_fields(machine, program))
+    fields = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
+    query = validated(CampaignCreate, fields | subject_fields(machine, program))
+    subject = subject_of(query.model, query.machine)
+    answer = plan(query, campaign_space(query, *subject, program=program_for(query)), most=top)
+    if json:
+        document(answer)
+    elif rules:
+        out().print(predictions_table.rules(answer))
+    if answer.obstacle:
+        raise Failed(answer.sentence)
+    if json or rules:
+        return
+    out().print(predictions_table.sweep(answer))
+    words = [*model.words(), *machine.words(), *program.words()]
+    text("\ncommands for the first rows:")
+    for row in answer.best[:COMMANDS]:
+        options = options_of(row.strategy, machine_of(answer.machine))
+        text(f"{row.rank}  {' '.join(['autotune predict', *words, options])}")
 
 
 def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
@@ -191,7 +162,7 @@ def _fixed(
     return query.strategy.model_copy(update=unsaid)
 
 
-def program_for(query: SpaceQuery | PredictionQuery) -> ProgramCapabilities:
+def program_for(query: CampaignCreate | PredictionQuery) -> ProgramCapabilities:
     from server.programs import chosen_program
     from server.settings import Settings
 

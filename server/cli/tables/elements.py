@@ -11,10 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.answers.campaign import model_size
-from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import Prediction
 from autotune.schemas.resolution import transformer_of
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.shapes import ModelShape, StrategyShape
 from autotune.words.quantities import figure, numeric_columns, plural
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.strategy import Strategy
@@ -172,10 +173,12 @@ def moment(value: datetime | None) -> str:
     return NO_VALUE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def rests_on(summary: CalibrationSummary | None, machine: MachineShape) -> str:
-    """Return what predictions are calibrated on; for None, that they are not."""
-    if summary is None:
-        return f"priors for its kind of machine ({machine.gpu}), not calibrated"
-    failed = f", {summary.out_of_memory} of them out of memory" if summary.out_of_memory else ""
-    trials = plural(summary.observations, "simulated trial" if summary.simulated else "trial")
-    return f"{trials} of {', '.join(summary.models)} on {summary.machine}{failed}"
+def rests_on(answer: Prediction | CampaignPlan) -> str:
+    """Return the earlier trials that predictions are calibrated on; without, that they are not."""
+    if not answer.started_from:
+        return f"priors for its kind of machine ({answer.machine.gpu}), not calibrated"
+    kind = "simulated trial" if answer.simulated else "trial"
+    return ", ".join(
+        f"{plural(each.trials, kind)} of campaign {each.campaign_id}"
+        for each in answer.started_from
+    )

@@ -11,14 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.schemas.models import ModelNeeds
-from autotune.schemas.predictions import (
-    DryRun,
-    LayoutChange,
-    Prediction,
-    SpaceReport,
-    Sweep,
-    SweepRow,
-)
+from autotune.schemas.plans import CampaignPlan, PlannedStrategy
+from autotune.schemas.predictions import LayoutChange, Prediction
 from autotune.schemas.scaling import ScalingSeries
 from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import campaign_sentence
@@ -136,7 +130,7 @@ def _predicted(answer: Prediction) -> list[tuple[str, str]]:
             f"{figure(answer.memory_gib)} of {with_unit(answer.memory_limit_gib, 'GiB')} {memory}",
         ),
         ("energy", energy),
-        ("rests on", rests_on(answer.calibration, answer.machine)),
+        ("rests on", rests_on(answer)),
     ]
 
 
@@ -175,64 +169,66 @@ def parts(values: dict[str, float], *, title: str) -> RenderableType:
     return Group(Text(title, style="bold"), found)
 
 
-def space(report: SpaceReport) -> RenderableType:
+def rules(plan: CampaignPlan) -> RenderableType:
     """Return the counts of a space, what each rule removes, and the warnings."""
     dimensions = []
-    for name, values in report.dimensions.items():
+    for name, values in plan.dimensions.items():
         more = f", … {values[-1]} ({len(values)} values)" if len(values) > 16 else ""
         dimensions.append((name, ", ".join(map(str, values[:16])) + more))
-    batches = report.global_batch_sizes
+    batches = plan.global_batch_sizes
     shown = ", ".join(map(str, batches[:10])) + (", …" if len(batches) > 10 else "")
     removed = grid(
         (">points", "rule", "because"),
-        [[f"{item.count:,}", item.rule, item.reason] for item in report.refusals],
+        [[f"{item.count:,}", item.rule, item.reason] for item in plan.refusals],
         title="removed or warned of",
     )
     return Group(
         facts(
             [
-                ("model", model_line(report.model)),
-                ("machine", report.machine.name),
+                ("model", model_line(plan.model)),
+                ("machine", plan.machine.name),
                 *dimensions,
-                ("points", f"{report.raw:,}"),
-                ("legal", f"{report.legal:,}"),
-                ("predicted to fit", f"{report.fitting:,}"),
+                ("points", f"{plan.raw:,}"),
+                ("legal", f"{plan.legal:,}"),
+                ("probably fit", f"{plan.fitting:,}"),
                 (
                     "layouts to try",
-                    f"{report.layouts:,} predicted to fit, of {report.legal_layouts:,} "
+                    f"{plan.layouts:,}, of {plan.legal_layouts:,} that are legal "
                     "(not counting GAS: one trial measures a layout at all values)",
                 ),
                 ("global batch sizes", shown or NO_VALUE),
             ]
         ),
         removed,
-        *(Text(f"warning: {warning}") for warning in report.warnings),
+        *(Text(f"warning: {warning}") for warning in plan.warnings),
     )
 
 
-def dry_run(answer: DryRun) -> RenderableType:
+def dry_run(plan: CampaignPlan) -> RenderableType:
     """Return what a campaign may try, and its cost."""
-    trials = f"{answer.trials_affordable:,} trials of about {figure(answer.node_hours_per_trial)}"
+    assert plan.cost is not None
+    trials = f"{plan.cost.trials:,} trials of about {figure(plan.cost.node_hours_per_trial)}"
     costs = [
+        ("rests on", rests_on(plan)),
         ("budget buys", f"{trials} node-hours each"),
-        ("would cost", f"{figure(answer.node_hours_expected)} node-hours"),
-        *([("measured first", answer.baseline.sentence)] if answer.baseline else []),
+        ("would cost", f"{figure(plan.cost.node_hours)} node-hours"),
+        *([("measured first", plan.baseline_sentence)] if plan.baseline else []),
         *(
-            [("few layers" if answer.screening.layers else "on few nodes", answer.screening.reason)]
-            if answer.screening
+            [("few layers" if plan.screening.layers else "on few nodes", plan.screening.reason)]
+            if plan.screening
             else []
         ),
     ]
-    left_out = (Text(f"left out: {better.sentence}") for better in answer.left_out)
-    return Group(space(answer.space), facts(costs), *left_out)
+    left_out = (Text(f"left out: {better.sentence}") for better in plan.left_out)
+    return Group(rules(plan), facts(costs), *left_out)
 
 
-def sweep(answer: Sweep) -> RenderableType:
-    """Return the counts, what predictions are based on, and the best predicted strategies.
+def sweep(plan: CampaignPlan) -> RenderableType:
+    """Return the counts, what predictions are based on, and the best predicted layouts.
 
     Dimensions that differ are columns; the others are shown once.
     """
-    rows = answer.rows
+    rows = plan.best
     batches_differ = len({row.global_batch_size for row in rows}) > 1
     columns = [
         name
@@ -251,17 +247,18 @@ def sweep(answer: Sweep) -> RenderableType:
     return Group(
         facts(
             [
-                ("model", model_line(answer.model)),
-                ("machine", answer.machine.name),
+                ("model", model_line(plan.model)),
+                ("machine", plan.machine.name),
                 (
                     "strategies",
-                    f"{answer.legal:,} legal, {answer.fitting:,} of them probably fit; "
-                    f"ranked by predicted tokens/s in {seconds(answer.seconds)}",
+                    f"{plan.legal:,} legal, {plan.fitting:,} of them probably fit, in "
+                    f"{plural(plan.layouts, 'layout')}; ranked by predicted tokens/s in "
+                    f"{seconds(plan.seconds)}",
                 ),
-                ("rests on", rests_on(answer.calibration, answer.machine)),
+                ("rests on", rests_on(plan)),
                 *(
-                    [("a campaign", campaign_sentence(answer.cost, answer.gain))]
-                    if answer.cost and answer.gain
+                    [("a campaign", campaign_sentence(plan.cost, plan.gain))]
+                    if plan.cost and plan.gain
                     else []
                 ),
                 ("all with", " · ".join(common)),
@@ -280,8 +277,8 @@ def _head(dimension: str) -> str:
     return f"{'>' if said.is_counted else ''}{said.short}"
 
 
-def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: bool) -> Group:
-    headings: list[tuple[str, Callable[[SweepRow], Cell]]] = [
+def _ranked(rows: Sequence[PlannedStrategy], columns: Sequence[str], *, with_batch: bool) -> Group:
+    headings: list[tuple[str, Callable[[PlannedStrategy], Cell]]] = [
         (">#", lambda row: row.rank),
         *((_head(name), partial(_value, name=name)) for name in columns),
         *([(">batch", _batch)] if with_batch else []),
@@ -297,11 +294,11 @@ def _ranked(rows: Sequence[SweepRow], columns: Sequence[str], *, with_batch: boo
     return table(rows, headings)
 
 
-def _value(row: SweepRow, *, name: str) -> str:
+def _value(row: PlannedStrategy, *, name: str) -> str:
     return setting_text(row.strategy.value(name))
 
 
-def _batch(row: SweepRow) -> str:
+def _batch(row: PlannedStrategy) -> str:
     return f"{row.global_batch_size:,}"
 
 

@@ -139,30 +139,28 @@ function tile(label, count, note) {
   return made;
 }
 
-function show(dry) {
-  const { space } = dry;
-  const { model } = space;
-  const limit = dry.node_hours_budget === null ? "no limit set" : `of ${number(dry.node_hours_budget)}`;
+function show(plan) {
+  const { model, cost } = plan;
   document.getElementById("report-counts").replaceChildren(
-    tile("Strategies in all", space.raw, "points of the space"),
-    tile("Legal", space.legal, "in the search space"),
-    tile("Fitting", space.fitting, "predicted to fit in memory"),
-    tile("Layouts to try", space.layouts, `predicted to fit, of ${number(space.legal_layouts)} differing in more than GAS`),
-    tile("Node-hours, expected", dry.node_hours_expected, limit),
+    tile("Strategies in all", plan.raw, "points of the space"),
+    tile("Legal", plan.legal, "in the search space"),
+    tile("Fitting", plan.fitting, "probably fit in memory"),
+    tile("Layouts to try", plan.layouts, `of ${number(plan.legal_layouts)} that are legal, differing in more than GAS`),
+    tile("Node-hours, expected", cost.node_hours, "with the whole budget of trials"),
   );
   document.getElementById("report-cost").textContent =
-    `A trial is expected to cost ${number(dry.node_hours_per_trial)} node-hours; ` +
-    `the budget buys ${number(dry.trials_affordable)} trials. ` +
+    `A trial is expected to cost ${number(cost.node_hours_per_trial)} node-hours; ` +
+    `the budget buys ${number(cost.trials)} trials. ` +
     `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
     `${model.num_attention_heads} heads. ` +
-    `Global batch sizes: ${listed(space.global_batch_sizes)}. ${dry.baseline ? `Measured first: ${dry.baseline.sentence}.` : ""} ` +
-    dry.screening.reason;
-  document.getElementById("report-warnings").replaceChildren(...space.warnings.map((text) => element("li", text)));
-  document.getElementById("report-left-out").hidden = !dry.left_out.length;
-  document.getElementById("report-left-out-list").replaceChildren(...dry.left_out.map(({ sentence }) => element("li", sentence)));
-  document.getElementById("report-refusals").replaceChildren(...space.refusals.map(refusalRow));
+    `Global batch sizes: ${listed(plan.global_batch_sizes)}. ${plan.baseline ? `Measured first: ${plan.baseline_sentence}.` : ""} ` +
+    plan.screening.reason;
+  document.getElementById("report-warnings").replaceChildren(...plan.warnings.map((text) => element("li", text)));
+  document.getElementById("report-left-out").hidden = !plan.left_out.length;
+  document.getElementById("report-left-out-list").replaceChildren(...plan.left_out.map(({ sentence }) => element("li", sentence)));
+  document.getElementById("report-refusals").replaceChildren(...plan.refusals.map(refusalRow));
   document.getElementById("report-refusals-title").textContent =
-    space.refusals.length ? "Excluded strategies and warnings, by rule" : "No strategy is excluded";
+    plan.refusals.length ? "Excluded strategies and warnings, by rule" : "No strategy is excluded";
   report.hidden = false;
   report.scrollIntoView({ block: "nearest" });
 }

@@ -63,11 +63,11 @@ def test_a_model_is_a_shape_or_a_file_that_is_read_here(client: Client, tmp_path
         )
     )
     shape = ModelShape(num_layers=4, hidden_size=256, num_attention_heads=4)
-    assert client.space(model=shape, machine="perlmutter").model.num_layers == 4
-    report = client.space(model=config, machine="perlmutter")
+    assert client.plan(model=shape, machine="perlmutter").model.num_layers == 4
+    report = client.plan(model=config, machine="perlmutter")
     assert report.model.num_query_groups == 8
     with pytest.raises((InvalidInput, InvalidInputs), match="cannot be read"):
-        client.space(model="tiny", machine=tmp_path / "absent.toml")
+        client.plan(model="tiny", machine=tmp_path / "absent.toml")
 
 
 def test_bad_input_is_told_before_anything_is_sent() -> None:
@@ -77,11 +77,9 @@ def test_bad_input_is_told_before_anything_is_sent() -> None:
         assert [p.field for p in refused.value.problems] == ["nodes", "budget.max_trials"]
         with pytest.raises(InvalidInputs, match=r"node=2: there is no such field \(valid: nodes"):
             nobody.create(model="tiny", node=2)  # type: ignore[call-arg]
-        for ask in (nobody.create, nobody.dry_run, nobody.plan, nobody.space, nobody.sweep):
+        for ask in (nobody.create, nobody.dry_run, nobody.plan):
             with pytest.raises(InvalidInputs, match="model=None: it is required"):
                 ask(machine="frontier")  # type: ignore[call-arg]
-        with pytest.raises(InvalidInputs, match="most"):
-            nobody.sweep(model="tiny", machine="frontier", most=0)
 
 
 def test_the_service_names_each_refused_field(client: Client) -> None:

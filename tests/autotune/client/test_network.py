@@ -87,7 +87,7 @@ def test_a_request_that_may_not_be_repeated_is_not(service: Served) -> None:
     ):
         proxy.cuts = [0]
         with pytest.raises(ServiceUnreachable):
-            connected.space(model="tiny", machine="frontier")
+            connected.plan(model="tiny", machine="frontier")
     assert len(proxy.requests) == 1
 
 

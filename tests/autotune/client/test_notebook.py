@@ -58,8 +58,8 @@ def test_every_field_is_documented_and_defaults_are_the_commands(service: Served
     assert [name for name in CampaignCreate.model_fields if f"{name}: " not in documented] == []
     with Client(service.url) as client:
         simulated = client.dry_run(model="gpt-22b", machine="frontier", nodes=2)
-        assert simulated.space.machine.name == "frontier"
-        bound = client.space(model="gpt-22b", slurm={"profile": "frontier"})
+        assert simulated.machine.name == "frontier"
+        bound = client.plan(model="gpt-22b", slurm={"profile": "frontier"})
         assert bound.machine.name == "frontier"
         assert bound.dimensions["sequence_parallel"] == [False]
     by_default = campaign_request({"model": "tiny"})
@@ -73,7 +73,7 @@ def test_a_campaign_on_slurm_has_the_machine_of_its_profile(service: Served) -> 
     require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
     with Client(service.url) as client:
         planned = client.dry_run(model="gpt-22b", nodes=2, slurm={"profile": "frontier"})
-    assert planned.space.machine.name == "frontier"
+    assert planned.machine.name == "frontier"
 
 
 def test_fields_of_a_newer_service_are_passed_over(finished: CampaignHandle) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from autotune.calibration import Calibration, Observation
 from autotune.cost_model import estimate
-from autotune.schemas.calibrations import CalibrationSummary
 from autotune.schemas.spaces import SpaceSpec
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.space import SearchSpace
@@ -45,15 +44,3 @@ def slow(machine: str = "frontier", *, model: str = "gpt-22b", nodes: int = 2) -
         for row in rows
     ]
     return Calibration.of(of_machine, observations, software="a slow stack")
-
-
-def summary() -> CalibrationSummary:
-    """Return what an answer says of the trials of `slow`."""
-    return CalibrationSummary(
-        machine="frontier",
-        simulated=True,
-        observations=OBSERVED,
-        timed=OBSERVED,
-        out_of_memory=0,
-        models=["gpt-22b"],
-    )

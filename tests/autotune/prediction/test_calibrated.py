@@ -12,7 +12,7 @@ from autotune.schemas.requests import PredictionQuery
 from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.shapes import MachineShape
 from tests.autotune import records
-from tests.autotune.prediction.calibrated import SLOWER, slow, summary
+from tests.autotune.prediction.calibrated import SLOWER, slow
 
 
 def query(machine: str | MachineShape = "frontier", **changes: Any) -> PredictionQuery:
@@ -35,7 +35,6 @@ def test_general_knowledge_has_intervals_and_names_no_trial() -> None:
     answer = predict(query())
     low, median, high = figures(answer)
     assert low < median < high
-    assert answer.calibration is None
     assert answer.fit_probability is not None
     assert answer.fits == (answer.fit_probability > 0.5)
     assert answer.memory_low_gib is not None
@@ -47,20 +46,17 @@ def test_general_knowledge_has_intervals_and_names_no_trial() -> None:
 def test_trials_of_the_machine_move_and_narrow_a_prediction() -> None:
     calibration = slow()
     low, before, high = figures(predict(query()))
-    answer = predict(query(), calibration, summary())
+    answer = predict(query(), calibration)
     lower, after, higher = figures(answer)
     assert after / before == pytest.approx(SLOWER, rel=0.1)
     assert higher / lower < high / low
-    assert answer.calibration == summary()
-    assert answer.calibration.simulated
     assert sum(answer.time_parts_s.values()) == pytest.approx(after)
     assert answer.tokens_per_s == pytest.approx(128 * 2048 / after)
 
 
 def test_an_illegal_strategy_gets_no_calibrated_figures() -> None:
     calibration = slow()
-    answer = predict(query(tensor_parallel=5), calibration, summary())
+    answer = predict(query(tensor_parallel=5), calibration)
     assert not answer.legal
     assert answer.iteration_time_low_s is None
     assert answer.fit_probability is None
-    assert answer.calibration is None

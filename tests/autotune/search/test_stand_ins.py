@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from autotune.cost_model import estimate
-from autotune.prediction.campaign import check_campaign, dry_run
+from autotune.prediction.campaign import check_campaign
+from autotune.prediction.plan import plan
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import space_of
 from autotune.search import Proposer, SearchTrial, few_nodes
@@ -127,14 +128,17 @@ def test_a_pool_that_only_fits_stand_ins_is_refused_without_them() -> None:
     with pytest.raises(InvalidInputs) as refused:
         check_campaign(asked(screen_layers="off"))
     assert [problem.field for problem in refused.value.problems] == ["pool_nodes"]
-    plan = dry_run(asked(), space_175b())
-    assert plan.screening is not None
-    assert (plan.screening.layers, plan.screening.nodes) == (24, None)
-    assert "24 of 96 layers" in plan.screening.reason
-    assert "None of these can be measured in full on the 16 nodes" in plan.screening.reason
-    in_full = dry_run(asked(pool_nodes=64), space_175b())
-    assert plan.node_hours_per_trial == pytest.approx(in_full.node_hours_per_trial, rel=0.05)
-    assert plan.node_hours_expected < in_full.node_hours_expected
+    few = plan(asked(), space_175b())
+    assert few.screening is not None
+    assert few.cost is not None
+    assert (few.screening.layers, few.screening.nodes) == (24, None)
+    assert "24 of 96 layers" in few.screening.reason
+    assert "None of these can be measured in full on the 16 nodes" in few.screening.reason
+    in_full = plan(asked(pool_nodes=64), space_175b()).cost
+    assert in_full is not None
+    each = few.cost.node_hours_per_trial
+    assert each == pytest.approx(in_full.node_hours_per_trial, rel=0.05)
+    assert few.cost.node_hours < in_full.node_hours
 
 
 def test_the_pool_decides_whether_the_leader_is_measured_in_full() -> None:

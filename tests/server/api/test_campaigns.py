@@ -13,7 +13,7 @@ from sqlalchemy import event
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, CampaignPage, StartWorth
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.predictions import DryRun
+from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.resolution import transformer_of
 from search_spaces.catalog import load_model
 from server.settings import Settings
@@ -83,9 +83,10 @@ def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) 
 def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:
     answer = client.post(CAMPAIGNS, params={"dry_run": True}, json=body())
     assert answer.status_code == 200
-    found = DryRun.model_validate(answer.json())
-    assert found.space.raw > found.space.legal >= found.space.fitting > 0
-    assert found.trials_affordable == 6
+    found = CampaignPlan.model_validate(answer.json())
+    assert found.raw > found.legal >= found.fitting > 0
+    assert found.cost is not None
+    assert found.cost.trials == 6
     assert found.baseline is not None
     assert found.baseline.strategy.tensor_parallel == 2
     assert client.get(CAMPAIGNS).json() == {"items": [], "next": None}

@@ -60,7 +60,7 @@ def test_an_unknown_name_is_told_with_the_nearest(shared_client: TestClient) -> 
 def test_a_path_is_no_name(shared_client: TestClient) -> None:
     """The service reads no file that a caller names."""
     for model in ("/etc/passwd", "../../pyproject.toml", "config.json"):
-        answer = shared_client.post("/api/v1/spaces", json=QUERY | {"model": model})
+        answer = shared_client.post("/api/v1/plans", json=QUERY | {"model": model})
         assert answer.status_code == 422
 
 
@@ -73,16 +73,15 @@ def test_the_program_of_a_profile_decides_what_is_legal(shared_client: TestClien
     assert [reason["rule"] for reason in found["reasons"]] == ["program"]
     assert not found["legal"]
     free, bound = (
-        shared_client.post("/api/v1/spaces", json=QUERY | more).json()["dimensions"][
+        shared_client.post("/api/v1/plans", json=QUERY | more).json()["dimensions"][
             "sequence_parallel"
         ]
         for more in ({}, choice)
     )
     assert (free, bound) == ([False, True], [False])
-    for path in ("spaces", "sweeps"):
-        answer = shared_client.post(f"/api/v1/{path}", json=QUERY | {"evaluator": "slurm"})
-        assert answer.status_code == 422
-        assert [error["field"] for error in answer.json()["errors"]] == ["slurm.profile"]
+    answer = shared_client.post("/api/v1/plans", json=QUERY | {"evaluator": "slurm"})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["slurm.profile"]
 
 
 @pytest.mark.parametrize("name", ["micro_batch_size", "gradient_accumulation_steps", "num_nodes"])

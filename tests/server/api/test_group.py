@@ -330,8 +330,6 @@ def test_only_admins_send_adapter_files(group: Group) -> None:
         ("/campaigns?dry_run=true", SENT),
         ("/plans", SENT),
         ("/~/fragments/plan?view=page", SENT),
-        ("/spaces", SUBJECT),
-        ("/sweeps", SUBJECT),
         ("/predictions", SUBJECT | {"strategy": ONE}),
         ("/~/fragments/memory", SUBJECT | {"strategy": ONE}),
         ("/~/fragments/scaling", SUBJECT | {"strategy": ONE}),

@@ -63,7 +63,7 @@ def test_a_body_that_is_too_large_is_refused_in_a_sentence(
     answer = client.post("/api/v1/campaigns", content=content)
     assert answer.status_code == 413
     assert answer.json()["detail"] == "a request has 2 MB at most"
-    assert client.post("/api/v1/spaces", json=body()).status_code == 422  # it goes on
+    assert client.post("/api/v1/predictions", json=body()).status_code == 422  # it goes on
 
 
 def test_a_declared_length_is_refused_before_it_is_sent(strict: Live) -> None:
@@ -129,7 +129,7 @@ def test_one_user_cannot_take_the_turns_of_others(crowded: tuple[Live, dict[str,
     with ExitStack() as held:
         for _ in range(AT_ONCE + WAITING):
             unfinished = held.enter_context(connected(live))
-            head = ["POST /api/v1/spaces HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 9"]
+            head = ["POST /api/v1/plans HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 9"]
             head.append(f"Authorization: Bearer {tokens['rob']}")
             unfinished.sendall("\r\n".join([*head, "", "{"]).encode())
         refused = when(live, tokens["rob"], 429)

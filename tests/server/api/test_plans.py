@@ -79,10 +79,7 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
     [trial] = with_trials(store, campaign, 1)
     about = {name: body()[name] for name in ("model", "machine", "evaluator")}
     strategy = trial.strategy.model_dump(mode="json")
-    questions = {
-        "predictions": about | {"strategy": strategy},
-        "sweeps": about | {"nodes": 4, "most": 1},
-    }
+    questions = {"predictions": about | {"strategy": strategy}, "plans": about | {"nodes": 4}}
 
     def answer(path: str, **changes: Any) -> dict[str, Any]:
         asked = client.post(f"/api/v1/{path}", json=questions[path] | changes)
@@ -96,16 +93,11 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
     after = answer("predictions")
     assert after["fit_probability"] < 0.1 < before["fit_probability"]
     for path in questions:
-        assert answer(path)["calibration"] == {
-            "machine": "frontier",
-            "simulated": True,
-            "observations": 1,
-            "timed": 0,
-            "out_of_memory": 1,
-            "models": ["gpt-22b"],
-        }
-        assert answer(path, machine="dgx-a100")["calibration"] is None
-    assert before["calibration"] is None
+        [source] = answer(path)["started_from"]
+        assert (source["campaign_id"], source["trials"]) == (campaign.id, 1)
+        assert answer(path)["simulated"] is True
+        assert answer(path, machine="dgx-a100")["started_from"] == []
+    assert before["started_from"] == []
 
 
 def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: Store) -> None:

@@ -53,7 +53,7 @@ def test_the_version(alone: Autotune) -> None:
     assert (ran.code, ran.out) == (0, f"autotune {version('autotune')}\n")
 
 
-@pytest.mark.parametrize("example", [*EXAMPLES["predict"], *EXAMPLES["sweep"], *EXAMPLES["space"]])
+@pytest.mark.parametrize("example", [*EXAMPLES["predict"], *EXAMPLES["sweep"]])
 def test_the_examples_run(alone: Autotune, example: str) -> None:
     ran = alone.done(*shlex.split(example)[1:])
     assert ran.out

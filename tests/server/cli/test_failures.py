@@ -145,7 +145,7 @@ def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
 def test_a_model_or_a_space_that_cannot_be_read(
     alone: Autotune, words: tuple[str, ...], reason: str
 ) -> None:
-    ran = alone("space", *words, *FRONTIER)
+    ran = alone("sweep", *words, *FRONTIER)
     assert ran.code == ExitCode.BAD_INPUT
     [sentence] = sentences(ran)
     assert sentence.startswith(f"error: {reason}")
@@ -154,15 +154,15 @@ def test_a_model_or_a_space_that_cannot_be_read(
 def test_a_field_of_a_file_is_named_behind_its_flag(alone: Autotune, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(MACHINE_FILE)
-    ran = alone("space", "--model", "gpt-22b", "--machine", str(path))
+    ran = alone("sweep", "--model", "gpt-22b", "--machine", str(path))
     assert ran.code == ExitCode.BAD_INPUT
     [sentence] = sentences(ran)
     assert "--machine: memory_gib: " in sentence
     path.write_text(MACHINE_FILE.replace("65536", "64"))
-    assert alone("space", "--model", "gpt-22b", "--machine", str(path), "--nodes", "8").code == 0
+    assert alone("sweep", "--model", "gpt-22b", "--machine", str(path), "--nodes", "8").code == 0
     path = tmp_path / "config.json"
     path.write_text("{")
-    [sentence] = sentences(alone("space", "--model", str(path)))
+    [sentence] = sentences(alone("sweep", "--model", str(path)))
     assert "not JSON" in sentence
 
 

@@ -32,8 +32,6 @@ def test_swagger_ui_loads_and_calls_only_this_origin(service: Service, visit: Op
     expect(page.locator(".opblock-tag")).to_have_count(len(set(tags)))
     expect(page.locator(".opblock")).to_have_count(tags.count("catalog"))
     operation = page.locator(".opblock.is-open")
-    expect(operation).to_contain_text("client.models()")
-    expect(operation).to_contain_text("autotune models")
     operation.get_by_role("button", name="Try it out").click()
     operation.get_by_role("button", name="Execute").click()
     expect(operation.locator(".live-responses-table")).to_contain_text("gpt-175b")

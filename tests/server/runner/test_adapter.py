@@ -161,12 +161,12 @@ def test_the_space_has_what_the_file_mentions_and_accepts(client: TestClient) ->
         "activation_checkpointing": ["none", "selective", "full"],
         "flash_attention": "auto",
     }
-    answer = client.post("/api/v1/spaces", json=asked | {"space": space}).json()
+    answer = client.post("/api/v1/plans", json=asked | {"space": space}).json()
     assert answer["dimensions"]["flash_attention"] == [True]
     refused = {each["rule"]: each["count"] for each in answer["refusals"]}
     assert refused["program"] > 0
     space["activation_checkpointing"] = ["none", "full"]
-    without = client.post("/api/v1/spaces", json=asked | {"space": space}).json()
+    without = client.post("/api/v1/plans", json=asked | {"space": space}).json()
     assert answer["legal"] == without["legal"]
 
 

@@ -52,7 +52,7 @@ def test_figures_have_intervals_and_say_what_they_rest_on(alone: Autotune) -> No
     assert "legal, fits (predicted); probability of fitting" in line(ran, "result")
     basis = "priors for its kind of machine (MI250X GCD), not calibrated"
     assert line(ran, "rests on") == basis
-    assert answer["calibration"] is None
+    assert answer["started_from"] == []
     assert "matrix_multiplication" in ran.out
     assert answer["time_parts_s"]["context_parallel"] == 0
     assert "context_parallel" not in ran.out
@@ -77,9 +77,9 @@ def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
         alone(*narrowed, "--sequence-parallel", each).json() for each in ("on,off", "on", "off")
     )
     assert both["legal"] == on["legal"] + off["legal"]
-    assert len(off["rows"]) == 10
-    assert {row["strategy"]["tensor_parallel"] for row in off["rows"]} == {8}
-    assert {row["strategy"]["sequence_parallel"] for row in off["rows"]} == {False}
+    assert len(off["best"]) == 10
+    assert {row["strategy"]["tensor_parallel"] for row in off["best"]} == {8}
+    assert {row["strategy"]["sequence_parallel"] for row in off["best"]} == {False}
 
 
 def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     whole lines, to be copied."""
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
-    assert "probably fit; ranked by predicted tokens/s in" in line(ran, "strategies")
+    assert "layouts; ranked by predicted tokens/s in" in line(ran, "strategies")
     assert "full ckpt" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
@@ -102,13 +102,14 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_nothing_fits_or_is_legal(alone: Autotune) -> None:
-    """A sweep has nothing to rank; a space says how many each rule removes."""
-    large = ("--model", "gpt-1t", "--machine", "frontier")
-    assert "the smallest sufficient number of nodes is" in refused(alone("sweep", *large))
-    ran = alone("space", *large)
-    assert ran.code == ExitCode.FAILED
-    assert "the smallest sufficient number of nodes is" in ran.err
-    assert "heads_by_tensor removed" in refused(alone(*SWEEP, "--tp", "5"))
+    """A sweep has nothing to rank; with --rules it says how many each removes."""
+    large = ("sweep", "--model", "gpt-1t", "--machine", "frontier")
+    for question in (large, (*large, "--rules")):
+        ran = alone(*question)
+        assert ran.code == ExitCode.FAILED
+        assert "the smallest sufficient number of nodes is" in ran.err
+        assert ("removed or warned of" in ran.out) is (question is not large)
+    assert "heads_by_tensor removed" in alone(*SWEEP, "--tp", "5").err
 
 
 def test_another_memory_than_the_machines(alone: Autotune) -> None:
@@ -138,16 +139,15 @@ def test_a_shape_of_ones_own(alone: Autotune, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     config = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_ctx": 1024}
     path.write_text(json.dumps({**config, "n_positions": 1024, "vocab_size": 50257}))
-    ran = alone("space", "--model", str(path), "--machine", "polaris", "--json")
+    ran = alone("sweep", "--model", str(path), "--machine", "polaris", "--json")
     assert ran.json()["model"]["hidden_size"] == 768
 
 
-def test_space_counts_what_each_rule_removes(alone: Autotune) -> None:
-    arguments = ("space", "--model", "gpt-175b", "--machine", "frontier", "--nodes", "16")
-    ran = alone(*arguments, "--space", "table-v")
+def test_a_sweep_counts_what_each_rule_removes(alone: Autotune) -> None:
+    ran = alone(*SWEEP, "--rules")
     assert "3,264" in ran.out
     assert "world_size" in ran.out
-    narrowed = alone(*arguments, "--space", "table-v", "--tp", "8", "--num-nodes", "16", "--json")
+    narrowed = alone(*SWEEP, "--tp", "8", "--num-nodes", "16", "--json")
     assert narrowed.json()["raw"] == 408
 
 
@@ -173,8 +173,8 @@ def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
     monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
     (tmp_path / "mine.toml").write_text('machine = "frontier"\n')
     study = ("--model", "gpt-175b", "--nodes", "16", "--space", "table-v")
-    free = alone("space", *study, "--machine", "frontier", "--json").json()
-    bound = alone("space", *study, "--profile", "mine", "--json").json()
+    free = alone("sweep", *study, "--machine", "frontier", "--json").json()
+    bound = alone("sweep", *study, "--profile", "mine", "--json").json()
     (left_out,) = (each for each in bound["refusals"] if each["rule"] == "program")
     assert "fp16 only with ZeRO 1 to 3" in left_out["reason"]
     assert bound["legal"] == free["legal"] / 2
@@ -205,7 +205,7 @@ def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
 def test_the_commands_of_a_sweep_give_its_rows_again(
     alone: Autotune, asked: tuple[str, ...]
 ) -> None:
-    rows = alone("sweep", *asked, "--json").json()["rows"]
+    rows = alone("sweep", *asked, "--json").json()["best"]
     printed = alone("sweep", *asked).out.partition("commands for the first rows:\n")[2]
     commands = [shlex.split(line) for line in printed.splitlines()]
     assert [command[:3] for command in commands] == [
@@ -240,9 +240,9 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, even: s
     assert "nemo cannot run it" in ran.out
     assert "even stages alone" in ran.out
     space = ("--model", "gpt-22b", "--nodes", "5", "--pp", "4,5", "--num-nodes", "5")
-    bound = alone("space", *space, "--profile", even, "--json").json()
+    bound = alone("sweep", *space, "--profile", even, "--json").json()
     assert bound["machine"]["name"] == "frontier"
-    rows = alone("sweep", *space, "--profile", even, "--json").json()["rows"]
+    rows = bound["best"]
     assert {row["strategy"]["pipeline_parallel"] for row in rows} == {4}
 
 
@@ -306,7 +306,7 @@ def test_a_strategy_that_does_not_fit_gets_options_that_do(alone: Autotune) -> N
 
 def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> None:
     ran, answer = alone(*SWEEP), alone(*SWEEP, "--json").json()
-    assert len(answer["rows"]) == 10
+    assert len(answer["best"]) == 10
     said = line(ran, "a campaign")
     assert f"{answer['cost']['trials']} trials" in said
     assert f"{100 * answer['gain']['rate_gain']:.0f} % better" in said
