@@ -16,7 +16,7 @@ from evaluators.training_log import Cause, CauseKind, Power
 from evaluators.training_log.cause import RootCause, plain
 from evaluators.training_log.error_line import SIGNS
 from evaluators.training_log.lines import text_of
-from evaluators.training_log.reports import POWER_SIGN, PowerLines
+from evaluators.training_log.power import POWER_SIGN, PowerLines
 
 CODE = re.compile(r"ended with exit code \d+$")
 LONGEST_LINE = 64 << 10

@@ -42,7 +42,7 @@ from evaluators.program.watched_run import (
     start_watch_files,
     watched_function,
 )
-from evaluators.training_log import Cause, CauseKind, Iteration, LoggedRun, TrainingLog
+from evaluators.training_log import Cause, CauseKind, Iteration
 from evaluators.trial import LOG, TrialOutcome, TrialRequest
 from search_spaces.errors import InvalidInput
 
@@ -291,15 +291,14 @@ def _energy(log: AdapterLog, last: MeasuredPart, request: TrialRequest) -> Energ
         for line, each in enumerate(last.figures.iterations, start=1)
         if each.step in counted
     ]
-    runs = tuple(LoggedRun(power=power) for power in log.power)
     strategy = request.strategy.with_accumulation(last.gradient_accumulation_steps)
     samples = strategy.global_batch_size(request.machine.gpus_per_node) * len(measured)
     return energy(
-        TrainingLog(runs=runs),
-        runs[last.start - 1],
+        log.power[last.start - 1],
         measured,
         nodes=request.strategy.num_nodes,
         tokens=samples * request.transformer.seq_length,
+        absent={reason for power in log.power for reason in power.absent.values()},
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from evaluators.training_log import Iteration, LoggedRun, TrainingLog
+from evaluators.training_log import Iteration, Power
 
 LEAST_SAMPLES = 3
 """Minimum samples per node for a mean."""
@@ -72,23 +72,28 @@ class Energy:
 
 
 def energy(
-    log: TrainingLog, run: LoggedRun, measured: Sequence[Iteration], *, nodes: int, tokens: int
+    power: Power,
+    measured: Sequence[Iteration],
+    *,
+    nodes: int,
+    tokens: int,
+    absent: Collection[str] = (),
 ) -> Energy:
     """Return the mean power of the nodes while `measured` ran, times its duration, per token.
 
     Args:
-        log: of the whole attempt: a node without a tool may have reported it before `run` began.
-        measured: iterations of `run`; time between and before them is excluded.
+        power: sampled meanwhile.
+        measured: iterations; time between and before them is excluded.
         nodes: number of nodes; each must have been sampled.
         tokens: of all iterations in `measured` together.
+        absent: why nodes have no samples, if they said so before.
     """
     lines = {iteration.line for iteration in measured}
     watts = {
         node: [sample.watts for sample in samples if sample.after + 1 in lines]
-        for node, samples in run.power.samples.items()
+        for node, samples in power.samples.items()
     }
-    absent = {reason for each in log.runs for reason in each.power.absent.values()}
-    if reason := _lacking(watts, absent, nodes):
+    if reason := _lacking(watts, {*absent, *power.absent.values()}, nodes):
         return Energy(gpu_joules_per_token=None, note=reason)
     joules = sum(map(mean, watts.values())) * sum(i.elapsed_s for i in measured)
     count = sum(map(len, watts.values()))

@@ -58,12 +58,12 @@ class TrainerProgram:
         return "\n".join([*import_path(self._profile), RENDEZVOUS, train])
 
     def cause(self, request: TrialRequest, folder: Path) -> Cause | None:  # noqa: ARG002
-        return log_of(folder).last.failure
+        return log_of(folder).failure
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = log_of(folder)
         on_cpu = is_cpu(request.machine)
-        if failure := failure_of(ended, log.last.failure, folder, on_cpu=on_cpu):
+        if failure := failure_of(ended, log.failure, folder, on_cpu=on_cpu):
             return failed(failure, folder, ended)
         result = read_result(folder)
         if result is None or not result.measurements:
@@ -89,15 +89,14 @@ def _energy(log: TrainingLog, request: TrialRequest) -> Energy:
     gpus = request.machine.gpus_per_node
     measured = [
         i
-        for i in log.last.iterations
+        for i in log.iterations
         if i.accumulation in protocol.accumulations
         if i.number > protocol.warmup_at(i.accumulation)
     ]
     batches = [request.strategy.with_accumulation(i.accumulation or 1) for i in measured]
     samples = sum(batch.global_batch_size(gpus) for batch in batches)
     return energy(
-        log,
-        log.last,
+        log.power,
         measured,
         nodes=request.strategy.num_nodes,
         tokens=samples * request.transformer.seq_length,

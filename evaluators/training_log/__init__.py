@@ -1,16 +1,8 @@
-"""Reading training logs: the bundled trainer's and those of every Megatron."""
+"""Reading training logs: iterations of the bundled trainer, power, and the cause of a failure."""
 
 from evaluators.training_log.cause import Cause
 from evaluators.training_log.error_line import CauseKind
-from evaluators.training_log.log import (
-    Iteration,
-    LoggedRun,
-    MicroBatches,
-    PeakMemory,
-    Power,
-    PowerSample,
-    TrainingLog,
-)
+from evaluators.training_log.log import Iteration, Power, PowerSample, TrainingLog
 from evaluators.training_log.reader import LogReader, read_log
 
 __all__ = [
@@ -18,9 +10,6 @@ __all__ = [
     "CauseKind",
     "Iteration",
     "LogReader",
-    "LoggedRun",
-    "MicroBatches",
-    "PeakMemory",
     "Power",
     "PowerSample",
     "TrainingLog",

@@ -32,8 +32,9 @@ class LogLines:
         for start in range(0, len(block), _SLICE):
             self._feed(block[start : start + _SLICE].replace(b"\r", b"\n"))
 
-    def finish(self) -> tuple[bool, bytes]:
-        return self._overlong or bool(self._rest), self._rest
+    def finish(self) -> bytes:
+        """Return what follows the last newline."""
+        return self._rest
 
     def _feed(self, block: bytes) -> None:
         end = block.rfind(b"\n") + 1

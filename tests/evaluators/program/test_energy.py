@@ -8,7 +8,7 @@ from evaluators.program.power import (
     Energy,
     energy,
 )
-from evaluators.training_log import Iteration, LoggedRun, Power, PowerSample, TrainingLog
+from evaluators.training_log import Iteration, Power, PowerSample
 
 # Two iterations of warm-up and three that are measured, two seconds each.
 ITERATIONS = tuple(Iteration(line=n, number=n, elapsed_s=2.0) for n in range(1, 6))
@@ -22,17 +22,16 @@ def sampled(watts: float) -> tuple[PowerSample, ...]:
     )
 
 
-def run(**nodes: float) -> LoggedRun:
-    samples = {node: sampled(watts) for node, watts in nodes.items()}
-    return LoggedRun(iterations=ITERATIONS, power=Power(samples=samples))
+def of(**nodes: float) -> Power:
+    return Power(samples={node: sampled(watts) for node, watts in nodes.items()})
 
 
-def told_of(run: LoggedRun, *, nodes: int = 1, tokens: int = 1) -> Energy:
-    return energy(TrainingLog(runs=(run,)), run, MEASURED, nodes=nodes, tokens=tokens)
+def told_of(power: Power, *, nodes: int = 1, tokens: int = 1) -> Energy:
+    return energy(power, MEASURED, nodes=nodes, tokens=tokens)
 
 
 def test_energy_is_the_mean_power_of_all_nodes_while_measured() -> None:
-    told = told_of(run(n01=300.0, n02=500.0), nodes=2, tokens=1200)
+    told = told_of(of(n01=300.0, n02=500.0), nodes=2, tokens=1200)
     assert told.gpu_joules_per_token == pytest.approx((300 + 500) * 6.0 / 1200)
     assert "12 times on 2 nodes" in told.note
 
@@ -41,17 +40,17 @@ def test_power_outside_the_measured_iterations_is_left_out() -> None:
     high = tuple(
         PowerSample(watts=100.0 if n in (2, 3, 4) else 9e9, after=n) for n in (0, 1, 2, 3, 4, 5)
     )
-    told = told_of(LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": high})), tokens=600)
+    told = told_of(Power(samples={"n01": high}), tokens=600)
     assert told.gpu_joules_per_token == pytest.approx(1.0)
 
 
 def test_without_a_tool_the_note_says_so() -> None:
     reason = "neither nvidia-smi nor rocm-smi is on its PATH"
-    before = LoggedRun(power=Power(absent={"n01": reason, "n02": reason}))
-    run = LoggedRun(iterations=ITERATIONS)
-    told = energy(TrainingLog(runs=(before, run)), run, MEASURED, nodes=2, tokens=1)
-    assert told.gpu_joules_per_token is None
-    assert told.note == f"no power was sampled: {reason}"
+    now = energy(Power(absent={"n01": reason, "n02": reason}), MEASURED, nodes=2, tokens=1)
+    before = energy(Power(), MEASURED, nodes=2, tokens=1, absent=[reason])
+    for told in (now, before):
+        assert told.gpu_joules_per_token is None
+        assert told.note == f"no power was sampled: {reason}"
 
 
 FEW = tuple(PowerSample(watts=1.0, after=n) for n in (0, 3))
@@ -60,27 +59,19 @@ FEW = tuple(PowerSample(watts=1.0, after=n) for n in (0, 3))
 @pytest.mark.parametrize(
     ("logged", "nodes", "note"),
     [
-        (LoggedRun(), 2, "on 0 of 2 nodes"),
-        (run(n01=300.0), 2, "on 1 of 2 nodes"),  # which is not guessed
-        (LoggedRun(iterations=ITERATIONS, power=Power(samples={"n01": FEW})), 1, "too few samples"),
+        (Power(), 2, "on 0 of 2 nodes"),
+        (of(n01=300.0), 2, "on 1 of 2 nodes"),  # which is not guessed
+        (Power(samples={"n01": FEW}), 1, "too few samples"),
     ],
 )
-def test_without_samples_enough_there_is_no_figure(
-    logged: LoggedRun, nodes: int, note: str
-) -> None:
+def test_without_samples_enough_there_is_no_figure(logged: Power, nodes: int, note: str) -> None:
     told = told_of(logged, nodes=nodes)
     assert told.gpu_joules_per_token is None
     assert note in told.note
 
 
 def test_energy_rests_only_on_the_separate_measured_stretches() -> None:
-    watched = run(n01=300.0)
-    told = energy(
-        TrainingLog(runs=(watched,)),
-        watched,
-        [ITERATIONS[1], *ITERATIONS[3:]],
-        nodes=1,
-        tokens=1,
-    )
+    stretches = [ITERATIONS[1], *ITERATIONS[3:]]
+    told = energy(of(n01=300.0), stretches, nodes=1, tokens=1)
     assert told.gpu_joules_per_token is not None
     assert "sampled 6 times" in told.note

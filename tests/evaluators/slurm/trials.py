@@ -80,7 +80,7 @@ class Lines:
         return self.text.replace("{srun}", launcher.command())
 
     def cause(self, request: TrialRequest, folder: Path) -> Cause | None:  # noqa: ARG002
-        return log_of(folder).last.failure
+        return log_of(folder).failure
 
     def outcome(self, request: TrialRequest, folder: Path, ended: AttemptEnd) -> TrialOutcome:
         log = folder / "trial.log"

@@ -10,7 +10,7 @@ from evaluators.training_log.error_line import about_a_connection
 def cause(*lines: str) -> Cause | None:
     reader = LogReader()
     reader.feed("".join(f"{line}\n" for line in lines).encode())
-    return reader.finish().last.failure
+    return reader.finish().failure
 
 
 @pytest.mark.parametrize(

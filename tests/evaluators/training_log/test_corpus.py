@@ -1,4 +1,4 @@
-"""Logs written after the real formats of each program and version, each beside its reading.
+"""Logs of the bundled trainer and of what fails around it, each beside its reading.
 
 A field that a reading leaves out has the value of the dataclass.
 """
@@ -16,10 +16,7 @@ from evaluators.training_log import (
     Cause,
     CauseKind,
     Iteration,
-    LoggedRun,
     LogReader,
-    MicroBatches,
-    PeakMemory,
     Power,
     PowerSample,
     TrainingLog,
@@ -33,25 +30,13 @@ LOGS = sorted(CORPUS.glob("*.log"))
 def reading(log: Path) -> TrainingLog:
     """What is put down beside a log."""
     content = json.loads(log.with_suffix(".json").read_text())
-    return TrainingLog(
-        runs=tuple(run_of(run) for run in content["runs"]), cut=content.get("cut", False)
-    )
-
-
-def run_of(content: Mapping[str, Any]) -> LoggedRun:
     power = content.get("power", {"samples": {}, "absent": {}})
-    return LoggedRun(
+    first = content.get("first_line", 1)
+    return TrainingLog(
         iterations=tuple(
             Iteration(**({"line": line} | i))
-            for line, i in enumerate(content.get("iterations", ()), 1)
+            for line, i in enumerate(content.get("iterations", ()), first)
         ),
-        damaged=tuple(content.get("damaged", ())),
-        memory={
-            int(rank): PeakMemory(allocated_gib=allocated, reserved_gib=reserved)
-            for rank, (allocated, reserved) in content.get("memory", {}).items()
-        },
-        overflows=content.get("overflows", 0),
-        evaluations=content.get("evaluations", 0),
         power=Power(
             samples={
                 node: tuple(PowerSample(watts=w, after=a) for _, w, a in samples)
@@ -59,7 +44,6 @@ def run_of(content: Mapping[str, Any]) -> LoggedRun:
             },
             absent=power["absent"],
         ),
-        micro_batches=MicroBatches(**batch) if (batch := content.get("micro_batches")) else None,
         failure=cause_of(content.get("failure")),
     )
 
