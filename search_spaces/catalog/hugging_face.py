@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from search_spaces.catalog.shapes import LAYERS as MOST_LAYERS
 from search_spaces.catalog.shapes import model_from_table
 from search_spaces.errors import InvalidInput
 from search_spaces.transformer import Transformer
@@ -176,6 +177,11 @@ class _Configuration:
             if self._config.get(key):
                 reason = "layers of this kind are not described"
                 raise InvalidInput(f"model.{key}", self._config[key], reason)
+        if stated is not None and stated > MOST_LAYERS:
+            reason = "more layers than any model has"
+            raise InvalidInput(
+                "model.num_hidden_layers", stated, reason, valid=f"up to {MOST_LAYERS}"
+            )
         self.layers = stated or (len(blocks) if isinstance(blocks, list) else self._figure(*LAYERS))
 
     def read(self, name: str, changes: Mapping[str, Any]) -> Transformer:
@@ -188,6 +194,7 @@ class _Configuration:
         windowed = mixers["window"]
         groups = self._optional(*GROUPS)
         head_dim = self._optional(*HEAD_DIM)
+        tied = self._get("tie_word_embeddings")
         table = {
             "name": name,
             "num_layers": self.layers,
@@ -199,8 +206,7 @@ class _Configuration:
             "gated_mlp": self._is_gated(),
             "seq_length": min(self._figure(*SEQUENCE), LONGEST_SEQUENCE),
             "vocab_size": self._figure("vocab_size"),
-            "tied_embeddings": self._get("tie_word_embeddings") is True
-            or (self._get("tie_word_embeddings") is None and self.family in TIED),
+            "tied_embeddings": self.family in TIED if tied is None else tied,
             "experts": experts,
             "latent_attention": latent,
             "sparse_attention": self._sparse(),
@@ -370,7 +376,10 @@ class _Configuration:
         if (types := self._list("layer_types")) is not None:
             yield from self._mixers_of("layer_types", types)
         elif isinstance(linear := self._get("linear_attn_config"), Mapping):
-            full = linear.get("full_attn_layers") or []
+            full = linear.get("full_attn_layers")
+            if not isinstance(full, list):
+                reason = "nothing says which layer is which"
+                raise InvalidInput("model.linear_attn_config", linear, reason)
             yield from ("full" if i + 1 in full else "linear" for i in range(self.layers))
         elif every := self._optional("full_attention_interval"):
             yield from ("linear" if (i + 1) % every else "full" for i in range(self.layers))
@@ -398,11 +407,13 @@ class _Configuration:
         on = self._config.get("use_sliding_window") is not False
         on = on and (window or 0) < self._figure(*SEQUENCE)
         pattern = self._get("sliding_window_pattern")
-        rotary = self._config.get("no_rope_layers")
+        rotary = (
+            self.family in LLAMA_4 and self._get("no_rope_layers") and self._list("no_rope_layers")
+        )
         for i in range(self.layers):
             if window is None or not on:
                 yield "full"
-            elif self.family in LLAMA_4 and isinstance(rotary, list) and rotary:
+            elif rotary:
                 yield "window" if rotary[i] else "full"
             elif isinstance(pattern, str) and pattern:
                 yield "window" if pattern[i % len(pattern)] == "L" else "full"

@@ -58,6 +58,8 @@ def load_model(choice: str) -> Transformer:
     if preset := known_name(choice, model_names()):
         return _preset(preset)
     size = parameters_of_size(choice)
+    if HUB_ID.fullmatch(choice):
+        raise _no_file(Path(choice))
     if size is None:
         raise unknown_name("model", choice, model_names(), also='; or a bare size such as "13B"')
     name = "".join(choice.split()).upper()

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from search_spaces.catalog import load_model, model_from_hugging_face, model_names, read_model
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -153,6 +156,24 @@ def test_each_kind_of_layer_is_counted(name: str) -> None:
         sum(kind.count for kind in model.kinds if kind.mlp == "dense"),
         model.mtp_layers,
     )
+
+
+ANY_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 10**12) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(FAMILIES)), st.data())
+def test_any_configuration_is_read_or_refused(name: str, data: st.DataObject) -> None:
+    config = dict(FAMILIES[name]["config"])
+    config |= config.pop("text_config", {})
+    keys = st.sampled_from(sorted(config))
+    changed = data.draw(st.dictionaries(keys, ANY_VALUE, min_size=1, max_size=4))
+    with contextlib.suppress(InvalidInput, InvalidInputs):
+        assert model_from_hugging_face(config | changed, name=name).parameters > 0
 
 
 def test_a_window_that_holds_the_longest_context_is_none() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces import catalog
-from search_spaces.catalog import load_model, model_from_line, model_names, read_model
+from search_spaces.catalog import (
+    load_model,
+    model_from_line,
+    model_names,
+    model_with,
+    read_model,
+)
 from search_spaces.catalog.models import meaning_of_size
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.layers import Experts
@@ -331,3 +338,24 @@ def test_a_stated_number_of_parameters_has_to_be_met(
     with pytest.raises(InvalidInput, match=reason) as refusal:
         read_model(file)
     assert refusal.value.field == "model.parameters"
+
+
+def test_a_hub_id_and_a_folder_are_answered(tmp_path: Path) -> None:
+    hub = "meta-llama/Llama-3.1-8B"
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: load_model(hub),
+        lambda: read_model(Path(hub)),
+    )
+    for ask in asks:
+        with pytest.raises(InvalidInput, match="not downloaded") as refusal:
+            ask()
+        assert refusal.value.valid == f"the config.json of {hub}, saved in a file"
+    with pytest.raises(InvalidInput, match=r"the folder has no config\.json"):
+        read_model(tmp_path)
+
+
+def test_fields_of_a_known_model_may_differ() -> None:
+    deepseek = model_with("deepseek-v3", "mtp=0,seq=8192")
+    assert deepseek == replace(load_model("deepseek-v3"), mtp_layers=0, seq_length=8192)
+    with pytest.raises(InvalidInputs, match="no such field"):
+        model_with("deepseek-v3", "mpt=0")
