@@ -45,6 +45,10 @@ def _mamba_uneven(mamba: Mamba, tensor: Mask, context: Mask) -> Any:
     return (mamba.num_heads % (tensor * context) != 0) | apart
 
 
+def _linear_uneven(linear: LinearAttention, ranks: Mask) -> Any:
+    return (linear.key_heads % ranks != 0) | (linear.value_heads % ranks != 0)
+
+
 def _rule_of(
     part: Callable[[Transformer], Part | None],
     *,
@@ -468,15 +472,16 @@ _REFUSING = (
     ),
     _rule_of(
         _linear,
-        name="linear_heads_by_tensor",
-        demand="tensor_parallel divides the heads of linear attention",
-        broken=lambda lattice, linear, _: (
-            (linear.key_heads % lattice["tensor_parallel"] != 0)
-            | (linear.value_heads % lattice["tensor_parallel"] != 0)
+        name="linear_heads",
+        demand="tensor_parallel x context_parallel divides the heads of linear attention",
+        # Megatron Core (d98e8a64), transformer_config.py: each rank has whole heads.
+        broken=lambda lattice, linear, _: _linear_uneven(
+            linear, lattice["tensor_parallel"] * lattice["context_parallel"]
         ),
         reason=lambda s, linear, _: (
             f"{linear.key_heads} and {linear.value_heads} heads of linear attention are not "
-            f"divisible by tensor_parallel {s.tensor_parallel}"
+            f"divisible by tensor_parallel {s.tensor_parallel} x context_parallel "
+            f"{s.context_parallel}"
         ),
     ),
     Rule(

@@ -179,6 +179,20 @@ def test_cp_deals_out_whole_heads_of_a_mamba_block(
     assert not broken if legal else "128 heads and 8 groups" in broken[0].reason
 
 
+@pytest.mark.parametrize(
+    ("tensor_parallel", "context_parallel", "legal"),
+    [(2, 1, True), (2, 8, True), (4, 8, False), (1, 32, False)],
+)
+def test_each_rank_has_whole_heads_of_linear_attention(
+    tensor_parallel: int, context_parallel: int, legal: bool
+) -> None:
+    """16 heads of keys and 48 of values."""
+    one = layout(tensor_parallel=tensor_parallel, context_parallel=context_parallel)
+    qwen = load_model("qwen3.5-27b")
+    broken = [f for f in findings(one, qwen, H100) if f.rule == "linear_heads"]
+    assert not broken if legal else "16 and 48 heads" in broken[0].reason
+
+
 def test_a_model_without_experts_has_no_layout_of_them() -> None:
     (found,) = findings(strategy(expert_parallel=2), GPT_175B, FRONTIER)
     assert found.rule == "experts_wanted"
