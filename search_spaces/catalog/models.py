@@ -31,7 +31,7 @@ from search_spaces.transformer import Transformer
 
 FOLDER = "models"
 CONFIG = "config.json"
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(?<!\.json)(?<!\.toml)")
 SIZE = "size"
 """Key of a preset: the bare size by which its model is known."""
 TOTAL, STATED_WITHIN = "parameters", 0.02
