@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.group_resources import end_all
 
-COSTLY = {"alone", "backend", "chromium", "closed", "ran", "train", "two_done"}
+COSTLY = {"alone", "backend", "chromium", "closed", "ran", "train", "trainers", "two_done"}
 """Fixtures that take a second or more to make, for all tests of a module."""
 
 LONGEST = ("ray", "slurm", "slurm-service", "client", "cli-service", "slurm-pilot")

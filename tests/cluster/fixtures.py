@@ -7,7 +7,7 @@ of the service "slurm-service": each group has one process, which owns a cluster
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -22,15 +22,23 @@ MakeCluster = Callable[..., Cluster]
 _CLUSTER = Shared(Cluster)
 
 
-@pytest.fixture
-def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+@contextmanager
+def idle_cluster() -> Iterator[Cluster]:
     """8 nodes of 8 GPUs, all idle, that this process's Slurm commands speak to."""
     require_slurm()
     cluster = _CLUSTER.get()
     cluster.reset()
-    point_at(cluster, monkeypatch)
-    yield cluster
-    cluster.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        point_at(cluster, patch)
+        yield cluster
+        cluster.reset()
+
+
+@pytest.fixture
+def slurm() -> Iterator[Cluster]:
+    """`idle_cluster` for one test."""
+    with idle_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

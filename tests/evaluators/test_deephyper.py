@@ -249,6 +249,7 @@ def test_a_search_out_of_time_cancels_what_runs(tmp_path: Path) -> None:
         assert '"cancelled"' in (tmp_path / token / "result.json").read_text()
 
 
+@pytest.mark.soak
 def test_the_example_runs(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLE), str(tmp_path / "trials")],

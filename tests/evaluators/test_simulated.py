@@ -290,23 +290,6 @@ def test_a_clock_that_was_set_back_does_not_prolong_a_trial(tmp_path: Path) -> N
     assert outcome_of(SimulatedBackend(time_scale=1.0), request).status is TrialState.OK
 
 
-def test_submitting_twice_runs_once(tmp_path: Path) -> None:
-    request = request_at(tmp_path / "a")
-    backend = SimulatedBackend()
-    backend.submit(request)
-    outcome = outcome_of(backend, request)
-    SimulatedBackend().submit(request)
-    assert outcome_of(backend, request) == outcome
-
-
-def test_a_trial_that_was_never_submitted_is_left_out(tmp_path: Path) -> None:
-    request = request_at(tmp_path / "a")
-    other = request_at(tmp_path / "b")
-    backend = SimulatedBackend()
-    backend.submit(other)
-    assert set(backend.poll([request, other])) == {"b"}
-
-
 def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     SimulatedBackend(time_scale=1.0).submit(request)
@@ -319,16 +302,6 @@ def test_a_cancelled_trial_ends_as_cancelled(tmp_path: Path) -> None:
     assert outcome.measurements == ()
     assert 10 <= outcome.duration_s < simulate(request, started_at=NOW).outcome.duration_s
     assert outcome_of(SimulatedBackend(), request) == outcome
-
-
-def test_cancelling_a_finished_or_unknown_trial_changes_nothing(tmp_path: Path) -> None:
-    request = request_at(tmp_path / "a")
-    backend = SimulatedBackend()
-    backend.cancel("nobody")
-    backend.submit(request)
-    outcome = outcome_of(backend, request)
-    backend.cancel("a")
-    assert outcome_of(backend, request) == outcome
 
 
 def test_nothing_half_written_is_left_behind(tmp_path: Path) -> None:

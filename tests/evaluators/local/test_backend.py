@@ -16,7 +16,7 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.local.backend import LocalBackend
-from evaluators.trial import RUNNING, TrialRequest, request_as_dict
+from evaluators.trial import TrialRequest, request_as_dict
 from search_spaces.strategy import Strategy
 from tests.evaluators.local.trials import (
     FOREVER,
@@ -54,84 +54,6 @@ def training_ranks(backend: LocalBackend, trial: TrialRequest) -> list[psutil.Pr
     return ranks
 
 
-def test_a_trial_reports_all_that_it_measured(backend: LocalBackend, tmp_path: Path) -> None:
-    trial = request(tmp_path, strategy(2, 2), ranks=4, accumulations=(2, 4), measured_iterations=3)
-    outcome = run(backend, trial)
-    assert outcome.status is TrialState.OK
-    assert [m.gradient_accumulation_steps for m in outcome.measurements] == [2, 4]
-    assert all(len(m.iteration_times_s) == 3 for m in outcome.measurements)
-    assert all(t > 0 for m in outcome.measurements for t in m.iteration_times_s)
-    assert len(outcome.peak_memory_gib) == 4
-    assert all(0 < peak < 0.1 for peak in outcome.peak_memory_gib)
-    assert outcome.loss
-    assert 2 < outcome.loss < 4
-    assert not outcome.simulated
-    assert outcome.error is None
-    assert set(outcome.versions) == {"python", "torch", "deepspeed"}
-    assert outcome.host
-    assert outcome.log_path == str(tmp_path / "trial.log")
-    assert "GAS 4, iteration 3" in outcome.log_tail
-    assert outcome.duration_s > sum(sum(m.iteration_times_s) for m in outcome.measurements)
-
-
-def test_all_ranks_go_on_until_the_spread_is_small(backend: LocalBackend, tmp_path: Path) -> None:
-    """A spread of a billionth never comes, one of all of the time is there at once."""
-    asked: dict[str, Any] = {
-        "accumulations": (2, 4),
-        "measured_iterations": 2,
-        "most_iterations": 5,
-    }
-    noisy = request(tmp_path / "a", strategy(2), ranks=2, target_spread=1e-9, **asked)
-    quiet = request(tmp_path / "b", strategy(2), ranks=2, target_spread=1e9, **asked)
-    for trial, count in ((noisy, 5), (quiet, 2)):
-        outcome = run(backend, trial)
-        assert outcome.status is TrialState.OK, outcome
-        assert [len(m.iteration_times_s) for m in outcome.measurements] == [count, count]
-
-
-def test_all_ranks_give_up_together(backend: LocalBackend, tmp_path: Path) -> None:
-    # However uneven its iterations are on a busy machine, nothing but the limit ends it.
-    hopeless: dict[str, Any] = {
-        "accumulations": (2, 4),
-        "give_up_above_s": (1e-6, 1e-6),
-        "measured_iterations": 100,
-    }
-    outcome = run(backend, request(tmp_path, strategy(1, 2), ranks=2, **hopeless))
-    assert outcome.status is TrialState.OK, outcome
-    [only] = outcome.measurements
-    assert only.gradient_accumulation_steps == 2
-    assert 2 <= len(only.iteration_times_s) < 100
-    assert len(outcome.peak_memory_gib) == 2
-    assert outcome.loss
-    assert "given up: no iteration at GAS 2" in outcome.log_tail
-
-
-def test_trials_run_in_parallel_and_a_finished_one_is_not_rerun(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
-    slow = endless(tmp_path / "slow", ranks=1)
-    quick = request(tmp_path / "quick", strategy(), ranks=1)
-    backend.submit(slow)
-    until(lambda: training(slow), "the endless trial trains")
-    backend.submit(quick)
-    first = run(backend, quick)
-    assert first.status is TrialState.OK
-    assert backend.poll([slow, quick])[slow.token] == RUNNING
-    backend.cancel(slow.token)
-    assert finished(backend, slow).status is TrialState.CANCELLED
-    log = (quick.directory / "trial.log").read_text()
-    assert log.count("at most") == 1
-    successor = LocalBackend()
-    successor.submit(quick)
-    assert successor.poll([quick])[quick.token] == first
-    assert (quick.directory / "trial.log").read_text() == log
-
-
-def test_an_unknown_trial_is_left_out(backend: LocalBackend, tmp_path: Path) -> None:
-    backend.cancel("unknown")
-    assert backend.poll([request(tmp_path, strategy(), ranks=1)]) == {}
-
-
 @pytest.mark.parametrize(
     ("layout", "status"),
     [
@@ -158,13 +80,6 @@ def test_memory_limits_what_fits(
         assert outcome.measurements == ()
     else:
         assert max(outcome.peak_memory_gib) <= 0.052
-
-
-def test_a_time_limit_ends_a_trial(backend: LocalBackend, tmp_path: Path) -> None:
-    outcome = run(backend, endless(tmp_path, time_limit_s=2.0))
-    assert outcome.status is TrialState.TIMEOUT
-    assert "time limit of 2 s" in str(outcome.error)
-    assert 2 <= outcome.duration_s < 30
 
 
 def test_a_stopped_rank_is_a_hang(
@@ -201,14 +116,6 @@ def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -
     assert outcome.status is TrialState.CRASHED
     assert "supervisor" in str(outcome.error)
     until(lambda: not any(rank.is_running() for rank in ranks), "its ranks have gone")
-
-
-def test_cancel_ends_all_ranks(backend: LocalBackend, tmp_path: Path) -> None:
-    trial = endless(tmp_path)
-    ranks = training_ranks(backend, trial)
-    backend.cancel(trial.token)
-    assert finished(backend, trial).status is TrialState.CANCELLED
-    assert not any(rank.is_running() for rank in ranks)
 
 
 def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path) -> None:

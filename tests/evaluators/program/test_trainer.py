@@ -79,6 +79,7 @@ def test_two_nodes_of_two_ranks_train_and_measure(tmp_path: Path, nodes: Cluster
     assert "iteration 3" in outcome.log_tail
 
 
+@pytest.mark.soak
 @pytest.mark.xdist_group("slurm")
 def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, nodes: Cluster) -> None:
     job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, measured_iterations=FOREVER))

@@ -11,12 +11,11 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import TrialContext, read_abandoned
-from evaluators.cluster.profile import ClusterProfile, RayCluster, Tasks
-from evaluators.ray.backend import RayBackend, RayTrial, bundle_of
+from evaluators.cluster.profile import ClusterProfile, Tasks
+from evaluators.ray.backend import RayTrial, bundle_of
 from evaluators.trial import read_result
-from tests.evaluators.slurm.trials import PROFILE, QUICK, Lines, machine, request, standing
-from tests.full_disk import full_disk
-from tests.patience import PATIENCE_S, until
+from tests.evaluators.slurm.trials import PROFILE, Lines, machine, request
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -66,20 +65,6 @@ def test_a_cancelled_trial_with_a_dead_keeper_ends_unfollowed(
     outcome = read_result(asked.directory)
     assert outcome
     assert outcome.status is TrialState.CANCELLED
-
-
-def test_a_trial_waits_for_room_on_the_disk(tmp_path: Path) -> None:
-    """No Ray is needed for it: its files are written before it is asked for anything."""
-    profile = replace(PROFILE, ray=RayCluster(address="127.0.0.1:1"))
-    backend = RayBackend(profile, program=Lines(text=QUICK))
-    with full_disk(tmp_path / "full") as disk:
-        trial = request(disk.folder)
-        backend.submit(trial)
-        until(lambda: "No space left" in standing(backend, trial).reason)
-        disk.make_room()
-        until(lambda: standing(backend, trial).reason.startswith("Ray does not answer"))
-        backend.close()
-        assert read_result(trial.directory) is None
 
 
 @pytest.mark.parametrize(

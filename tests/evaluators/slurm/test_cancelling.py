@@ -59,21 +59,6 @@ def test_cancelling_ends_our_jobs_and_only_ours(
     assert backends.make().poll([waiting])[waiting.token] == outcomes[1]
 
 
-def test_a_cancelled_trial_stays_cancelled_in_another_process(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    """It had been marked, and its job had not yet been ended."""
-    trial = request(tmp_path)
-    first = backends.make(ENDLESS)
-    first.submit(trial)
-    wait_begun(first, trial)
-    first.close()
-    (trial.directory / "cancelled").touch()
-    (outcome,) = finish(backends.make(), trial)
-    assert outcome.status is TrialState.CANCELLED
-    until(lambda: not slurm.jobs())
-
-
 def test_a_job_that_comes_too_late_only_ends(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_search_measures_through_slurm_and_then_goes_on(slurm: Cluster, tmp_pa
     until(lambda: not slurm.jobs())
 
 
+@pytest.mark.soak
 def test_the_example_runs_on_the_nodes(slurm: Cluster, tmp_path: Path) -> None:
     (tmp_path / "machine.toml").write_text(MACHINE)
     checkout = make_checkout(tmp_path / "Megatron-DeepSpeed")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from itertools import cycle
@@ -43,35 +41,6 @@ from tests.evaluators.slurm.trials import (
 from tests.patience import until
 
 pytestmark = pytest.mark.xdist_group("slurm")
-
-
-def test_another_process_finds_what_a_killed_one_submitted(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    """Killed at any moment; whatever it had done is neither lost nor done twice."""
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from tests.evaluators.slurm.trials import *\n"
-        ""
-        "backend = SlurmBackend(PROFILE, program=Lines(text=COUNTED))\n"
-        "for n in range(6): backend.submit(request(Path(sys.argv[1]), f'trial-{n}'))\n"
-        "print('submitted', flush=True)\n"
-        "while True: backend.poll([])\n"
-    )
-    requests = [request(tmp_path, f"trial-{n}") for n in range(6)]
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-    ) as process:
-        assert process.stdout
-        process.stdout.readline()
-        until(lambda: (tmp_path / "trial-2" / "attempt-1" / "intent.json").exists())
-        process.kill()
-    outcomes = run(backends.make(COUNTED), *requests)
-    assert {o.status for o in outcomes} == {TrialState.OK}
-    assert [runs(each) for each in requests] == [1] * 6
-    until(lambda: not slurm.jobs())
 
 
 def test_an_intent_written_with_the_clock_ahead_is_submitted(
@@ -150,35 +119,6 @@ def children() -> list[int]:
     return children
 
 
-def test_a_controller_that_is_down_delays_and_loses_nothing(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    holding = "{srun} bash -c 'touch ../held; sleep 3'; "
-    endless = "[[ $PWD == *cancelled* ]] && {srun} bash -c 'touch ../held; sleep 1000'; "
-    backend = backends.make(endless + holding + COUNTED.replace("{srun} ", ""))
-    early, late, cancelled = (request(tmp_path, name) for name in ("early", "late", "cancelled"))
-    backend.submit(early)
-    backend.submit(cancelled)
-    until(lambda: all((each.directory / "held").exists() for each in (early, cancelled)))
-    until(lambda: standing(backend, cancelled).phase == "running")
-    slurm.stop_controller()
-    backend.submit(late)
-    backend.cancel(cancelled.token)
-    waiting = until(
-        lambda: (s := standing(backend, late)).reason.startswith("Slurm does not answer") and s
-    )
-    assert waiting.phase == "waiting"
-    silent = until(lambda: (s := standing(backend, cancelled)).reason and s)
-    assert silent.phase == "running"
-    assert silent.reason.startswith("Slurm does not answer since ")
-    slurm.start_controller()
-    outcomes = finish(backend, early, late, cancelled)
-    assert [o.status.value for o in outcomes[:2]] == ["ok", "ok"]
-    assert outcomes[2].status is TrialState.CANCELLED
-    assert runs(early) == runs(late) == 1
-    until(lambda: not slurm.jobs())
-
-
 def test_a_rolled_back_controller_is_set_right(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
@@ -207,25 +147,6 @@ def test_a_rolled_back_controller_is_set_right(
     assert runs(ended) == 1
     assert other in slurm.jobs(), "the job of somebody else was left alone"
     slurm.command("scancel", other)
-
-
-def test_a_nodes_failure_leads_to_another_attempt_elsewhere(
-    backends: Backends, slurm: Cluster, tmp_path: Path
-) -> None:
-    backend = backends.make(SLOW_FIRST)
-    trial = request(tmp_path, nodes=2)
-    backend.submit(trial)
-    wait_begun(backend, trial)
-    time.sleep(1.2)  # Slurm counts whole seconds
-    slurm.down("n02")
-    (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.OK
-    assert "n02" not in slurm.command("scontrol", "show", "hostnames", outcome.host)
-    assert (
-        tmp_path / "failed-nodes"
-    ).read_text() == f"n02 {Attempt(request=trial, number=1).name}\n"
-    assert abandoned(trial)["status"] == "node_fail"
-    assert outcome.duration_s > abandoned(trial)["duration_s"] > 0
 
 
 def test_a_node_that_failed_twice_is_left_out(backends: Backends, tmp_path: Path) -> None:
@@ -303,6 +224,7 @@ def test_a_preempted_trial_runs_again(backends: Backends, slurm: Cluster, tmp_pa
     assert abandoned(trial)["status"] == "preempted"
 
 
+@pytest.mark.soak
 def test_a_failed_node_is_seen_where_no_accounting_tells_of_it(
     make_slurm: MakeCluster, tmp_path: Path
 ) -> None:

@@ -169,7 +169,7 @@ def finish(backend: Backend, *trials: TrialRequest) -> Sequence[TrialOutcome]:
         outcomes.update({k: v for k, v in answers.items() if isinstance(v, TrialOutcome)})
         return len(outcomes) == len(trials)
 
-    until(all_ended)
+    until(all_ended, progress=lambda: len(outcomes))
     return [outcomes[each.token] for each in trials]
 
 

@@ -89,6 +89,7 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     assert {trial.metrics and trial.metrics.routing for trial in trials} == {"balanced"}
 
 
+@pytest.mark.soak
 def test_a_trial_ended_by_a_runner_that_lost_its_lease_is_rerun(
     running: Running,
 ) -> None:

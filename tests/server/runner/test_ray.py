@@ -72,6 +72,7 @@ def service(tmp_path: Path) -> Iterator[RayService]:
     found.close()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes: RayNodes) -> None:
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
@@ -87,18 +88,7 @@ def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes:
     assert service.recommendation(campaign).best.strategy == trial.strategy
 
 
-def test_a_profiles_program_runs_and_a_new_runner_goes_on(
-    service: RayService, ray_nodes: RayNodes
-) -> None:
-    choice = {"address": ray_nodes.address, "profile": "quick"}
-    campaign = service.create(ray=choice, budget={"max_trials": 2})
-    service.until(lambda: any(trial.state == "pending" for trial in service.trials(campaign)))
-    service.restart_runner()
-    campaign = service.until_state(campaign, "done")
-    trials = service.trials(campaign)
-    assert {trial.state for trial in trials} == {"ok"}, [trial.error for trial in trials]
-
-
+@pytest.mark.soak
 def test_an_adapters_trainer_runs_on_two_nodes_and_files_return(
     service: RayService, ray_nodes: RayNodes, tmp_path: Path
 ) -> None:
@@ -145,6 +135,7 @@ def test_a_cluster_that_is_too_small_or_not_there_is_said(
     assert service.campaign(campaign).state == "queued"
 
 
+@pytest.mark.soak
 def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes: RayNodes) -> None:
     """They were when the campaign was asked for; who asks now is told that they are not. It needs
     all nodes, so it never runs where an earlier trial of these tests has not given back its own."""

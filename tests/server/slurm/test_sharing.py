@@ -35,6 +35,7 @@ def runner(scene: Scene) -> Iterator[Runner]:
         yield runner
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("mode", ["sbatch", "pilot"])
 def test_campaigns_share_the_nodes_fairly(
     scene: Scene, slurm: Cluster, runner: Runner, mode: str

@@ -9,14 +9,12 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from evaluators.attempt import attempts_of
-from evaluators.slurm.pilot.backend import PilotBackend
-from evaluators.trial import TrialProgress, TrialRequest
+from evaluators.trial import TrialRequest
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import (
     PROFILE,
     SECOND,
     commands_of,
-    gaps,
     kill_commands_of,
     pilot,
     ran_on,
@@ -24,10 +22,8 @@ from tests.evaluators.slurm.pilot.scene import (
     stay,
 )
 from tests.evaluators.slurm.trials import (
-    FAULTY_N01,
     NODE_FAILS_FIRST,
     REFUSED_FIRST,
-    abandoned,
     finish,
     run,
 )
@@ -55,11 +51,6 @@ def steps(slurm: Cluster, attempt: str) -> list[str]:
     return [name for name in map(str.strip, listing.splitlines()) if name.startswith(f"{attempt}-")]
 
 
-def phase(backend: PilotBackend, trial: TrialRequest) -> str:
-    answer = backend.poll([trial])[trial.token]
-    return answer.phase if isinstance(answer, TrialProgress) else answer.status
-
-
 def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_path: Path) -> None:
     doomed, waiting, other = *requests(tmp_path, 6, 6), *requests(tmp_path, 2, prefix="other")
     with pilot(f"if [[ $PWD == */t[01]/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
@@ -76,20 +67,6 @@ def test_cancelling_ends_one_trial_and_all_its_processes(slurm: Cluster, tmp_pat
     assert outcomes[0].duration_s > 0
     assert outcomes[1].duration_s == 0
     assert after.status is TrialState.OK
-
-
-def test_a_trial_that_hangs_ends_at_its_limit(slurm: Cluster, tmp_path: Path) -> None:
-    hanging, later = (
-        *requests(tmp_path, 8, time_limit_s=1.0),
-        *requests(tmp_path, 8, prefix="later"),
-    )
-    with pilot(f"if [[ $PWD == */t0/* ]]; then {STUBBORN}; else {SECOND}; fi") as backend:
-        hung, good = run(backend, hanging, later)
-        assert not steps(slurm, "t0.1")
-    assert hung.status is TrialState.TIMEOUT
-    assert hung.error == "it exceeded its time limit of 1 s"
-    assert good.status is TrialState.OK
-    assert gaps([stay(hanging), stay(later)])[0] > 0
 
 
 def test_a_killed_scripts_steps_are_ended_and_the_trial_restarts(
@@ -123,17 +100,6 @@ def test_a_node_that_fails_ends_its_own_trial_alone(slurm: Cluster, tmp_path: Pa
     assert calls == 1, "the allocation lives on without its node"
     assert (tmp_path / "failed-nodes").read_text().startswith(f"{failed} t0.1-")
     assert outcomes[0].duration_s > stay(trial, 2).end - stay(trial, 2).begin
-
-
-def test_a_node_with_a_faulty_gpu_is_left_out(slurm: Cluster, tmp_path: Path) -> None:
-    assert "n01" in slurm.nodes
-    (trial,) = requests(tmp_path, 2)
-    with pilot(FAULTY_N01) as backend:
-        backend.submit(trial)
-        (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.OK
-    assert "n01" not in outcome.host.split(",")
-    assert abandoned(trial)["reason"].startswith("a fault of the hardware of n01: RuntimeError")
 
 
 def test_a_lost_allocation_is_replaced_without_its_node(slurm: Cluster, tmp_path: Path) -> None:
@@ -170,29 +136,6 @@ def test_an_allocation_cancelled_while_it_waits_is_not_replaced(
     assert calls == 1
 
 
-def test_a_controller_that_is_away_and_back_costs_no_trial(slurm: Cluster, tmp_path: Path) -> None:
-    running, waiting = requests(tmp_path, 8, 4)
-    back = tmp_path / "back"
-    held = f"until [[ -e {back} ]]; do sleep 0.1; done"
-    text = f"{{srun}} bash -c 'echo $SLURMD_NODENAME >>ran; {held}' && echo 0.25 >result"
-    profile = replace(PROFILE, polling=replace(PROFILE.polling, command_limit_s=1.0))
-    with pilot(text, profile=profile) as one:
-        one.submit(running)
-        until(lambda: started(running))
-        one.submit(waiting)
-        slurm.stop_controller()
-        until(lambda: "Slurm does not answer" in reason_of(one, waiting))
-        assert phase(one, running) == "running"
-        slurm.start_controller()
-        back.touch()
-        outcomes = finish(one, running, waiting)
-        calls = one.tracker.slurm.calls["sbatch"]
-    assert [outcome.status for outcome in outcomes] == [TrialState.OK] * 2
-    assert outcomes[0].job_id == outcomes[1].job_id
-    assert not (running.directory / "attempt-2").exists()
-    assert calls == 1
-
-
 @pytest.mark.parametrize(
     ("text", "failed"), [(REFUSED_FIRST, []), (NODE_FAILS_FIRST, ["n05"])], ids=["refused", "node"]
 )
@@ -210,9 +153,3 @@ def test_what_srun_blames_on_slurm_is_tried_again(
     noted = ledger.read_text().splitlines() if ledger.exists() else []
     assert noted == [f"{node} {first.name}" for node in failed]
     assert not list(first.ended_folder.iterdir())
-
-
-def reason_of(backend: PilotBackend, trial: TrialRequest) -> str:
-    answer = backend.poll([trial])[trial.token]
-    assert isinstance(answer, TrialProgress)
-    return answer.reason

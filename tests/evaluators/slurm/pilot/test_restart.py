@@ -87,17 +87,6 @@ def test_what_another_living_service_holds_is_left_to_it(tmp_path: Path) -> None
     assert first.job_id != second.job_id == third.job_id
 
 
-def test_an_end_that_nobody_saw_is_found(tmp_path: Path) -> None:
-    (trial,) = requests(tmp_path, 2)
-    with service(tmp_path, SECOND, 2):
-        until(lambda: (trial.directory / "attempt-1" / "ran").exists())
-    until(lambda: (trial.directory / "attempt-1" / "ended").exists())
-    with pilot() as backend:
-        (outcome,) = finish(backend, trial)
-    assert outcome.status is TrialState.OK
-    assert ran_on(trial) == sorted(2 * stay(trial).nodes)
-
-
 def test_a_trial_whose_script_died_with_its_service_starts_again(tmp_path: Path) -> None:
     """As after the host was switched off: the step runs on, and nobody waits for it."""
     (trial,) = requests(tmp_path, 8)
