@@ -40,7 +40,7 @@ class Dimension:
         short: heads a column or an axis, and stands before a number: `TP 8`.
         label: of the field of a form.
         sentence: what it is, in the API's schema and in `--help`.
-        option: on the command line.
+        option: on the command line; empty: `--set` has it.
         keys: of a baseline, besides the name: `tp=8`.
         hint: beside the field of a form: how values are written.
         words: as sentences have it; `short` where empty.
@@ -72,7 +72,7 @@ class Dimension:
     short: str
     label: str
     sentence: str
-    option: str
+    option: str = ""
     keys: tuple[str, ...] = ()
     hint: str = ""
     words: str = ""
@@ -302,7 +302,6 @@ TABLE: tuple[Dimension, ...] = (
         short="flash",
         label="Flash attention",
         sentence="Compute attention in one kernel that does not store the scores: on or off.",
-        option="--flash-attention",
         keys=("flash",),
         hint="on, off",
         words="FlashAttention",
@@ -329,7 +328,6 @@ TABLE: tuple[Dimension, ...] = (
         short="VP",
         label="Virtual stages",
         sentence=("Chunks of layers per stage; more than one interleaves the pipeline (VP)."),
-        option="--virtual-stages",
         keys=("vp",),
         part="layout",
         neutral=1,
@@ -409,7 +407,6 @@ TABLE: tuple[Dimension, ...] = (
         short="ETP",
         label="Split of each expert",
         sentence="GPUs over which each expert is split (ETP).",
-        option="--etp",
         keys=("etp",),
         hint="1, or as TP",
         words="expert tensor parallelism",

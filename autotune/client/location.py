@@ -72,7 +72,7 @@ class Authorization(httpx2.Auth):
             raise ServiceUnreachable(
                 f"no autotune service of yours runs at {self._location.url}, and no token for it "
                 "is known: start one with `autotune serve`, keep the token that you were given "
-                f"with `autotune login`, or name it by {TOKEN} or --token-file"
+                f"with `autotune login`, or name it by {TOKEN} or {TOKEN_FILE}"
             )
         yield request
 

@@ -222,8 +222,8 @@ class CampaignChange(Wire):
     """Whether only its owner and admins see it; null: unchanged."""
 
 
-class ProgramChoice(Wire):
-    """The evaluator and trainer of the trials, which decide what is legal. With the simulated
+class PredictionQuery(Wire):
+    """A strategy to predict. The evaluator and trainer decide what is legal; with the simulated
     evaluator, a strategy is legal if any trainer can run it."""
 
     evaluator: EvaluatorName = "simulated"
@@ -235,11 +235,6 @@ class ProgramChoice(Wire):
     adapter: AdapterChoice = ""
     """Trainer: the name of an adapter (`GET /adapters`), or an adapter's file; empty: the bundled
     one, or the profile's."""
-
-
-class PredictionQuery(ProgramChoice):
-    """A strategy to predict."""
-
     model: ModelChoice
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice

@@ -14,7 +14,7 @@ from autotune.prediction.campaign import misplaced
 from autotune.prediction.plan import SHOWN, plan
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.requests import CampaignCreate, PredictionQuery, ProgramChoice
+from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from autotune.schemas.resolution import campaign_space, machine_shape, subject_of
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
@@ -39,7 +39,7 @@ from server.store.history import (
 
 FIT = 10
 """Size of a calibration in the cache."""
-PROGRAM = set(ProgramChoice.model_fields)
+SUBJECT = {"model", "machine", "evaluator", "slurm", "ray", "adapter"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +124,7 @@ class Plans:
         """Return the calibration by the machine's earlier trials with the query's trainer, as a
         campaign would start from, and these; None without such trials, or if the query is
         invalid."""
-        about = query.model_dump(exclude_unset=True, include=PROGRAM | {"model", "machine"})
+        about = query.model_dump(exclude_unset=True, include=SUBJECT)
         about["nodes"] = query.strategy.num_nodes
         try:
             question = self._question(CampaignCreate(**about), owner=owner, as_admin=as_admin)

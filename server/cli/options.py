@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, make_dataclass
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
 
 import typer
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from autotune.schemas.spaces import SpaceSpec
     from search_spaces.machine import Machine
     from server.settings import Settings
+
+EvaluatorChoice = Literal["simulated", "local", "slurm", "pilot", "ray"]
 
 CampaignId = Annotated[
     int, typer.Argument(metavar="ID", help="The campaign's number, as `autotune ls` shows it.")
@@ -244,10 +246,10 @@ class ProgramOptions(OptionGroup):
 
     PANEL: ClassVar[str] = "How trials are run"
 
-    evaluator: EvaluatorName | None = option(
+    evaluator: EvaluatorChoice | None = option(
         "--evaluator",
-        "slurm and ray train on a cluster's nodes, local on this machine; simulated predicts with "
-        "a cost model and marks the results.",
+        "slurm and ray train on a cluster's nodes, pilot as steps inside one Slurm allocation, "
+        "local on this machine; simulated predicts with a cost model and marks the results.",
         default="ray with --ray-address, slurm with --profile, local for --machine local, else "
         "simulated",
     )
@@ -277,6 +279,13 @@ class ProgramOptions(OptionGroup):
     def on_ray(self) -> bool:
         return self.evaluator == "ray" or (self.evaluator is None and self.ray_address is not None)
 
+    def slurm(self) -> dict[str, str] | None:
+        """Return the Slurm choice in the service's form; None without a profile for Slurm."""
+        if self.profile is None or self.on_ray:
+            return None
+        mode = {"mode": "pilot"} if self.evaluator == "pilot" else {}
+        return {"profile": self.profile, **mode}
+
     def ray(self) -> dict[str, str] | None:
         """Return the Ray cluster in the service's form; None if none was chosen."""
         if not self.on_ray and self.ray_address is None:
@@ -287,7 +296,7 @@ class ProgramOptions(OptionGroup):
     def evaluator_for(self, machine: str) -> EvaluatorName:
         if self.on_ray:
             return "ray"
-        if self.evaluator is None and self.profile is not None:
+        if self.evaluator == "pilot" or (self.evaluator is None and self.profile is not None):
             return "slurm"
         return self.evaluator or ("local" if machine.casefold() == LOCAL else "simulated")
 
@@ -332,17 +341,10 @@ class ServiceOptions(OptionGroup):
         envvar="AUTOTUNE_URL",
     )
 
-    token_file: Path | None = option(
-        "--token-file",
-        "File with a token, or a copy of a service's service.json.",
-        default="AUTOTUNE_TOKEN, else that of `autotune login`; your own service needs none",
-        envvar="AUTOTUNE_TOKEN_FILE",
-    )
-
     def client(self) -> Client:
         from autotune.client.client import Client
 
-        return Client(self.url, token_file=self.token_file)
+        return Client(self.url)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,6 +373,17 @@ class StorageOptions(OptionGroup):
         return Settings(**self.given(), **chosen(**others))
 
 
+def named_values(field: str, texts: Sequence[str] | None, *, valid: str) -> dict[str, str]:
+    """Parse `NAME=VALUE` texts; raises InvalidInput for another form, and a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, values = (part.strip() for part in text.partition("="))
+        if not equals or not name or not values or name in found:
+            raise InvalidInput(field, text, "no name with a value, each once", valid=valid)
+        found[name] = values
+    return found
+
+
 ONE_OF_EACH: Mapping[str, int] = {d.name: 1 for d in TABLE if d.default is None}
 """Values of dimensions that have no default, if none is given."""
 
@@ -380,6 +393,7 @@ DimensionTexts: Any = make_dataclass(
     [
         (dimension.name, str | None, option(dimension.option, dimension.sentence))
         for dimension in TABLE
+        if dimension.option
     ],
     bases=(OptionGroup,),
     frozen=True,
@@ -393,23 +407,22 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
 
     settings: list[str] | None = option(
         "--set",
-        "A dimension that only the trainer has: overlap=on,off. Repeatable.",
+        f"Another dimension: {', '.join(d.name for d in TABLE if not d.option)}, or one that only "
+        "the trainer has: overlap=on,off. Repeatable.",
         metavar="NAME=VALUES",
     )
 
-    @property
-    def settings_said(self) -> dict[str, str] | None:
-        """Return the texts of trainer-defined dimensions, by name; raises InvalidInput."""
-        if not self.settings:
-            return None
-        said: dict[str, str] = {}
-        for text in self.settings:
-            name, equals, values = (part.strip() for part in text.partition("="))
-            if not equals or not name or not values or name in said:
-                reason = "not a dimension with its values, each once"
-                raise InvalidInput("settings", text, reason, valid="overlap=on,off and the like")
-            said[name] = values
-        return said
+    def texts(self) -> dict[str, Any]:
+        """Return the text of each given dimension, and as `settings` those that only the trainer
+        has; raises InvalidInput."""
+        named = named_values("settings", self.settings, valid="overlap=on,off and the like")
+        own = {name: text for name, text in named.items() if name not in DIMENSIONS}
+        for name in named.keys() - own.keys():
+            if getattr(self, name, None) is not None:
+                raise InvalidInput("settings", name, "its own option has it, too", valid="one")
+        with_option = {d.name: getattr(self, d.name) for d in TABLE if d.option}
+        said = {name: text for name, text in named.items() if name in DIMENSIONS}
+        return chosen(**with_option | said, settings=own or None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -427,9 +440,7 @@ class StrategyOptions(DimensionOptions):
         from autotune.schemas.spaces import Range, SpaceSpec
         from autotune.schemas.validation import validated
 
-        texts = chosen(
-            **{name: getattr(self, name) for name in DIMENSIONS}, settings=self.settings_said
-        )
+        texts = self.texts()
         read = validated(SpaceSpec, texts)
         values = {name: getattr(read, name) for name in texts}
         own = values.get("settings", {}).items()
@@ -546,8 +557,7 @@ class SpaceOptions(DimensionOptions):
             chosen(
                 preset=self.preset,
                 global_batch_size=self.global_batch_size,
-                settings=self.settings_said,
-                **{name: getattr(self, name) for name in DIMENSIONS},
+                **self.texts(),
             ),
         )
 
@@ -562,7 +572,8 @@ def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
     """Return the options that change one strategy into another: `--pp 16 --gas 20`."""
     flags = DimensionOptions.flags()
     words = [
-        f"{flags[name]} {setting_text(getattr(other, name))}"
+        f"{f'{flags[name]} ' if name in flags else f'--set {name}='}"
+        f"{setting_text(getattr(other, name))}"
         for name in DIMENSIONS
         if getattr(other, name) != getattr(strategy, name)
     ]

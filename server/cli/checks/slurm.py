@@ -165,7 +165,7 @@ def allocation() -> list[CheckResult]:
     if not job:
         return []
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "?")
-    inside = f"inside job {job}, nodes: {nodes}; `--mode pilot` runs trials as its steps"
+    inside = f"inside job {job}, nodes: {nodes}; `--evaluator pilot` runs trials as its steps"
     return [CheckResult.ok("allocation", inside)]
 
 

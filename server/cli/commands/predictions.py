@@ -127,11 +127,10 @@ def sweep(
 def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:
     """Return the request fields about the machine and the trainer."""
     name = machine.machine or _machine_of(program.profile)
-    profile = None if program.on_ray else program.profile
     return {
         "machine": machine.choice(default=name),
         "evaluator": program.evaluator_for(name),
-        "slurm": {"profile": profile} if profile is not None else None,
+        "slurm": program.slurm(),
         "ray": program.ray(),
         "adapter": program.trainer() or "",
     }
@@ -154,10 +153,9 @@ def _fixed(
 
     fixed = fixed_values(machine_of(query.machine), program)
     derived = {"num_nodes", "gradient_accumulation_steps"}
+    texts = given.texts()
     unsaid = {
-        name: value
-        for name, value in fixed.items()
-        if name not in derived and getattr(given, name) is None
+        name: value for name, value in fixed.items() if name not in derived and name not in texts
     }
     return query.strategy.model_copy(update=unsaid)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from autotune.schemas.choices import Objective, SearchMethod, Surrogate
+from autotune.schemas.choices import Objective, SearchMethod
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import follow
 from server.cli.options import (
@@ -23,6 +23,7 @@ from server.cli.options import (
     Watch,
     chosen,
     named_machine,
+    named_values,
     option,
 )
 from server.cli.output import Json, document, note, out
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from autotune.schemas.campaigns import Campaign
     from autotune.schemas.requests import CampaignCreate
 
-SlurmMode = Literal["sbatch", "pilot"]
+SCREENS = "auto, off, a number of nodes, or layers=24"
 TABLES = frozenset({"space", "budget", "protocol"})  # of a request, copied field by field
 
 
@@ -44,7 +45,8 @@ class CampaignBudgetOptions(BudgetOptions):
 
     train_tokens: str | None = option(
         "--train-tokens",
-        "Tokens of the planned training: 300B or 300e9. The search then continues while the next "
+        "Tokens of the planned training: 300B or 300e9. The result gives its days and energy, and "
+        "the search continues while the next "
         "trial is expected to save more node-hours over this training than it costs (energy under "
         "tokens_per_joule); the same rule decides which runners-up are measured again.",
         default="unknown; the search ends when no untried layout is likely to be better by 1 %",
@@ -64,48 +66,19 @@ class CampaignBudgetOptions(BudgetOptions):
 class TrialOptions(ProgramOptions):
     """How each trial measures, and where."""
 
-    mode: SlurmMode | None = option(
-        "--mode", "sbatch: one job per trial; pilot: steps inside one allocation.", default="sbatch"
-    )
     pool_nodes: int | None = option(
         "--pool-nodes", "Maximum nodes of all concurrent trials.", default="--nodes"
     )
-    warmup_iterations: int | None = option(
-        "--warmup", "Iterations discarded at the start of a trial."
-    )
-    measured_iterations: int | None = option(
-        "--iterations", "Minimum iterations timed at each GAS; two long ones that agree are enough."
-    )
-    most_iterations: int | None = option(
-        "--most-iterations", "Maximum iterations timed at each GAS, while their spread is large."
-    )
-    target_spread: float | None = option(
-        "--target-spread",
-        "Relative standard error of the median time at which a trial stops measuring.",
-    )
-    give_up_below: float | None = option(
-        "--give-up-below", "End a trial early below this share of the best rate; 0: never."
-    )
-    time_limit_s: float | None = option("--time-limit", "Time limit of one trial, in seconds.")
-    confirmations: int | None = option(
-        "--confirmations", "Number of the best layouts that are measured again."
-    )
-    time_scale: float | None = option(
-        "--time-scale", "Simulated trials: real seconds per simulated second."
+    protocol: list[str] | None = option(
+        "--protocol",
+        "How a trial measures: warmup_iterations, measured_iterations and most_iterations at each "
+        "GAS, target_spread, give_up_below, time_limit_s, or the number of confirmations. "
+        "Repeatable.",
+        metavar="NAME=VALUE",
     )
 
-    def protocol(self) -> dict[str, Any]:
-        from autotune.schemas.requests import ProtocolSpec
-
-        return self.given(ProtocolSpec.model_fields)
-
-    def slurm(self) -> dict[str, Any] | None:
-        """Return the Slurm options in the service's form; None if none was given."""
-        choice = chosen(profile=None if self.on_ray else self.profile, mode=self.mode)
-        if choice and self.profile is None:
-            valid = "a name of `autotune profiles`"
-            raise InvalidInput("profile", None, "--mode needs a cluster profile", valid=valid)
-        return choice or None
+    def measures(self) -> dict[str, str]:
+        return named_values("protocol", self.protocol, valid="confirmations=0 and the like")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,11 +109,6 @@ class CampaignOptions(OptionGroup):
         "as little recomputation and as few stages as fit",
         metavar="LAYOUT|none",
     )
-    tokens: str | None = option(
-        "--tokens",
-        "Tokens for which the result gives days and energy; no effect on the search.",
-        default="--train-tokens, else 20 for each parameter",
-    )
     seed: int | None = option("--seed", "Random seed of the search and the trials.")
     search: SearchMethod | None = option(
         "--search",
@@ -149,23 +117,14 @@ class CampaignOptions(OptionGroup):
         "is spent.",
         default="calibrated",
     )
-    surrogate: Surrogate | None = option(
-        "--surrogate", "Surrogate of --search deephyper.", default="forest"
-    )
     fresh: bool | None = option("--fresh", "Ignore earlier trials on the machine.")
-    screen_nodes: str | None = option(
-        "--screen-nodes",
-        "Measure layouts on fewer nodes, with fewer replicas; the best are confirmed on all "
-        "nodes. auto, off, or a number of nodes.",
+    screen: str | None = option(
+        "--screen",
+        "Measure layouts on fewer nodes, with fewer replicas, and confirm the best on all nodes: "
+        "auto, off, or a number of nodes; or with layers=24 of the model's layers, on "
+        "proportionally fewer stages and nodes, for models that need more nodes than --pool-nodes.",
         default="auto",
-        metavar="auto|off|NODES",
-    )
-    screen_layers: str | None = option(
-        "--screen-layers",
-        "Measure layouts with fewer of the model's layers, on proportionally fewer stages and "
-        "nodes: for models that need more nodes than --pool-nodes.",
-        default="off",
-        metavar="off|LAYERS",
+        metavar="auto|off|NODES|layers=N",
     )
     name: str | None = option("--name", "Name of the campaign.")
     private: bool | None = option(
@@ -178,9 +137,16 @@ class CampaignOptions(OptionGroup):
     def fields(self) -> dict[str, Any]:
         """Return the request fields that were given."""
         given = self.given()
-        for name in ("screen_nodes", "screen_layers"):
-            if str(given.get(name, "")).isdecimal():
-                given[name] = int(given[name])
+        screen = given.pop("screen", None)
+        if screen is None:
+            return given
+        nodes, layers = screen, "off"
+        if screen.startswith("layers="):
+            nodes, layers = "auto", screen.removeprefix("layers=")
+        for name, text in (("screen_nodes", nodes), ("screen_layers", layers)):
+            if text not in {"auto", "off"} and not text.isdecimal():
+                raise InvalidInput("screen", screen, "no way to screen", valid=SCREENS)
+            given[name] = int(text) if text.isdecimal() else text
         return given
 
 
@@ -230,12 +196,11 @@ def submit(
         nodes=nodes,
         adapter=trials.trainer(),
         pool_nodes=trials.pool_nodes,
-        time_scale=trials.time_scale,
     )
     tables = {
         "space": space.spec().model_dump(exclude_defaults=True),
         "budget": budget.budget(),
-        "protocol": trials.protocol(),
+        "protocol": trials.measures(),
     }
     question |= {name: question.get(name, {}) | given for name, given in tables.items()}
     with service.client() as client:
@@ -275,7 +240,7 @@ def _subject_like(
         "machine": machine.choice(default=name) if moved else request.machine,
         "evaluator": request.evaluator,
     } | chosen(slurm=request.slurm, ray=request.ray)
-    if trials.given(("evaluator", "profile", "ray_address", "mode")):
+    if trials.given(("evaluator", "profile", "ray_address")):
         subject |= {
             "evaluator": trials.evaluator_for(name),
             "slurm": trials.slurm(),

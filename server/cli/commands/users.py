@@ -107,16 +107,16 @@ def revoke(name: Name, storage: StorageOptions, json: Json = False) -> None:
 def login(service: ServiceOptions, json: Json = False) -> None:
     """Store the token of a service, so that every command finds it.
 
-    The token is read from a prompt, --token-file or stdin, and stored for this user only (0600).
+    The token is read from a prompt or stdin, and stored for this user only (0600).
     Commands without --url then use this service, unless your own is running.
     """
     from autotune.client.client import Client
     from autotune.client.known_services import Login, login_at
-    from autotune.client.location import default_url, plain_url, token_in
+    from autotune.client.location import default_url, plain_url
     from server.cli.tables import service as service_table
 
     url = plain_url(service.url or default_url())
-    token = token_in(service.token_file) if service.token_file else _asked(url)
+    token = _asked(url)
     before = login_at(url)
     login = Login(url=url, token=token)
     kept = login.keep()

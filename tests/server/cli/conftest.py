@@ -33,8 +33,8 @@ class Ran:
 class Autotune:
     """Runs `autotune` as typed, in this process."""
 
-    def __call__(self, *arguments: str) -> Ran:
-        done = CliRunner().invoke(app, list(arguments), prog_name="autotune")
+    def __call__(self, *arguments: str, typed: str | None = None) -> Ran:
+        done = CliRunner().invoke(app, list(arguments), input=typed, prog_name="autotune")
         return Ran(code=done.exit_code, out=done.stdout, err=done.stderr)
 
     def done(self, *arguments: str) -> Ran:
@@ -72,7 +72,8 @@ def watched(service: Served) -> Ran:
     """A simulated campaign, submitted and watched until it was done."""
     return Autotune().done(
         *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
-        *("--pool-nodes", "4", "--max-trials", "5", "--confirmations", "1", "--tokens", "300e9"),
+        *("--pool-nodes", "4", "--max-trials", "5", "--protocol", "confirmations=1"),
+        *("--train-tokens", "300e9"),
         *("--name", "shared", "--url", service.url, "--watch", "--json"),
     )
 

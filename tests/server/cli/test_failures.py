@@ -60,12 +60,20 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str]]] = {
         ("--model", "gpt-22b", *FRONTIER, "--num-nodes", "9"),
         ["--num-nodes: only 2 nodes may be used (--nodes=2) (got 9", "raise --nodes to 9"],
     ),
-    "a mode without a profile": (
-        ("--model", "gpt-22b", *FRONTIER, "--mode", "pilot"),
-        ["--profile: --mode needs a cluster profile"],
+    "an iteration that is no number": (
+        ("--model", "gpt-22b", *FRONTIER, "--protocol", "measured_iterations=x"),
+        ["--protocol: measured_iterations: "],
+    ),
+    "no protocol": (
+        ("--model", "gpt-22b", *FRONTIER, "--protocol", "3"),
+        ["--protocol: no name with a value, each once (got '3'; valid: confirmations=0"],
+    ),
+    "a screen of nothing": (
+        ("--model", "gpt-22b", *FRONTIER, "--screen", "some"),
+        ["--screen: no way to screen (got 'some'; valid: auto, off, a number of nodes, or layers="],
     ),
     "slurm without a profile": (
-        ("--model", "gpt-22b", *FRONTIER, "--evaluator", "slurm"),
+        ("--model", "gpt-22b", *FRONTIER, "--evaluator", "pilot"),
         ["--profile: the slurm evaluator needs a cluster profile", "frontier or generic"],
     ),
     "a profile for any machine": (
@@ -133,8 +141,8 @@ def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
             "--zero: the numbers of a range are greater than 0",
         ),
         (
-            ("--model", "gpt-22b", "--flash-attention", "4"),
-            "--flash-attention: this is a switch (got '4'; valid: on or off)",
+            ("--model", "gpt-22b", "--sequence-parallel", "4"),
+            "--sequence-parallel: this is a switch (got '4'; valid: on or off)",
         ),
         (
             ("--model", "gpt-22b", "--global-batch", "big"),

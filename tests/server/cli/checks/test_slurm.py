@@ -80,7 +80,7 @@ def test_inside_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "41")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "2")
     [result] = allocation()
-    assert "inside job 41, nodes: 2; `--mode pilot`" in result.found
+    assert "inside job 41, nodes: 2; `--evaluator pilot`" in result.found
 
 
 @pytest.mark.usefixtures("cluster")

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from autotune import Client
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from server.cli.commands.campaigns import length_of_time
@@ -25,16 +26,13 @@ from tests.server.asking import created
 from tests.server.cli.conftest import Autotune, Ran
 from tests.serving import COMMAND, Served, environment
 
-SLOW = (
-    *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
-    *("--time-scale", "1", "--json"),
-)
+ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
 
 
-def submitted(autotune: Autotune) -> str:
+def submitted() -> str:
     """The number of a campaign whose trials take minutes."""
-    ran = autotune.done(*SLOW)
-    return str(ran.json()["id"])
+    with Client() as client:
+        return str(client.create(model="gpt-22b", machine="frontier", nodes=2, time_scale=1.0).id)
 
 
 def test_watching_ends_with_the_recommendation(
@@ -126,8 +124,8 @@ def test_without_a_script_of_the_trials_a_trainer_is_named(
     """Neither Megatron divides a sequence without FlashAttention."""
     ran = autotune.done(
         *("submit", "--model", "llama-3-8b", "--machine", "dgx-h100", "--nodes", "1"),
-        *("--cp", "2", "--flash-attention", "off", "--baseline", "none"),
-        *("--max-trials", "2", "--confirmations", "0", "--watch", "--json"),
+        *("--cp", "2", "--set", "flash_attention=off", "--baseline", "none"),
+        *("--max-trials", "2", "--protocol", "confirmations=0", "--watch", "--json"),
     )
     campaign = str(ran.json()["campaign"]["id"])
     folder = tmp_path / "run"
@@ -204,10 +202,7 @@ def test_best_of_another_rank_and_as_an_archive(
 
 
 def test_best_without_a_result(autotune: Autotune) -> None:
-    ran = autotune.done(*SLOW[:-1])
-    assert "simulated" in ran.err
-    assert "queued" in ran.out
-    number = ran.err.split()[1]
+    number = submitted()
     ran = autotune("best", number)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing to recommend" in ran.err
@@ -223,7 +218,7 @@ def test_best_without_a_result(autotune: Autotune) -> None:
 
 
 def test_steering(autotune: Autotune) -> None:
-    number = submitted(autotune)
+    number = submitted()
     assert autotune("pause", number, "--json").json()["state"] == "paused"
     assert autotune("resume", number, "--json").json()["state"] in {"queued", "running"}
     extended = autotune(
@@ -272,7 +267,7 @@ def test_lengths_of_time() -> None:
 
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     before = autotune("ls", "--json").json()
-    arguments = (*SLOW[:-1], "--tp", "8", "--max-node-hours", "20", "--dry-run")
+    arguments = (*ASKED, "--tp", "8", "--max-node-hours", "20", "--dry-run")
     ran = autotune.done(*arguments)
     assert "budget buys" in ran.out
     assert "left out: With TP " in ran.out
@@ -295,7 +290,7 @@ def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: P
 
 
 def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:
-    question = (*SLOW[:-1], "--dry-run", "--global-batch", "64", "--baseline")
+    question = (*ASKED, "--dry-run", "--global-batch", "64", "--baseline")
     megatron = "--tensor-model-parallel-size 8 --micro-batch-size 1 --recompute-activations --bf16"
     plan = autotune(*question, f"{megatron} --tp-comm-overlap", "--json").json()
     assert plan["baseline"]["strategy"]["activation_checkpointing"] == "selective"
@@ -310,7 +305,7 @@ def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune
 
 
 def test_ctrl_c_while_watching_leaves_the_campaign(autotune: Autotune, service: Served) -> None:
-    number = submitted(autotune)
+    number = submitted()
     before = _trials_read(service)
     watching = subprocess.Popen(
         [*COMMAND, "watch", number, "--url", service.url, "--json"],

@@ -104,7 +104,7 @@ def test_a_broken_one_is_printed_all_the_same(alone: Autotune, folder: Path) -> 
 
 def test_a_campaign_takes_the_machine_of_its_profile(autotune: Autotune) -> None:
     require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
-    ran = autotune.done(*ASKED, "--profile", "frontier", "--mode", "pilot")
+    ran = autotune.done(*ASKED, "--profile", "frontier", "--evaluator", "pilot")
     assert ran.json()["machine"]["name"] == "frontier"
     other = autotune(*ASKED, "--profile", "generic", "--machine", "dgx-a100")
     assert other.json()["machine"]["name"] == "dgx-a100"

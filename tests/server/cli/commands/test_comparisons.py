@@ -36,7 +36,7 @@ def test_options_replace_the_subject_of_the_copied_campaign(
     ).json()
     asked = made["request"]
     assert (asked["model"], asked["machine"], asked["nodes"]) == ("gpt-1.4b", "dgx-h100", 1)
-    assert asked["tokens"] == 300e9
+    assert asked["budget"]["train_tokens"] == 300e9
 
 
 def test_only_a_campaign_that_exists_is_copied(autotune: Autotune) -> None:

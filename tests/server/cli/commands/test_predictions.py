@@ -59,7 +59,7 @@ def test_figures_have_intervals_and_say_what_they_rest_on(alone: Autotune) -> No
 
 
 def test_a_switch_is_on_or_off(alone: Autotune) -> None:
-    switches = ("--flash-attention", "off", "--sequence-parallel=on")
+    switches = ("--set", "flash_attention=off", "--sequence-parallel=on")
     strategy = alone(*ONE, "--json", *switches).json()["strategy"]
     assert (strategy["flash_attention"], strategy["sequence_parallel"]) == (False, True)
 
