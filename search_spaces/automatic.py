@@ -20,9 +20,6 @@ class Capabilities(Protocol):
     """What the values depend on of `search_spaces.program.ProgramCapabilities`."""
 
     @property
-    def uneven_stages(self) -> bool: ...
-
-    @property
     def activation_checkpointing(self) -> tuple[ActivationCheckpointing, ...]: ...
 
     def declares(self, dimension: str) -> tuple[bool | int | float | str, ...]: ...
@@ -80,12 +77,10 @@ def tensor_parallel(given: AutomaticFor) -> set[int]:
 
 
 def pipeline_parallel(given: AutomaticFor) -> set[int]:
-    """Return numbers of stages that divide the layers; where stages may be uneven also those that
-    divide all GPUs and lose little by it."""
+    """Return numbers of stages that divide the layers, and those that divide all GPUs and lose
+    little by uneven stages."""
     layers, gpus = given.transformer.num_layers, given.gpus
     even = {stages for stages in divisors(layers) if stages <= gpus}
-    if not given.program.uneven_stages:
-        return even
     return even | {
         stages
         for stages in divisors(gpus)

@@ -251,7 +251,6 @@ class ProgramCapabilities:
 
     Attributes:
         name: as sentences have it.
-        uneven_stages: whether a pipeline's stages may have different numbers of layers.
         activation_checkpointing: the kinds that it has, of none, selective and full.
         special: dimension -> the values that it has beyond those which every trainer may have
             (`Dimension.special`); automatic values have no others of them.
@@ -273,7 +272,6 @@ class ProgramCapabilities:
     """
 
     name: str
-    uneven_stages: bool = True
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     repeats_query_groups: bool = True
     experts_need_sequence_parallel: bool = False

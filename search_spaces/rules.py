@@ -19,7 +19,7 @@ from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_mask
 from search_spaces.rule import Rule, RuleContext, Severity
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS, Transformer
-from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING, uneven_stages
+from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING
 
 PRECISIONS = tuple(map(str, BY_NAME["precision"].values))
 BLOCKS_OF_32 = ("mxfp8", "nvfp4")
@@ -191,17 +191,6 @@ _REFUSING = (
         broken=lambda lattice, to: lattice["pipeline_parallel"] > to.transformer.num_layers,
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers cannot fill {s.pipeline_parallel} stages"
-        ),
-    ),
-    Rule(
-        name="layers_by_pipeline",
-        demand="pipeline_parallel divides the layers, if the program needs even stages",
-        broken=lambda lattice, to: (
-            uneven_stages(lattice, to.transformer) & (not to.program.uneven_stages)
-        ),
-        reason=lambda s, to: (
-            f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
-            f"{s.pipeline_parallel}, and {to.program.name} needs even stages"
         ),
     ),
     Rule(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from autotune.schemas.trials import Routing
@@ -12,6 +12,7 @@ from evaluators.trainer.libraries import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import (
+    USUAL_STATES,
     DimensionRefusal,
     OwnDimension,
     ProgramCapabilities,
@@ -157,6 +158,7 @@ CAPABILITIES = ProgramCapabilities(
     trains=("experts", "latent_attention", "window"),
     fixed=(("expert_tensor_parallel", None),),
     own=(OVERLAP, ROUTING),
+    states=replace(USUAL_STATES, gated_activation_bytes=8),  # SiLU and product by own kernels
 )
 
 DECISIVE = tuple(

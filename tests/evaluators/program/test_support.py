@@ -120,6 +120,4 @@ def test_the_capabilities_of_each_program() -> None:
     simulated = capabilities_of("simulated")
     assert replace(simulated, experts_need_sequence_parallel=False) == ANY_PROGRAM
     for trainer in (capabilities_of("local"), capabilities_of("slurm", TRAINER)):
-        assert trainer.uneven_stages
         assert not trainer.varies("sequence_parallel")
-    assert capabilities_of("slurm", MEGATRON).uneven_stages
