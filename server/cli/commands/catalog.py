@@ -123,7 +123,7 @@ def _list_profiles(folder: Path, *, json: bool) -> None:
     columns: TableColumns[ProfileSummary] = (
         ("profile", lambda item: item.name),
         ("machine", lambda i: elements_table.NO_VALUE if i.problem else i.machine or "any"),
-        ("trains with", lambda item: item.trainer or elements_table.NO_VALUE),
+        ("trainer", lambda i: elements_table.NO_VALUE if i.problem else i.trainer or "bundled"),
         ("from", lambda item: "you" if item.source else "autotune"),
         ("", lambda item: item.problem or item.description),
     )

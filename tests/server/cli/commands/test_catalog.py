@@ -74,9 +74,9 @@ def test_listing_tells_ready_ones_from_ones_own(alone: Autotune, folder: Path) -
     (folder / "broken.toml").write_text(BROKEN)
     ran = alone.done("profiles")
     rows = {line.split()[0]: line for line in ran.out.splitlines()}
-    assert rows["mine"].split()[1:4] == ["frontier", "trainer", "you"]
+    assert rows["mine"].split()[1:4] == ["frontier", "bundled", "you"]
     assert "Eight GPUs a node" in rows["mine"]
-    assert rows["generic"].split()[1:4] == ["any", "trainer", "autotune"]
+    assert rows["generic"].split()[1:4] == ["any", "bundled", "autotune"]
     assert str(folder) in ran.err
     assert "slurm.partitoin" in rows["broken"]
     assert "did you mean" in rows["broken"]
