@@ -21,7 +21,6 @@ DATABASE_SETTINGS = (
     "--aria-log-file-size=8M",
 )
 SYSTEM_TABLES = "mysql_system_tables.sql"
-STATEMENT = "CREATE TABLE IF NOT EXISTS proc "
 
 
 def write(folder: Path, port: int) -> dict[str, str]:

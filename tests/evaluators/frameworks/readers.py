@@ -6,8 +6,6 @@ Options and keys are known here from their own sources alone, not from what rend
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 from collections.abc import Sequence
 from typing import Literal
 
@@ -114,42 +112,6 @@ def transformer_of(arguments: Sequence[str], *, name: str, vocab_size: int) -> T
         seq_length=args.seq_length,
         vocab_size=vocab_size,
         tied_embeddings=not args.untie_embeddings_and_output_weights,
-    )
-
-
-def strategy_of_script(text: str) -> Strategy:
-    """The strategy of a launch.sbatch, from its text alone."""
-    nodes, gpus = directive(text, "nodes"), directive(text, "ntasks-per-node")
-    layout = re.search(r"^layout=\(\n(.*?)^\)$", text, flags=re.MULTILINE | re.DOTALL)
-    assert layout, "no layout array"
-    words = shlex.split(layout[1])
-    variant: Literal["main", "ornl"] = "ornl" if "pretrain_gpt_deepspeed.py" in text else "main"
-    tasks = re.search(rf"^exec srun --nodes={nodes} --ntasks-per-node={gpus} ", text, re.MULTILINE)
-    assert tasks, "srun starts another number of tasks"
-    args = megatron_parser(variant).parse_args(words)
-    tensor_pipeline = args.tensor_model_parallel_size * args.pipeline_model_parallel_size
-    assert int(nodes) * int(gpus) % tensor_pipeline == 0
-    return strategy_of(words, _of_gpus(int(gpus)), num_nodes=int(nodes), variant=variant)
-
-
-def directive(text: str, option: str) -> str:
-    found = re.search(rf"^#SBATCH --{option}=(.*)$", text, flags=re.MULTILINE)
-    assert found, f"no #SBATCH --{option}"
-    return found[1]
-
-
-def _of_gpus(gpus_per_node: int) -> Machine:
-    return Machine(
-        name="any",
-        description="",
-        gpu="",
-        gpus_per_node=gpus_per_node,
-        max_nodes=1,
-        memory_gib=1,
-        peak_tflops=None,
-        memory_bandwidth_gb_per_s=1,
-        intra_node_gb_per_s=1,
-        inter_node_gb_per_s=1,
     )
 
 

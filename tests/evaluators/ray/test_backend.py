@@ -57,10 +57,6 @@ def make_backend(address: str, trials: Path) -> RayBackend:
     return RayBackend(profile, program=Lines(text=TEXT))
 
 
-def wait_running(backend: RayBackend, trial: TrialRequest) -> None:
-    until(lambda: standing(backend, trial).phase == "running")
-
-
 def test_ranks_run_on_as_many_nodes_as_the_strategy_has(backend: RayBackend, trials: Path) -> None:
     """Their log, and what the first of them writes, is here in the end."""
     trial = request(trials, "ranks", nodes=2)

@@ -125,7 +125,7 @@ def test_without_a_script_of_the_trials_a_trainer_is_named(
     ran = autotune.done(
         *("submit", "--model", "llama-3-8b", "--machine", "dgx-h100", "--nodes", "1"),
         *("--cp", "2", "--set", "flash_attention=off", "--baseline", "none"),
-        *("--max-trials", "2", "--protocol", "confirmations=0", "--watch", "--json"),
+        *("--max-trials", "1", "--protocol", "confirmations=0", "--watch", "--json"),
     )
     campaign = str(ran.json()["campaign"]["id"])
     folder = tmp_path / "run"
@@ -138,7 +138,8 @@ def test_without_a_script_of_the_trials_a_trainer_is_named(
 
 
 def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: str) -> None:
-    question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", "--max-trials", "2")
+    one = ("--max-trials", "1", "--protocol", "confirmations=0", "--baseline", "none")
+    question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", *one)
     campaign = autotune(*question, "--watch", "--json").json()["campaign"]
     assert finished in [str(start["campaign_id"]) for start in campaign["started_from"]]
     told = autotune("show", str(campaign["id"])).out
