@@ -196,10 +196,10 @@ def _without_limit(
     if reasons:
         crashed = replace(blank, status=TrialState.CRASHED, error=reasons[0])
         return SimulatedTrial(outcome=crashed, startup_s=startup_s, iterations=())
-    times_s, peak_gib = _truth(request, program)
-    if peak_gib > request.machine.memory_gib:
+    times_s, needed_gib, peak_gib = _truth(request, program)
+    if needed_gib > request.machine.memory_gib:
         error = (
-            f"out of memory (simulated): the fullest rank needs {peak_gib:.1f} GiB "
+            f"out of memory (simulated): the fullest rank needs {needed_gib:.1f} GiB "
             f"and a GPU has {request.machine.memory_gib:g} GiB"
         )
         duration_s = startup_s + _until_full_s(request, times_s[0])
@@ -261,7 +261,9 @@ def _measured(
     )
 
 
-def _truth(request: TrialRequest, program: ProgramCapabilities) -> tuple[list[float], float]:
+def _truth(request: TrialRequest, program: ProgramCapabilities) -> tuple[list[float], float, float]:
+    """Return the seconds of each GAS, the memory that the fullest rank needs, and what torch's
+    allocator reserves there."""
     machine, strategy = request.machine, request.strategy
     twins = [strategy.with_accumulation(gas) for gas in request.protocol.values]
     lattice = Lattice.of(twins, gpus_per_node=machine.gpus_per_node)
@@ -274,7 +276,10 @@ def _truth(request: TrialRequest, program: ProgramCapabilities) -> tuple[list[fl
     rng = _generator(request.seed, (*values, *drawn.items()))
     slower, fuller = rng.lognormal(0.0, [LAYOUT_NOISE, MEMORY_NOISE])
     times_s = (predicted.iteration_time_s * slower).tolist()
-    return times_s, float(predicted.memory_gib.max() * fuller)
+    needed, reserved = (
+        float(gib.max() * fuller) for gib in (predicted.memory_gib, predicted.reserved_gib)
+    )
+    return times_s, needed, min(reserved, machine.memory_gib)
 
 
 def _drawn_by(strategy: Strategy) -> dict[str, Any]:

@@ -359,7 +359,13 @@ TABLE: tuple[Dimension, ...] = (
         automatic=automatic.precision,
         memory="either",
         distance=2.0,
-        columns={"fp32": ("fp32",), "fp8": FP8, "mxfp8": ("mxfp8",), "nvfp4": ("nvfp4",)},
+        columns={
+            "fp32": ("fp32",),
+            "fp16": ("fp16",),
+            "fp8": FP8,
+            "mxfp8": ("mxfp8",),
+            "nvfp4": ("nvfp4",),
+        },
         megatron={"--bf16": "bf16", "--fp16": "fp16"},
     ),
     Dimension(

@@ -53,6 +53,8 @@ class StateWidths:
         gated_activation_bytes: for each token and unit of a gated MLP's width, in 16 bits: 6 where
             one kernel computes the activation (the two products and the result are kept), 8 where
             SiLU keeps its result, too, 10 where the other product is copied.
+        bf16_gradient_bytes: of a gradient in bf16 below ZeRO 2, where it is another; 0: it is not.
+            DeepSpeed keeps 6, an fp32 copy beside the 16-bit one.
         master_bytes: of the master weight in mixed precision.
         moment_bytes: of each of the two moments.
         selective_by_operation: 1 where selective checkpointing keeps every second matrix product
@@ -71,6 +73,7 @@ class StateWidths:
     fp8_weight_bytes: float = 2.0
     gradient_bytes: float | None = None
     gated_activation_bytes: float = 6.0
+    bf16_gradient_bytes: float = 0.0
     master_bytes: float = 4.0
     moment_bytes: float = 4.0
     selective_by_operation: float = 0.0

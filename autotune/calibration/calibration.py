@@ -20,6 +20,7 @@ from autotune.calibration.settings import own_levels
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.estimate import costs
+from autotune.cost_model.memory import allocated_memory
 from autotune.cost_model.parameters import Parameters, prior_spread
 from autotune.cost_model.strategies import Strategies, total
 from search_spaces.dimensions import Scalar
@@ -71,7 +72,8 @@ class Forecast:
 
     Attributes:
         iteration_time_s: seconds of one optimizer step; the sum of `time_parts_s`.
-        memory_gib: peak of the fullest rank; the sum of `memory_parts_gib`.
+        memory_gib: memory that the fullest rank needs; the sum of `memory_parts_gib`.
+        allocated_gib, reserved_gib: peaks that torch's allocator reports of that rank.
         fit_probability: probability that the strategy fits into memory.
         energy_joule: joules of one optimizer step on all nodes, hosts included, from the median
             time and the measured power; None if the machine's power figures are unknown.
@@ -83,6 +85,8 @@ class Forecast:
     memory_gib: Array
     memory_low_gib: Array
     memory_high_gib: Array
+    allocated_gib: Array
+    reserved_gib: Array
     fit_probability: Array
     energy_joule: Array | None
     time_parts_s: Mapping[str, Array]
@@ -189,7 +193,8 @@ class Calibration:
         columns = Columns.of(transformer, lattice)
         times, sizes = costs(Strategies(columns, self.machine, self.parameters))
         time, _, time_variance = self.time.predict(columns)
-        memory, _, memory_variance = self.memory.predict(columns)
+        memory, _, memory_variance = self.memory.predict(columns, labelled=True)
+        memory = memory + np.log(float(self.parameters.usable_memory))
         time_s, size_gib = np.exp(time), np.exp(memory)
         time_factor, size_factor = (
             np.exp(Z * np.sqrt(v)) for v in (time_variance, memory_variance)
@@ -202,6 +207,8 @@ class Calibration:
             memory_gib=size_gib,
             memory_low_gib=size_gib / size_factor,
             memory_high_gib=size_gib * size_factor,
+            allocated_gib=allocated_memory(sizes) * size_gib / total(sizes),
+            reserved_gib=np.exp(self.memory.mean(columns)),
             fit_probability=self.fit_probability(columns),
             energy_joule=iteration_energy_joule(
                 self.machine,
@@ -212,6 +219,11 @@ class Calibration:
             time_parts_s=parts,
             memory_parts_gib=_adding_up(sizes, size_gib),
         )
+
+    def needed_gib(self, columns: Columns) -> Array:
+        """Return the memory that each strategy needs in GiB, shape (n,)."""
+        usable = float(self.parameters.usable_memory)
+        return usable * np.exp(self.memory.mean(columns, labelled=True))
 
     def draws_of_fitting(
         self,

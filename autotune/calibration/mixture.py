@@ -118,10 +118,17 @@ class Mixture:
             key=lambda member: member[0],
         )[1]
 
-    def predict(self, columns: Columns, *, labelled: bool = False) -> tuple[Array, Array, Array]:
+    def predict(
+        self, columns: Columns, *, labelled: Array | float = 0.0
+    ) -> tuple[Array, Array, Array]:
         """Return the mean and variance of the true logarithm, and the variance of a measured one,
-        shape (n,) each."""
-        side, correlation = np.full(len(columns), float(labelled)), self._correlation(columns)
+        shape (n,) each.
+
+        Args:
+            labelled: of what, see `Quantity.log_value`; shape (n,), or one for all.
+        """
+        side = np.broadcast_to(np.asarray(labelled, dtype=np.float64), len(columns))
+        correlation = self._correlation(columns)
         weights = np.array([weight for weight, _ in self.members])[:, np.newaxis]
         predictions = [
             posterior.predict(columns, side, correlation) for _, posterior in self.members

@@ -26,7 +26,9 @@ class Observation:
 
     Attributes:
         iteration_time_s: seconds of one optimizer step; None if no step was timed.
-        peak_memory_gib: peak of the fullest rank; None if it was not read.
+        peak_memory_gib: peak of the fullest rank, as torch's allocator reserved it; None if it was
+            not read.
+        peak_allocated_gib: what the allocator gave out of it; None if it was not read.
         fitted: whether the strategy fitted into memory; None if the trial failed for another
             reason.
         gpu_joules_per_token: joules per token of the GPUs alone at this accumulation; None if power
@@ -39,6 +41,7 @@ class Observation:
     strategy: Strategy
     iteration_time_s: float | None = None
     peak_memory_gib: float | None = None
+    peak_allocated_gib: float | None = None
     fitted: bool | None = None
     gpu_joules_per_token: float | None = None
     weight: float = 1.0
@@ -92,14 +95,22 @@ def memory_sample(observations: Sequence[Observation], machine: Machine) -> Samp
         None if observation.fitted is False else observation.peak_memory_gib
         for observation in known
     ]
-    gib = np.array([peak or machine.memory_gib for peak in peaks], dtype=np.float64)
+    gib = [peak or machine.memory_gib for peak in peaks]
     side = [
         0.0 if peak else 1.0 if observation.fitted else -1.0
         for peak, observation in zip(peaks, known, strict=True)
     ]
-    columns = columns_of(known, machine) if known else Columns.none()
+    # Both peaks of a trial tell what is allocated from what the allocator keeps.
+    both = [each for each in known if each.fitted is not False and each.peak_allocated_gib]
+    gib += [each.peak_allocated_gib or 0.0 for each in both]
+    every = [*known, *both]
+    columns = columns_of(every, machine) if every else Columns.none()
     return Sample(
-        columns=columns, log_value=np.log(gib), side=np.array(side), weight=weights_of(known)
+        columns=columns,
+        log_value=np.log(np.array(gib, dtype=np.float64)),
+        side=np.array([*side, *(0.0 for _ in both)]),
+        weight=weights_of(every),
+        allocated=np.arange(len(every)) >= len(known) if both else None,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.calibration.settings import MEMORY_SPREAD, TIME_SPREAD, OwnLevels, effects
 from autotune.cost_model.columns import LAYER_KINDS, SHAPE, Array, Columns
-from autotune.cost_model.memory import memory_parts
+from autotune.cost_model.memory import allocated_memory, memory_parts, reserved_memory
 from autotune.cost_model.parameters import Parameters, is_cpu, prior_spread
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from autotune.cost_model.strategies import GIB, TERA, Strategies, total
@@ -17,6 +17,9 @@ from search_spaces.machine import Machine
 
 GRADIENT_BYTES = (2.0, 4.0)
 """Bytes of one gradient: 16-bit, or accumulated in fp32. The trials decide between them."""
+
+LABEL, ALLOCATED = 1.0, 2.0
+"""Kinds of an observation of memory, other than a peak of reserved memory."""
 
 NUDGE = 1e-4
 """Step of the numerical derivatives, in standard deviations of a constant's logarithm."""
@@ -101,8 +104,9 @@ class Quantity:
         """Return the logarithm of the quantity, shape (n,), or (k, n).
 
         Args:
-            labelled: shape (n,), 1 for a strategy of which only is known whether it fitted. Its
-                value is then the device memory it needs, unusable memory included.
+            labelled: shape (n,), LABEL for a strategy of which only is known whether it fitted. Its
+                value is then the device memory it needs, unusable memory included. ALLOCATED: what
+                torch's allocator gave out; 0: what it reserved.
         """
         value = self._by_formulas(z, columns, labelled)
         if not self.own:
@@ -116,7 +120,14 @@ class Quantity:
         strategies = Strategies(columns, self.machine, parameters)
         if not self.of_memory:
             return np.log(iteration_time_s(strategies))
-        return np.log(memory_gib(strategies)) - labelled * np.log(parameters.usable_memory)
+        parts = memory_parts(strategies)
+        needed = np.log(total(parts) / GIB / parameters.usable_memory)
+        if np.all(labelled == LABEL):
+            return needed
+        reserved = np.log(reserved_memory(strategies, parts) / GIB)
+        allocated = np.log(allocated_memory(parts) / GIB)
+        peak = np.where(labelled == ALLOCATED, allocated, reserved)
+        return np.where(labelled == LABEL, needed, peak)
 
     def linearised(self, z: Array, columns: Columns, labelled: Array) -> tuple[Array, Array]:
         """Return the logarithm of the quantity at z, shape (n,), and its derivatives with respect

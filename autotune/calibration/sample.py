@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from autotune.cost_model.columns import Array, Columns
+from autotune.calibration.quantity import ALLOCATED
+from autotune.cost_model.columns import Array, Columns, Mask
 
 TAIL = 4.0
 """Degrees of freedom of measurement errors (Student's t), so that outliers have little weight."""
@@ -40,16 +41,21 @@ class Sample:
             above.
         weight: shape (n,), or one for all, in (0, 1]. It divides the variance of a measurement, and
             multiplies the log likelihood of a label.
+        allocated: shape (n,), whether a peak is of allocated memory and not of reserved; None: none
+            is.
     """
 
     columns: Columns
     log_value: Array
     side: Array
     weight: Array | float = 1.0
+    allocated: Mask | None = None
 
     @property
     def labelled(self) -> Array:
-        return np.abs(self.side)
+        """What each observation is of, see `Quantity.log_value`."""
+        kind = np.abs(self.side)
+        return kind if self.allocated is None else np.where(self.allocated, ALLOCATED, kind)
 
     @property
     def edge(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from autotune.cost_model.activations import KeptBytes
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
-from autotune.cost_model.memory import memory_parts
+from autotune.cost_model.memory import allocated_memory, memory_parts, reserved_memory
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.step_time import MicroBatch, sharing_micro_batch, time_parts
 from autotune.cost_model.strategies import GIB, Strategies, total
@@ -30,7 +30,9 @@ class Estimate:
 
     Attributes:
         iteration_time_s: seconds of one optimizer step; the sum of `time_parts_s`.
-        memory_gib: memory of the fullest rank in GiB; the sum of `memory_parts_gib`.
+        memory_gib: memory that the fullest rank needs in GiB; the sum of `memory_parts_gib`.
+        allocated_gib, reserved_gib: what torch's allocator reports of that rank: at most given out,
+            and at most taken from the device, freed blocks that it keeps among them.
         memory_limit_gib: usable memory of one GPU in GiB.
         fits: whether `memory_gib` is within the limit.
         machine, num_nodes: the machine, and each strategy's number of nodes.
@@ -38,6 +40,8 @@ class Estimate:
 
     iteration_time_s: Array
     memory_gib: Array
+    allocated_gib: Array
+    reserved_gib: Array
     time_parts_s: Mapping[str, Array]
     memory_parts_gib: Mapping[str, Array]
     memory_limit_gib: float
@@ -80,10 +84,13 @@ def estimate(
     strategies = Strategies(Columns.of(transformer, lattice), machine, constants)
     times, memory = costs(strategies)
     memory_gib = total(memory)
+    of_bytes = {name: GIB * part for name, part in memory.items()}
     limit = constants.usable_gib(machine)
     return Estimate(
         iteration_time_s=total(times),
         memory_gib=memory_gib,
+        allocated_gib=allocated_memory(memory),
+        reserved_gib=reserved_memory(strategies, of_bytes) / GIB,
         time_parts_s=times,
         memory_parts_gib=memory,
         memory_limit_gib=limit,

@@ -86,6 +86,10 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         # Gradients are reduced and weights gathered bucket by bucket behind all layers.
         "exposed_data_parallel": 0.5,
         "sharded_weights_host_s": _FSDP_HOOKS,
+        "expert_host": 0.5,
+        # Their launchers set `expandable_segments`.
+        "fragmentation": 0.4,
+        "cached_share": 0.2,
     },
     "usual": {},
     # Programs on PyTorch's own kernels and collectives, with fewer fusions.
@@ -95,6 +99,8 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         "intra_node_efficiency": 0.67,
         "inter_node_efficiency": 0.67,
         "sharded_weights_host_s": _FSDP_HOOKS,
+        "fragmentation": 0.75,
+        "cached_share": 0.3,
     },
 }
 """Factors on constants by how well a program is tuned, fitted jointly to ten published stacks."""
@@ -129,6 +135,7 @@ CPU: Mapping[str, float] = {
     "communicator_gib": 0.0,
     "logits_bytes": 16,  # all in fp32: logits, their softmax and both gradients
     "fragmentation": 0.25,  # malloc has no caching pool like a GPU's allocator
+    "cached_share": 0.0,
     "usable_memory": 1.0,
 }
 """Constants of a rank that is a process on a CPU."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,9 @@ from autotune.cost_model.states import (
     state_bytes,
 )
 from autotune.cost_model.strategies import GIB, Strategies, total
+
+FREED = ("activations", "routed_tokens", "recomputation", "logits", "zero3_gather")
+"""Parts that each step allocates and frees; the others stay where they are."""
 
 MOST_ENDS = 2
 """Maximum number of stages of a pipeline without a middle stage."""
@@ -92,8 +96,11 @@ def stage_memory(
         "logits": np.where(logits_last, logits, 0.0),
         "zero3_gather": terms.gathered,
     }
-    fragmented = total(parts) * strategies.parameters.fragmentation
-    return parts | {"overhead": terms.context + fragmented}
+    freed = total({name: parts[name] for name in FREED if name in parts})
+    return parts | {
+        "fragmentation": strategies.parameters.fragmentation * freed,
+        "overhead": terms.context,
+    }
 
 
 def _expert_states(
@@ -153,6 +160,21 @@ def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[
         return fullest
     whole = stage_memory(strategies, terms, first=True, last=True)
     return _chosen(strategies.has_pipeline, fullest, whole)
+
+
+def allocated_memory(parts: Mapping[str, Array]) -> Array:
+    """Return the bytes that torch's allocator gave out at the peak (`max_memory_allocated`)."""
+    outside = ("fragmentation", "overhead")
+    return total({name: part for name, part in parts.items() if name not in outside})
+
+
+def reserved_memory(strategies: Strategies, parts: Mapping[str, Array]) -> Array:
+    """Return the bytes that torch's allocator took from the device (`max_memory_reserved`): what it
+    gave out, the gaps between, and freed blocks that it keeps as long as the device has room."""
+    device = GIB * strategies.machine.memory_gib
+    used = allocated_memory(parts) + parts["fragmentation"]
+    room = np.maximum(device - parts["overhead"], used)
+    return np.minimum(used + strategies.parameters.cached_share * device, room)
 
 
 def last_stage_parts(strategies: Strategies) -> dict[str, Array]:

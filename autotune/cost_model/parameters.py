@@ -279,11 +279,11 @@ class Parameters:
         "gradient; 10 to 18 in published logs",
     )
     context_gib: Constant = constant(
-        2.0,
+        1.0,
         unit="GiB",
         spread=0.5,
         of_memory=True,
-        reason="device context, library workspaces and DeepSpeed's buckets",
+        reason="device context and library workspaces",
     )
     communicator_gib: Constant = constant(
         0.5,
@@ -293,11 +293,12 @@ class Parameters:
         reason="buffers of one communicator (tensor, pipeline, data parallel)",
     )
     fragmentation: Constant = constant(
-        0.08,
+        0.2,
         unit="fraction",
-        spread=0.7,
+        spread=0.5,
         of_memory=True,
-        reason="allocator slack, of all other memory: about a tenth",
+        reason="gaps between blocks, of what each step allocates and frees: activations, logits "
+        "and gathered weights; weights and states stay where they are",
     )
     usable_memory: Constant = constant(
         0.96,
@@ -325,21 +326,21 @@ class Parameters:
     grouped_gemm: Constant = constant(
         0.65,
         unit="fraction",
-        spread=0.1,
+        spread=0.3,
         reason="rate of one kernel for the products of all experts against one product of as many "
         "tokens; what falls with the tokens of an expert comes on top",
     )
     permutation_passes: Constant = constant(
         8.0,
         unit="ratio",
-        spread=0.3,
+        spread=0.6,
         reason="reads and writes of each routed token's hidden state in a forward pass: into "
         "the order of experts, out of what was received, and back into that of tokens",
     )
     all_to_all_efficiency: Constant = constant(
         0.75,
         unit="fraction",
-        spread=0.4,
+        spread=0.6,
         reason="of links and network where all ranks send tokens to all others (the README of "
         "DeepEP: 153 of 160 GB/s of NVLink, 43 to 58 of 50 of the network)",
     )
@@ -350,15 +351,16 @@ class Parameters:
         reason="of sending tokens to experts, what no computation hides",
     )
     expert_host: Constant = constant(
-        3.0,
+        6.0,
         unit="ratio",
-        spread=0.5,
-        reason="more of the host's work in a layer with experts: routing, permutation, dispatch",
+        spread=0.6,
+        reason="more of the host's work in a layer with experts: routing, permutation, dispatch; "
+        "half of it where the vendor fuses them",
     )
     expert_load: Constant = constant(
         1.1,
         unit="ratio",
-        spread=0.08,
+        spread=0.15,
         reason="tokens of the fullest rank against an even share, layer by layer and in a mean "
         "step: in each layer all wait for another rank; 1 where a program forces balance, about "
         "1.2 where routing is natural",
@@ -448,6 +450,21 @@ class Parameters:
         spread=0.7,
         reason="of the host for an expert that runs on its own, in each pass: its tokens are "
         "selected, pass three products and are added, in about ten kernels",
+    )
+    bf16_gradient_bytes: Constant = constant(
+        0.0,
+        unit="bytes",
+        of_memory=True,
+        reason="of a gradient in bf16 below ZeRO 2, where it differs; 0: it does not",
+    )
+    cached_share: Constant = constant(
+        0.12,
+        unit="fraction",
+        spread=0.6,
+        of_memory=True,
+        reason="of the device, freed blocks that torch's allocator keeps as long as there is room: "
+        "9 to 10 of 64 GiB above what is allocated at every scale of LUMI's runs; they show in "
+        "reserved memory, but do not decide whether a strategy fits",
     )
 
     def usable_gib(self, machine: Machine) -> float:

@@ -232,12 +232,17 @@ def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> State
             routed experts.
     """
     parameters = strategies.parameters
+    gradients = (parameters.gradient_bytes, parameters.full_gradient_bytes)
+    if parameters.bf16_gradient_bytes:
+        other = strategies.flag("fp16") | (strategies.zero_stage > 1)
+        own = parameters.bf16_gradient_bytes
+        gradients = (np.where(other, gradients[0], own), np.where(other, gradients[1], own))
     return state_bytes_per_parameter(
         zero_stage=strategies.zero_stage,
         shards=strategies.zero_shards if shards is None else shards,
         element_bytes=strategies.element_bytes,
-        gradient_bytes=parameters.gradient_bytes,
-        full_gradient_bytes=parameters.full_gradient_bytes,
+        gradient_bytes=gradients[0],
+        full_gradient_bytes=gradients[1],
         master_bytes=parameters.master_bytes,
         moment_bytes=parameters.moment_bytes,
         weight_bytes=np.where(

@@ -104,8 +104,8 @@ def _need(
     if not strategies:
         return []
     lattice = Lattice.of(strategies, gpus_per_node=space.machine.gpus_per_node)
-    mean, _, _ = calibration.memory.predict(Columns.of(space.transformer, lattice))
-    return sorted(np.exp(mean).tolist())
+    needed = calibration.needed_gib(Columns.of(space.transformer, lattice))
+    return sorted(needed.tolist())
 
 
 def _sentence(

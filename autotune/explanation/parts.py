@@ -77,7 +77,8 @@ MEMORY_WORDS: Mapping[str, str] = {
     "recomputation": "the layer that is recomputed",
     "logits": "logits",
     "zero3_gather": "layers that ZeRO-3 gathers",
-    "overhead": "context and fragmentation",
+    "fragmentation": "gaps between blocks",
+    "overhead": "context and communicators",
 }
 """The cost model's memory parts, in its order; only models with experts have those of experts and
 routed tokens."""

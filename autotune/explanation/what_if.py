@@ -184,7 +184,7 @@ class WhatIf:
         time = self.calibration.time.predict(columns)[0]
         rates = self._work(lattice) - time
         relative = np.exp(rates - rates[0])
-        memory = np.exp(self.calibration.memory.mean(columns))
+        memory = self.calibration.needed_gib(columns)
         return [
             _Found(
                 strategy=strategy,

@@ -131,7 +131,7 @@ def _projection(
     )
     peak = max(trial.peak_memory_gib_by_rank, default=None)
     if peak is not None:
-        needs = [calibration.memory.mean(each)[0] for each in (narrow, wide)]
+        needs = [calibration.memory.mean(each, labelled=True)[0] for each in (narrow, wide)]
         peak *= float(np.exp(needs[1] - needs[0]))
     power_factor = power_factor_of(
         ran.transformer,

@@ -46,7 +46,8 @@ class ExplainedStrategy(Wire):
     """Origin of the memory, like `time_origin`."""
     memory_parts_gib: dict[str, float]
     """Memory by part (`parameters`, `gradients`, `optimizer`, `experts`, `activations`,
-    `routed_tokens`, `recomputation`, `logits`, `zero3_gather`, `overhead`), GiB."""
+    `routed_tokens`, `recomputation`, `logits`, `zero3_gather`, `fragmentation`, `overhead`),
+    GiB."""
     fit_probability: float
     """Probability that it fits into memory."""
     sentence: str

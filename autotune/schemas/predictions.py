@@ -118,7 +118,7 @@ class Prediction(Subject):
     `stragglers`), s."""
     memory_parts_gib: dict[str, float] = Field(default_factory=dict)
     """Peak memory by part (`parameters`, `gradients`, `optimizer`, `activations`, `recomputation`,
-    `logits`, `zero3_gather`, `overhead`), GiB."""
+    `logits`, `zero3_gather`, `fragmentation`, `overhead`), GiB."""
     memory_sentence: str = ""
     """Summary of the memory, and whether it fits."""
     memory_changes: list[LayoutChange] = Field(default_factory=list)

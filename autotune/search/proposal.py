@@ -103,7 +103,7 @@ class TrialExpectation:
         return Proposal(
             running=run,
             iteration_time_s=seconds,
-            memory_gib=float(np.exp(calibration.memory.mean(columns)[0])),
+            memory_gib=float(calibration.needed_gib(columns)[0]),
             expected=Expectation(
                 objective=float(np.exp(log_rate)),
                 iteration_time_low_s=seconds / factor,

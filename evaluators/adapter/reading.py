@@ -75,6 +75,7 @@ BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
 
 TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "gated_activation_bytes": ("6, 8, 10", {6, 8, 10}.__contains__),
+    "bf16_gradient_bytes": ("0, 2, 4, 6", {0, 2, 4, 6}.__contains__),
     "uneven_routing": ("0, 1, 2", {0, 1, 2}.__contains__),
     "loss_tokens": ("a number of tokens", lambda value: value >= 0 and value % 1 == 0),
     "offloaded_inputs": ("0 to 1", lambda value: 0 <= value <= 1),

@@ -77,6 +77,7 @@ MEMORY_HUES: Mapping[str, str] = {
     "recomputation": "yellow",
     "logits": "pink",
     "zero3_gather": "vermilion",
+    "fragmentation": "slate",
     "overhead": "grey",
 }
 """Hue of each part, ordered so that neighbours also differ in lightness."""

@@ -202,4 +202,9 @@ def test_every_row_is_written_with_its_prediction_or_a_reason(tmp_path: Path) ->
         if row["predicted"]:
             assert float(row["low"]) < float(row["predicted"]) < float(row["high"])
             assert 0.0 <= float(row["fit_probability"]) <= 1.0
-    assert [row["reserved"] for row in rows[-3:]] == ["", "60", ""]
+            assert float(row["allocated"]) < float(row["reserved"])
+    assert [row["memory_kind"] for row in rows[-3:]] == [
+        "measured",
+        "torch max reserved",
+        "measured",
+    ]

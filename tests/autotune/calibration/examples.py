@@ -64,9 +64,15 @@ def truth(
     transformer: Transformer = GPT_22B,
     machine: Machine = FRONTIER,
 ) -> tuple[Array, Array]:
-    """Seconds and GiB where the formulas hold with these constants."""
+    """Seconds, and GiB that the allocator reserves, where the formulas hold with these
+    constants."""
     estimated = estimate(transformer, machine, lattice(strategies, machine), parameters=parameters)
-    return estimated.iteration_time_s, estimated.memory_gib
+    return estimated.iteration_time_s, estimated.reserved_gib
+
+
+def needs(strategies: Sequence[Strategy], parameters: Parameters) -> Array:
+    """GiB that decide whether they fit."""
+    return estimate(GPT_22B, FRONTIER, lattice(strategies), parameters=parameters).memory_gib
 
 
 def trials(

@@ -13,7 +13,7 @@ from autotune.calibration import Calibration, Observation
 from autotune.calibration.sample import EDGE
 from autotune.cost_model import perturbed
 from autotune.cost_model.columns import Columns
-from tests.autotune.calibration.examples import GENERAL, SPACE, forecast, lattice, trials, truth
+from tests.autotune.calibration.examples import GENERAL, SPACE, forecast, lattice, needs, trials
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B, strategy
 
 GENERALLY = Calibration.of(FRONTIER)
@@ -32,7 +32,7 @@ def labels(*fitted: bool) -> list[Observation]:
 
 
 def test_general_knowledge_is_sure_of_extremes_alone() -> None:
-    sizes = truth(AROUND, GENERAL)[1]
+    sizes = needs(AROUND, GENERAL)
     predicted = forecast(GENERALLY, AROUND).fit_probability
     assert (predicted[sizes < 20] > 0.99).all()
     assert (predicted[sizes > 150] < 0.01).all()
@@ -70,7 +70,7 @@ def test_it_falls_with_the_headroom_that_is_to_be_left() -> None:
     np.testing.assert_array_equal(results[0], results[1])
     assert (np.diff(results[1:], axis=0) <= 0).all()
     assert np.mean(results[0] - results[-1]) > 0.3
-    sizes = truth(AROUND, GENERAL)[1]
+    sizes = needs(AROUND, GENERAL)
     at = int(np.argmin(np.abs(sizes - 40)))
     seen = [Observation(transformer=GPT_22B, strategy=AROUND[at], peak_memory_gib=40, fitted=True)]
     same = Columns.of(GPT_22B, lattice([AROUND[at]]))
@@ -102,7 +102,7 @@ def test_more_labels_say_more() -> None:
 
 def test_an_expected_label_says_next_to_nothing() -> None:
     """That a small layout ran, or one far beyond any memory failed, was known before."""
-    sizes = truth(AROUND, GENERAL)[1]
+    sizes = needs(AROUND, GENERAL)
     small, vast = AROUND[int(np.argmin(sizes))], AROUND[int(np.argmax(sizes))]
     seen = [
         Observation(transformer=GPT_22B, strategy=small, fitted=True),
@@ -115,7 +115,7 @@ def test_an_expected_label_says_next_to_nothing() -> None:
 
 def test_a_surprising_label_says_much() -> None:
     """A layout of which nobody doubted that it fits."""
-    sizes = truth(AROUND, GENERAL)[1]
+    sizes = needs(AROUND, GENERAL)
     at = int(np.argmin(np.abs(sizes - 40)))
     before = forecast(GENERALLY, [AROUND[at]])
     seen = [Observation(transformer=GPT_22B, strategy=AROUND[at], fitted=False)]
@@ -144,7 +144,7 @@ def test_peaks_sharpen_it() -> None:
     for seed in range(5):
         world = perturbed(GENERAL, seed=seed)
         usable = 64 * float(GENERAL.usable_memory)
-        fits = truth(SPACE[200:400], world)[1] <= usable
+        fits = needs(SPACE[200:400], world) <= usable
         seen = trials(SPACE[:20], world, seed=seed)
         for name, calibration in (
             ("before", GENERALLY),
@@ -161,7 +161,7 @@ def test_a_probability_is_no_empty_word() -> None:
     to 40 % few."""
     chosen = SPACE[:400]
     predicted = forecast(GENERALLY, chosen).fit_probability
-    sizes = np.array([truth(chosen, perturbed(GENERAL, seed=seed))[1] for seed in range(30)])
+    sizes = np.array([needs(chosen, perturbed(GENERAL, seed=seed)) for seed in range(30)])
     fits = np.mean(sizes <= 64 * float(GENERAL.usable_memory), axis=0)
     probable, improbable = (
         (predicted > 0.6) & (predicted < 0.9),

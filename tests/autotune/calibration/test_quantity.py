@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from autotune.calibration.quantity import Quantity
-from autotune.cost_model import Parameters
+from autotune.calibration.quantity import ALLOCATED, LABEL, Quantity
+from autotune.cost_model import Parameters, estimate
 from autotune.cost_model.columns import Columns
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.machine import Machine
@@ -85,11 +85,19 @@ def test_time_depends_on_no_constant_of_memory() -> None:
 
 
 def test_a_label_speaks_of_what_cannot_be_used_as_well() -> None:
-    """Of which nothing but whether it fitted is known: then it needs more than its peak by that."""
+    """Of which nothing but whether it fitted is known; peaks are what the allocator reports."""
     one = quantity(of_memory=True)
     z = np.zeros(len(one.names))
-    more = one.log_value(z, COLUMNS, np.ones(24)) - one.log_value(z, COLUMNS, NONE)
-    np.testing.assert_allclose(more, -np.log(float(GENERAL.usable_memory)))
+    known = estimate(GPT_22B, FRONTIER, lattice(SPACE[:24]), parameters=GENERAL)
+    expected = {
+        LABEL: known.memory_gib / float(GENERAL.usable_memory),
+        ALLOCATED: known.allocated_gib,
+        0.0: known.reserved_gib,
+    }
+    for kind, gib in expected.items():
+        found = one.log_value(z, COLUMNS, np.full(24, kind))
+        np.testing.assert_allclose(np.exp(found), gib)
+    assert (known.allocated_gib < known.reserved_gib).all()
 
 
 def test_a_quantity_that_no_constant_moves_is_equal_in_all_rows() -> None:

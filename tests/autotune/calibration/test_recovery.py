@@ -46,7 +46,7 @@ def errors_of_worlds(count: int) -> tuple[list[float], ...]:
         true = truth(HELD_OUT, world)
         results[0].append(error(after.iteration_time_s, true[0]))
         results[1].append(error(before[0], true[0]))
-        results[2].append(error(after.memory_gib, true[1]))
+        results[2].append(error(after.reserved_gib, true[1]))
         results[3].append(error(before[1], true[1]))
     return results
 
@@ -68,12 +68,12 @@ def test_a_strange_machine_is_found_too() -> None:
         gemm_efficiency=float(GENERAL.gemm_efficiency) / 2,
         intra_node_efficiency=float(GENERAL.intra_node_efficiency) / 4,
         data_parallel_efficiency=float(GENERAL.data_parallel_efficiency) / 4,
-        context_gib=6.0,
+        cached_share=0.3,
     )
     calibrated = forecast(Calibration.of(FRONTIER, trials(SPACE[:20], strange)), HELD_OUT)
     true, before = truth(HELD_OUT, strange), truth(HELD_OUT, GENERAL)
     assert error(calibrated.iteration_time_s, true[0]) < 0.15 * error(before[0], true[0])
-    assert error(calibrated.memory_gib, true[1]) < 0.3 * error(before[1], true[1])
+    assert error(calibrated.reserved_gib, true[1]) < 0.3 * error(before[1], true[1])
 
 
 def test_the_constants_themselves_are_recovered() -> None:
@@ -138,7 +138,10 @@ def test_models_teach_about_each_other() -> None:
         predicted = forecast(calibration, large, transformer=GPT_175B)
         true = truth(large, world, transformer=GPT_175B)
         general = truth(large, GENERAL, transformer=GPT_175B)
-        after += [error(predicted.iteration_time_s, true[0]), error(predicted.memory_gib, true[1])]
+        after += [
+            error(predicted.iteration_time_s, true[0]),
+            error(predicted.reserved_gib, true[1]),
+        ]
         before += [error(general[0], true[0]), error(general[1], true[1])]
     assert np.mean(after) < 0.35 * np.mean(before)
 
@@ -159,7 +162,7 @@ def test_other_kinds_of_machines(
     seen = observations(layouts[:12], true[0][:12], true[1][:12], transformer=transformer)
     after = forecast(Calibration.of(machine, seen), layouts[12:], transformer=transformer)
     assert error(after.iteration_time_s, true[0][12:]) < 0.5 * error(before[0], true[0])
-    assert error(after.memory_gib, true[1][12:]) < 0.5 * error(before[1], true[1])
+    assert error(after.reserved_gib, true[1][12:]) < 0.5 * error(before[1], true[1])
 
 
 def test_the_fitted_constants_rank_a_space() -> None:
@@ -171,7 +174,7 @@ def test_the_fitted_constants_rank_a_space() -> None:
     estimated = estimate(GPT_22B, FRONTIER, everything, parameters=calibration.parameters)
     true, sizes = truth(SPACE, world)
     assert error(estimated.iteration_time_s, true) < 0.04
-    assert error(estimated.memory_gib, sizes) < 0.02 < error(truth(SPACE, GENERAL)[1], sizes)
+    assert error(estimated.reserved_gib, sizes) < 0.02 < error(truth(SPACE, GENERAL)[1], sizes)
     tokens = everything.global_batch_size
     best = int(np.argmin(true / tokens))
     assert best in np.argsort(estimated.iteration_time_s / tokens)[:10]

@@ -93,7 +93,7 @@ def test_one_trial() -> None:
     assert_sound(predicted)
     own = forecast(Calibration.of(FRONTIER, SEEN[:1]), SPACE[:1])
     assert own.iteration_time_s[0] == pytest.approx(SEEN[0].iteration_time_s, rel=0.03)
-    assert own.memory_gib[0] == pytest.approx(SEEN[0].peak_memory_gib, rel=0.03)
+    assert own.reserved_gib[0] == pytest.approx(SEEN[0].peak_memory_gib, rel=0.03)
     true = truth(HELD_OUT, WORLD)[0]
     assert error(predicted.iteration_time_s, true) < error(of([]).iteration_time_s, true)
 
@@ -168,7 +168,7 @@ def test_what_is_generally_known_of_a_machine(machine: Machine) -> None:
         layouts, Parameters.default(machine), transformer=transformer, machine=machine
     )
     np.testing.assert_allclose(predicted.iteration_time_s, times, rtol=1e-9)
-    np.testing.assert_allclose(predicted.memory_gib, sizes, rtol=1e-9)
+    np.testing.assert_allclose(predicted.reserved_gib, sizes, rtol=1e-9)
     assert calibration.parameters == Parameters.default(machine)
     for constant in calibration.constants:
         assert constant.value == pytest.approx(constant.prior)

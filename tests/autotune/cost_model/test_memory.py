@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.cost_model import Parameters, activations, memory
+from autotune.cost_model.memory import FREED
 from tests.autotune.cost_model.examples import (
     CHECKPOINTING,
     CPU,
@@ -181,7 +182,7 @@ def test_the_peak_is_at_the_logits_or_at_a_recomputed_layer(
 
 
 def test_overhead_on_a_gpu() -> None:
-    """Context, a communicator for each kind of group with more than one member, and slack."""
+    """Context, a communicator for each kind of group with more than one member, and gaps."""
     constants = replace(PAPER, context_gib=2.0, communicator_gib=0.5, fragmentation=0.1)
     for changes, groups in (
         ({}, 3),
@@ -190,17 +191,18 @@ def test_overhead_on_a_gpu() -> None:
         ({"tensor_parallel": 1, "pipeline_parallel": 1}, 1),
     ):
         parts = parts_gib(parameters=constants, **changes)
-        slack = 0.1 * sum(size for name, size in parts.items() if name != "overhead")
-        assert parts["overhead"] == pytest.approx(2 + 0.5 * groups + slack)
+        freed = sum(parts[name] for name in FREED if name in parts)
+        assert parts["fragmentation"] == pytest.approx(0.1 * freed)
+        assert parts["overhead"] == pytest.approx(2 + 0.5 * groups)
 
 
 def test_overhead_on_a_cpu() -> None:
     """A CPU's limit counts from the process's own baseline: hardly more than slack is left."""
     layout = strategy(num_nodes=1, pipeline_parallel=2, precision="fp32")
     on_cpu = cost(layout, transformer=TINY, machine=CPU)
-    overhead = on_cpu.memory_parts_gib["overhead"][0]
-    slack = float(Parameters.default(CPU).fragmentation) * (on_cpu.memory_gib[0] - overhead)
-    assert 0 < overhead - slack < 0.1
+    assert 0 < on_cpu.memory_parts_gib["overhead"][0] < 0.1
+    kept = on_cpu.memory_gib - on_cpu.memory_parts_gib["overhead"]
+    assert on_cpu.reserved_gib == pytest.approx(kept)
     assert on_cpu.memory_limit_gib == CPU.memory_gib
 
 

@@ -90,6 +90,8 @@ TRAITS = {
     "waits_for_counts",
     "cuda_graphs",
     "uneven_routing",
+    "bf16_gradient_bytes",
+    "cached_share",
 }
 """What programs declare."""
 

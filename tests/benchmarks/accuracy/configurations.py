@@ -97,6 +97,7 @@ OF_KINDS = {
     "moe_top_k": "top_k",
     "moe_ffn_hidden_size": "expert_ffn_hidden_size",
     "moe_shared_ffn_hidden_size": "shared_ffn_hidden_size",
+    "moe_latent_size": "expert_latent_size",
     "num_dense_layers": "dense_layers",
     "kv_lora_rank": "kv_rank",
     "q_lora_rank": "q_rank",
@@ -108,14 +109,22 @@ OF_KINDS = {
 }
 """Columns of tables and what the cost model calls them."""
 
-MAMBA = {
-    "mamba_inner_size": 4096.0,
-    "mamba_projected_size": 10304.0,
-    "mamba_scan_flops": 7.0 * 4096 * 128,
-    "single_blocks": 1.0,
-}
-"""Of Nemotron 3 Nano, the one published hybrid: 64 heads of 64, 8 groups of 128 states (NVIDIA,
-config.json of the model)."""
+NANO_WIDTH = 2688.0
+
+MAMBA_GROUPS, MAMBA_STATES, MAMBA_HEAD = 8.0, 128.0, 64.0
+"""Of the blocks of Nemotron 3 models (NVIDIA, config.json of the models)."""
+
+
+def mamba_sizes(hidden: float) -> dict[str, float]:
+    """An inner width of 4096 in Nemotron 3 Nano, and twice the model's in wider ones."""
+    inner = 4096.0 if hidden == NANO_WIDTH else 2.0 * hidden
+    projected = 2.0 * inner + 2.0 * MAMBA_GROUPS * MAMBA_STATES + inner / MAMBA_HEAD
+    return {
+        "mamba_inner_size": inner,
+        "mamba_projected_size": projected,
+        "mamba_scan_flops": 7.0 * inner * MAMBA_STATES,
+        "single_blocks": 1.0,
+    }
 
 
 def layer_kinds(row: PublishedRow) -> dict[str, float]:
@@ -131,7 +140,7 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
         "qk_head_dim": (row.number("qk_head_dim") or 0.0) if latent else 0.0,
         "window_layers": windows,
         "attention_layers": (row.number("num_attention_layers") or 0.0) if hybrid else 0.0,
-        **(MAMBA if hybrid else dict.fromkeys(MAMBA, 0.0)),
+        **{name: hybrid * size for name, size in mamba_sizes(row.figures["hidden_size"]).items()},
         "overlapped_all_to_all": row.number("moe_a2a_overlap") or 0.0,
         "cuda_graphs": captured(row),
         "waits_for_counts": WAITS.get(row["dispatcher"], 0.0),
@@ -225,17 +234,19 @@ def _local_batch(row: PublishedRow) -> bool:
 
 
 def _switches(row: PublishedRow) -> dict[str, float]:
-    """What is not said to be on is off."""
+    """What is not said to be on is off, but for sequence parallelism, which experts need."""
+    experts = float((row.number("num_experts") or 0.0) > 1)
     checkpointing, precision = row["activation_checkpointing"], row["precision"].casefold()
     named = modules(row)
     selective = checkpointing == "selective" and (not named or "core_attn" in named)
     return {
-        "sequence_parallel": float((row.number("sequence_parallel") or 0.0) > 0),
+        "sequence_parallel": float(row.figures.get("sequence_parallel", experts) > 0),
         "flash_attention": float((row.number("flash_attention") or 0.0) > 0),
         "full_checkpointing": float(checkpointing == "full"),
         "selective_checkpointing": float(selective),
         **{name: float(precision == name) for name in NARROW_PEAKS},
         "fp32": float(precision in FULL_WIDTH),
+        "fp16": float(precision == "fp16"),
     }
 
 

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from scipy.stats import rankdata
 
 from autotune.calibration.mixture import Mixture
-from autotune.calibration.quantity import Quantity
+from autotune.calibration.quantity import ALLOCATED, Quantity
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from tests.benchmarks.accuracy.configurations import zero_of_peaks
@@ -98,6 +98,7 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
             "on a GPU whose data sheet is not known": unknown_gpu,
             **NOT_DESCRIBED,
             "calculated, not measured": _calculated,
+            "of another stage than the fullest": _other_stage,
             "neither fitted nor failed": lambda row: row["status"] not in (FAILED, *FITTED),
             "offload to the host, not covered": offloaded,
             "no shape, layout or activations": lambda row: not _complete(row, facts),
@@ -108,6 +109,12 @@ def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack]
 
 def _calculated(row: PublishedRow) -> bool:
     return row["status"] == "calc" or "calculated" in row["memory_kind"].casefold()
+
+
+def _other_stage(row: PublishedRow) -> bool:
+    """Peaks of each stage are told of pipelines whose first stage is the fullest."""
+    _, names_one, stage = row["memory_kind"].partition("pipeline stage ")
+    return bool(names_one) and not stage.startswith("0 ")
 
 
 def _complete(row: PublishedRow, facts: Facts) -> bool:
@@ -135,6 +142,9 @@ class Memory:
         self.log_peak = np.log(stack.figures("peak_memory_gb"))
         self.failed = np.array([row["status"] == FAILED for row in stack.rows])
         self.with_peak: Mask = ~self.failed & np.isfinite(self.log_peak)
+        self.allocated = np.array(
+            ["allocated" in row.words.get("memory_kind", "") for row in stack.rows]
+        )
 
     def learned(self, rows: Rows) -> Learned:
         """From peaks, and from labels against the memory of the row's own GPU where none is given.
@@ -147,6 +157,7 @@ class Memory:
             columns=self.columns.take(rows) if len(rows) else Columns.none(),
             log_value=np.where(measured, self.log_peak[rows], self.log_limit[rows]),
             side=np.where(measured, 0.0, label),
+            allocated=self.allocated[rows],
         )
         return Learned(mixture=Mixture.of(self.quantity, sample), sample=sample)
 
@@ -157,7 +168,13 @@ class Memory:
         return np.asarray(ndtr((self.log_limit[rows] - log_gib) / deviation))
 
     def peak_error(self, learned: Learned, rows: Rows) -> float:
-        return mape(self.log_peak[rows], learned.mixture.predict(self.columns.take(rows))[0])
+        return mape(self.log_peak[rows], self.peaks(learned, rows)[0])
+
+    def peaks(self, learned: Learned, rows: Rows) -> tuple[Array, Array]:
+        """Mean and variance of the logarithm of each row's kind of peak."""
+        kind = np.where(self.allocated[rows], ALLOCATED, 0.0)
+        mean, _, variance = learned.mixture.predict(self.columns.take(rows), labelled=kind)
+        return mean, variance
 
 
 def peaks(stack: Stack, *, draws: int) -> PeakAccuracy | None:

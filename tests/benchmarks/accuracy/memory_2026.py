@@ -217,6 +217,7 @@ def _values(row: PublishedRow) -> dict[str, float]:
         **{f"recompute_{name}": float(selective and name in modules) for name in MODULES},
         "fp8": float(row["precision"] == "fp8"),
         "fp32": float(row["precision"] == "fp32"),
+        "fp16": float(row["precision"] == "fp16"),
     }
 
 

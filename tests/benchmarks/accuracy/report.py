@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,7 +136,7 @@ def _bars(figures: dict[str, Any]) -> Table:
 
 def _memory_of_2026(figures: dict[str, Any]) -> Table:
     """What is aimed at beside what is reached for the memory of models of 2025 and 2026."""
-    left_out = {**figures["peaks_left_out"], **figures["ran_left_out"]}
+    left_out = Counter(figures["peaks_left_out"]) + Counter(figures["ran_left_out"])
     return table(
         "Memory of models of 2025 and 2026",
         ("figure", "rows", "reached", "aimed at"),

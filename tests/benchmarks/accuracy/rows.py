@@ -12,6 +12,7 @@ import numpy as np
 
 from autotune.calibration.calibration import Z
 from autotune.calibration.mixture import Mixture
+from autotune.calibration.quantity import ALLOCATED
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Columns
 from tests.benchmarks.accuracy import memory, memory_2026, models_2026, throughput
@@ -23,11 +24,12 @@ from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, PublishedRow, i
 TIME, PEAK = "iteration_time_s", "peak_memory_gib"
 KINDS = ("allocated", "reserved")
 COLUMNS = (
-    *("place", "cluster", "framework", "gpu", "model", "status", "quantity", "measured"),
+    *("place", "cluster", "framework", "gpu", "model", "status", "quantity", "memory_kind"),
+    "measured",
     *("predicted", "low", "high", *KINDS, "fit_probability", "left_out"),
 )
-"""Predictions and 80 % intervals are those before any trial. `allocated` and `reserved` repeat a
-measured peak whose kind the table names; both are empty where it does not."""
+"""Predictions and 80 % intervals are those before any trial, peaks in GiB. `allocated` and
+`reserved` are predicted, too."""
 
 Cells = dict[str, object]
 
@@ -96,13 +98,21 @@ def _of_stacks(stacks: Sequence[Stack], reasons: LeftOut, quantity: str) -> Iter
         if quantity == TIME:
             log_value, half = throughput.Trials(stack).forecast(nothing)
         else:
-            log_value, _, variance = general.mixture.predict(stack.columns)
+            log_value, variance = peaks.peaks(general, every)
             half = Z * np.sqrt(variance)
         fits = peaks.fit_probability(general, every)
-        for row, center, width, fit in zip(stack.rows, log_value, half, fits, strict=True):
+        kinds = [
+            np.exp(general.mixture.predict(stack.columns, labelled=kind)[0])
+            for kind in (ALLOCATED, 0.0)
+        ]
+        for row, center, width, fit, *sizes in zip(
+            stack.rows, log_value, half, fits, *kinds, strict=True
+        ):
             known = row.number("iteration_time_s" if quantity == TIME else "peak_memory_gb")
-            yield _cells(row, quantity, known, reasons.get(row, "")) | _predicted(
-                center, width, fit
+            yield (
+                _cells(row, quantity, known, reasons.get(row, ""))
+                | _predicted(center, width, fit)
+                | {name: f"{size:.6g}" for name, size in zip(KINDS, sizes, strict=True)}
             )
 
 
@@ -116,7 +126,7 @@ def _golden(peaks: memory_2026.GoldenPeaks) -> Iterator[Cells]:
         peaks.rows, peaks.gib, log_gib, Z * np.sqrt(variance), strict=True
     ):
         found = _cells(row, PEAK, float(gib), "") | _predicted(center, half, None)
-        yield found | {"allocated": found["measured"]}
+        yield found | {"memory_kind": "allocated", "allocated": found["predicted"]}
 
 
 def _not_predicted(left_out: LeftOut, quantity: str) -> Iterator[Cells]:
@@ -126,15 +136,13 @@ def _not_predicted(left_out: LeftOut, quantity: str) -> Iterator[Cells]:
 
 
 def _cells(row: PublishedRow, quantity: str, measured: float | None, reason: str) -> Cells:
-    kind = row.words.get("memory_kind", "").casefold() if quantity == PEAK else ""
     value = "" if measured is None else f"{measured:.6g}"
-    named = ("cluster", "framework", "gpu", "model", "status")
+    named = ("cluster", "framework", "gpu", "model", "status", "memory_kind")
     return {
         "place": row.place,
         **{name: row.words.get(name, "") for name in named},
         "quantity": quantity,
         "measured": value,
-        **{name: value for name in KINDS if name in kind},
         "left_out": reason,
     }
 

@@ -76,11 +76,15 @@ def tuning_of(framework: str) -> Tuning:
 
 
 def states_of(framework: str) -> StateWidths:
-    """What the ready adapter of a table's framework says of its selective checkpointing."""
-    if framework.casefold() != "torchtitan":
-        return USUAL_STATES
-    told = load_adapter("torchtitan-0.2").states.selective_by_operation
-    return StateWidths(selective_by_operation=told)
+    """What the ready adapter of a table's framework says, of what rows do not tell."""
+    name = framework.casefold()
+    if name == "torchtitan":
+        told = load_adapter("torchtitan-0.2").states.selective_by_operation
+        return StateWidths(selective_by_operation=told)
+    if name.startswith("megatron-deepspeed"):
+        told = load_adapter("megatron-deepspeed").states.bf16_gradient_bytes
+        return StateWidths(bf16_gradient_bytes=told)
+    return USUAL_STATES
 
 
 def stack_key(row: PublishedRow) -> tuple[str, str, str]:

@@ -52,6 +52,7 @@ OF_EXPERTS = (
     "moe_top_k",
     "moe_ffn_hidden_size",
     "moe_shared_ffn_hidden_size",
+    "moe_latent_size",
     "num_dense_layers",
     "expert_parallel",
     "expert_tensor_parallel",

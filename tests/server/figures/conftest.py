@@ -26,7 +26,7 @@ class Stages(Campaigns):
         return FigureSource(campaign=read, trials=trials, belief=SpaceBelief.of(read, trials))
 
     def crashed(self) -> Campaign:
-        campaign = self.running(too_big=3)
+        campaign = self.running(too_big=12)
         states = (TrialState.CRASHED, TrialState.TIMEOUT, TrialState.NODE_FAIL)
         started = self.start(campaign, self.strategies(campaign, len(states), fitting=True))
         for trial, state in zip(started, states, strict=True):
