@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from autotune.calibration.calibration import general_knowledge
 from autotune.cost_model import Estimate, Parameters
+from autotune.cost_model.columns import Columns
 from evaluators.adapter.catalog import load_adapter
 from search_spaces.catalog import load_machine, load_model
+from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.program import USUAL_STATES, StateWidths, Tuning
 from search_spaces.strategy import Strategy
@@ -38,7 +41,7 @@ class Report:
     states: StateWidths = USUAL_STATES
 
     @property
-    def estimate(self) -> Estimate:
+    def strategy(self) -> Strategy:
         nodes = math.ceil(self.gpus / self.machine.gpus_per_node)
         plain: dict[str, Any] = {
             "tensor_parallel": 1,
@@ -51,9 +54,16 @@ class Report:
         cut = layout["tensor_parallel"] * layout["pipeline_parallel"] * layout["context_parallel"]
         replicas = self.gpus // cut
         steps = self.batch // (replicas * layout["micro_batch_size"])
-        strategy = Strategy(num_nodes=nodes, gradient_accumulation_steps=steps, **layout)
-        constants = Parameters.default(self.machine, self.tuning, self.states)
-        return cost(strategy, transformer=self.model, machine=self.machine, parameters=constants)
+        return Strategy(num_nodes=nodes, gradient_accumulation_steps=steps, **layout)
+
+    @property
+    def estimate(self) -> Estimate:
+        return cost(
+            self.strategy,
+            transformer=self.model,
+            machine=self.machine,
+            parameters=Parameters.default(self.machine, self.tuning, self.states),
+        )
 
     @property
     def predicted_s(self) -> float:
@@ -81,6 +91,7 @@ def of_lumi(gpus: int, seconds: float) -> Report:
             "flash_attention": False,
         },
         seconds=seconds,
+        states=load_adapter("megatron-deepspeed").states,
     )
 
 
@@ -138,6 +149,26 @@ EXPERTS_ONE_BY_ONE = Report(
     seconds=91.2,
 )
 
+
+def of_bridge_8b() -> Report:
+    adapter = load_adapter("megatron-bridge")
+    return Report(
+        source="Qwen3-8B, 16 H100 (NVIDIA-NeMo/Megatron-Bridge docs/model-verification)",
+        model=replace(load_model("qwen3-8b"), seq_length=4096),
+        machine=load_machine("dgx-h100"),
+        gpus=16,
+        batch=1024,
+        layout={"activation_checkpointing": "none"},
+        seconds=25.07,
+        tuning=adapter.tuning,
+        states=adapter.states,
+    )
+
+
+def of_zero_2_experts() -> Report:
+    return replace(EXPERTS_ONE_BY_ONE, layout={"zero_stage": 2})
+
+
 LAYOUT_70B = {
     "tensor_parallel": 4,
     "pipeline_parallel": 4,
@@ -162,6 +193,7 @@ STEPS = [
     (of_torchtitan(8, 8, 1.26), 0.1),
     (of_torchtitan(128, 256, 2.515, micro_batch_size=2), 0.1),
     (EXPERTS_ONE_BY_ONE, 0.3),
+    (of_bridge_8b(), 0.1),
 ]
 
 
@@ -186,6 +218,37 @@ def test_loss_for_each_doubling_of_replicas(
     measured = (large.seconds / small.seconds) ** (1.0 / doublings) - 1.0
     predicted = (large.predicted_s / small.predicted_s) ** (1.0 / doublings) - 1.0
     assert predicted == pytest.approx(measured, abs=0.01)
+
+
+ALLOCATOR = [
+    (of_lumi(128, 346.67), 47.66, 57.109),
+    (of_lumi(256, 180.82), 39.649, 49.088),
+    (of_lumi(512, 97.53), 35.64, 44.859),
+    (of_lumi(1024, 55.18), 33.639, 42.945),
+    (of_lumi(2048, 36.2), 32.634, 41.92),
+]
+
+
+@pytest.mark.parametrize(("report", "allocated", "reserved"), ALLOCATOR, ids=lambda x: str(x)[:60])
+def test_what_the_allocator_reports(report: Report, allocated: float, reserved: float) -> None:
+    """GiB of the first stage, which is the fullest."""
+    assert float(report.estimate.allocated_gib[0]) == pytest.approx(allocated, rel=0.05)
+    assert float(report.estimate.reserved_gib[0]) == pytest.approx(reserved, rel=0.1)
+
+
+RAN_OR_NOT = [
+    (of_bridge_8b(), True),
+    (of_torchtitan(8, 16, 2.457, micro_batch_size=2), True),
+    (of_zero_2_experts(), False),
+]
+
+
+@pytest.mark.parametrize(("report", "ran"), RAN_OR_NOT, ids=lambda each: str(each)[:60])
+def test_what_ran_is_not_ruled_out(report: Report, ran: bool) -> None:
+    known = general_knowledge(report.machine, report.tuning, report.states)
+    lattice = Lattice.of([report.strategy], gpus_per_node=report.machine.gpus_per_node)
+    [probability] = known.fit_probability(Columns.of(report.model, lattice))
+    assert probability > 0.4 if ran else probability < 0.1
 
 
 PEAKS = [
