@@ -224,7 +224,13 @@ def _typical(log_errors: Array) -> float:
     return float(np.expm1(np.median(np.abs(log_errors))))
 
 
-OBSERVED = ("iteration_time_s", "peak_memory_gib", "fitted", "gpu_joules_per_token")
+OBSERVED = (
+    "iteration_time_s",
+    "peak_memory_gib",
+    "peak_allocated_gib",
+    "fitted",
+    "gpu_joules_per_token",
+)
 
 
 def observation_shape(observation: Observation) -> ObservationShape:

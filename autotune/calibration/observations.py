@@ -149,6 +149,7 @@ def observations_of(
                     strategy=ran,
                     iteration_time_s=longest.iteration_time_s,
                     peak_memory_gib=max(trial.peak_memory_gib_by_rank, default=0.0) or None,
+                    peak_allocated_gib=trial.metrics.peak_allocated_gib if trial.metrics else None,
                     fitted=True,
                     gpu_joules_per_token=_drawn(ran_with, machine, ran, longest, trial),
                 )

@@ -24,6 +24,8 @@ class ObservationShape(Wire):
     """Time of an optimizer step, s; null where it was not timed."""
     peak_memory_gib: Gibibytes | None = None
     """Peak memory of the fullest GPU, GiB; null where it is not known."""
+    peak_allocated_gib: Gibibytes | None = None
+    """What torch's allocator gave out of that peak, GiB; null where it is not known."""
     fitted: bool | None = None
     """Whether it fit into memory; null if unknown, such as after another failure."""
     gpu_joules_per_token: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None

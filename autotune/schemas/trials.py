@@ -56,6 +56,8 @@ class TrialMetrics(Wire):
     """Hardware FLOPs over the peak, 0 to 1; null where the peak is not known."""
     peak_memory_gib: float | None
     """Peak memory of the fullest rank, GiB; null where it is not known."""
+    peak_allocated_gib: float | None = None
+    """What torch's allocator gave out of that peak, GiB; null where it is not known."""
     loss: float | None
     """Loss of the last iteration, nats per token; null for a simulated trial."""
     trainer_parameters: int | None = None

@@ -80,6 +80,7 @@ class AdapterReader:
         tensorboard: a folder in which it writes event files.
         step: the iteration's number. Without one a line belongs to the last iteration read.
         iteration_time_s, loss, peak_memory_gib: metrics.
+        peak_allocated_gib: what torch's allocator gave out of the peak, which it reserved.
         parameters: of the model, as the trainer counts them.
         arrival: use the interval between the arrivals of two lines with a step as the time.
         at_end: the trainer reports it only when it ends.
@@ -96,6 +97,7 @@ class AdapterReader:
     iteration_time_s: str = ""
     loss: str = ""
     peak_memory_gib: str = ""
+    peak_allocated_gib: str = ""
     parameters: str = ""
     arrival: bool = False
     at_end: bool = False

@@ -99,6 +99,7 @@ class RankFigures:
     latest: int | None = None
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
     peak_memory_gib: float | None = None
+    peak_allocated_gib: float | None = None
     parameters: float | None = None
     differs: tuple[str, Value, Value] | None = None
 
@@ -213,6 +214,9 @@ class StartFigures:
         memory = _figure(_worked_out(reader.peak_memory_gib, "peak_memory_gib", found, names))
         if memory is not None:
             told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
+        given = _figure(_worked_out(reader.peak_allocated_gib, "peak_allocated_gib", found, names))
+        if given is not None:
+            told.peak_allocated_gib = max(given, told.peak_allocated_gib or 0.0)
         counted = _figure(_worked_out(reader.parameters, "parameters", found, names))
         told.parameters = told.parameters if counted is None else counted
         if told.latest is None:

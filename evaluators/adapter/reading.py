@@ -64,7 +64,14 @@ KEYS = (
     "values",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
-FIGURES = ("step", "iteration_time_s", "loss", "peak_memory_gib", "parameters")
+FIGURES = (
+    "step",
+    "iteration_time_s",
+    "loss",
+    "peak_memory_gib",
+    "peak_allocated_gib",
+    "parameters",
+)
 NOTHING_MORE: Mapping[str, Any] = {}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
@@ -553,7 +560,7 @@ KEYS_OF_ONE = ("values", "searched")
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
     {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *BASELINE_KEYS, "settings"}
-    | {"step", "iteration_time_s", "loss", "peak_memory_gib", "parameters"}
+    | {"step", "iteration_time_s", "loss", "peak_memory_gib", "peak_allocated_gib", "parameters"}
 )
 """Names that already have a meaning in the notation of layouts."""
 

@@ -229,6 +229,15 @@ class AdapterProgram:
                 for start in log.starts
                 for rank, reported in start.figures.ranks.items()
             ),
+            peak_allocated_gib=max(
+                (
+                    reported.peak_allocated_gib
+                    for start in log.starts
+                    for reported in start.figures.ranks.values()
+                    if reported.peak_allocated_gib is not None
+                ),
+                default=None,
+            ),
             loss=parts[-1].figures.last_loss,
             trainer_parameters=parts[-1].figures.parameters,
             versions=self._versions(folder),

@@ -150,6 +150,7 @@ def _figures(
         figures = metrics(
             *measured,
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
+            peak_allocated_gib=outcome.peak_allocated_gib,
             loss=loss,
             trainer_parameters=counted if counted and math.isfinite(counted) else None,
             routing=outcome.routing,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from autotune.calibration import Calibration, Observation
 from autotune.calibration.observations import observations_of
 from autotune.calibration.power import PowerScale
 from autotune.cost_model import Parameters
@@ -15,6 +16,8 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.trials import Accumulation, Trial
 from tests.autotune import records
+from tests.autotune.calibration.examples import SPACE, forecast
+from tests.autotune.cost_model.examples import FRONTIER, GPT_22B
 from tests.autotune.records import MACHINE, MODEL, strategy
 
 STRATEGY = strategy_shape(strategy(gas=64))
@@ -124,3 +127,25 @@ def test_each_trial_speaks_for_itself() -> None:
     ]
     observations = observations_of(MODEL, trials, machine=MACHINE)
     assert [each.iteration_time_s for each in observations] == [5.0, 32.0]
+
+
+def test_both_peaks_of_a_trial_tell_what_the_allocator_keeps() -> None:
+    """The nearer they are, the less it keeps, and the more is allocated."""
+    layout = SPACE[0]
+    usual = forecast(Calibration.of(FRONTIER), [layout])
+    reserved = float(usual.reserved_gib[0])
+    shares = []
+    for kept in (1.0, 8.0):
+        seen = Observation(
+            transformer=GPT_22B,
+            strategy=layout,
+            peak_memory_gib=reserved,
+            peak_allocated_gib=reserved - kept,
+            fitted=True,
+        )
+        learned = Calibration.of(FRONTIER, [seen])
+        shares.append(float(learned.parameters.cached_share))
+        after = forecast(learned, [layout])
+        assert float(after.reserved_gib[0]) == pytest.approx(reserved, rel=0.1)
+        assert float(after.allocated_gib[0]) == pytest.approx(reserved - kept, rel=0.2)
+    assert shares[0] < shares[1]
