@@ -292,10 +292,13 @@ class Proposer:
         """Return which candidates are worth a trial, shape (k,). Raises NothingToPropose if no open
         layout is."""
         if known.best is None:
-            if known.too_large >= FAILURES_TO_DESPAIR and belief.fit_probability.max() < HOPELESS:
+            likeliest = float(belief.fit_probability.max())
+            if known.too_large >= FAILURES_TO_DESPAIR and likeliest < HOPELESS:
                 raise NothingToPropose(
                     self._exhausted(known, open_layouts, "judged by what did not")
                 )
+            if likeliest < LIKELY_TO_FIT:  # the first question is whether anything fits
+                return np.asarray(belief.fit_probability == likeliest)
             return np.ones(len(belief.rows), dtype=np.bool_)
         worth = belief.worth_trying(known.best)
         if not worth.any() and free_nodes >= self._pool_nodes:

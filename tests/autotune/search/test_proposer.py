@@ -19,6 +19,7 @@ from autotune.schemas.choices import Objective
 from autotune.search import CampaignBelief, Proposer, SearchTrial, TrialCost, reason_to_be_content
 from autotune.search.evidence import suspected
 from autotune.search.layouts import Layouts
+from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
@@ -241,6 +242,17 @@ def test_the_first_trial_is_fast_and_likely_to_fit() -> None:
     assert layouts.log_rate[row] > np.quantile(fitting, 0.9)
     assert first.expected.fit_probability > 0.5
     assert first.expected.best_so_far is None
+
+
+def test_where_nothing_probably_fits_the_likeliest_is_first() -> None:
+    space = SearchSpace.build(
+        load_model("qwen3-30b-a3b"), load_machine("frontier"), nodes=1, choices={}
+    )
+    first, second = Proposer(space, objective="tokens_per_s", seed=0).propose(
+        [], count=2, free_nodes=2
+    )
+    chances = [each.expected.fit_probability for each in (first, second)]
+    assert 0.5 > chances[0] >= chances[1]
 
 
 def test_a_proposal_says_what_is_expected_of_its_trial() -> None:
