@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from evaluators.adapter.catalog import READY, adapter_file, adapter_names, load_adapter
 from evaluators.cluster import load_profile, profile_as_dict, profile_file, profile_names
 from search_spaces.dimensions import DIMENSIONS
@@ -30,7 +30,7 @@ def profile_summaries(folder: Path) -> list[ProfileSummary]:
     return summaries
 
 
-def profile_detail(name: str, folder: Path) -> ProfileDetail:
+def profile_detail(name: str, folder: Path) -> ProfileSummary:
     """Return the content of one profile.
 
     Raises:
@@ -38,7 +38,9 @@ def profile_detail(name: str, folder: Path) -> ProfileDetail:
     """
     profile = replace(load_profile(name, folder=folder), adapter=None)  # named by its trainer
     content = profile_as_dict(profile)
-    return ProfileDetail(**_head(content), name=name, source=_source(name, folder), content=content)
+    return ProfileSummary(
+        **_head(content), name=name, source=_source(name, folder), content=content
+    )
 
 
 def _source(name: str, folder: Path) -> str:

@@ -24,7 +24,7 @@ from autotune.client.question import (
 )
 from autotune.client.transport import Transport, listed
 from autotune.schemas.campaigns import Campaign, CampaignPage
-from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
@@ -234,9 +234,9 @@ class Client:
         """Return the cluster profiles: the user's own and the built-in ones."""
         return self._transport.get("/profiles", list[ProfileSummary])
 
-    def profile(self, name: str) -> ProfileDetail:
+    def profile(self, name: str) -> ProfileSummary:
         """Return a cluster profile with all settings."""
-        return self._transport.get(f"/profiles/{_quoted(name)}", ProfileDetail)
+        return self._transport.get(f"/profiles/{_quoted(name)}", ProfileSummary)
 
     def adapters(self) -> list[AdapterSummary]:
         """Return the trainers described by adapter files: the user's own and the built-in ones."""

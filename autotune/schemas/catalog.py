@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from autotune.schemas.wire import Wire
 
@@ -22,13 +24,10 @@ class ProfileSummary(Wire):
     """File of the profile; empty for a built-in one."""
     problem: str = ""
     """Why it cannot be used; empty if it can."""
-
-
-class ProfileDetail(ProfileSummary):
-    """A cluster profile with its content, table by table as in its file."""
-
-    content: dict[str, Any]
-    """Content, table by table as in its file."""
+    content: Annotated[dict[str, Any] | None, Field(exclude_if=lambda content: content is None)] = (
+        None
+    )
+    """Its content, table by table as in its file; omitted in a list."""
 
 
 class AdapterSummary(Wire):

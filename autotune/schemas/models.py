@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.schemas.requests import Tokens
-from autotune.schemas.shapes import ModelChoice, ModelShape
+from autotune.schemas.shapes import ModelShape
 from autotune.schemas.wire import Wire
-
-
-class ModelQuery(Wire):
-    """A model, and the length of its training."""
-
-    model: ModelChoice
-    """A name, a bare size such as `"13B"`, or a shape."""
-    tokens: Tokens | None = None
-    """Training tokens; null assumes 20 per parameter."""
 
 
 class ModelNeeds(Wire):

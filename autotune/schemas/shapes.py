@@ -253,14 +253,14 @@ class MachineShape(Wire):
     """Where each figure was read."""
 
 
-def table_fields(field: Callable[[Dimension], tuple[Any, Any]], *, after: type[Wire] = Wire) -> Any:
-    """Return a model with a field for each dimension, behind the fields of another model.
+def table_fields(field: Callable[[Dimension], tuple[Any, Any]]) -> Any:
+    """Return a model with a field for each dimension.
 
     Args:
         field: type and `Field` of a dimension.
     """
     fields: dict[str, Any] = {dimension.name: field(dimension) for dimension in TABLE}
-    return create_model("TableFields", __base__=after, **fields)
+    return create_model("TableFields", __base__=Wire, **fields)
 
 
 def _one_value(dimension: Dimension) -> tuple[Any, Any]:

@@ -56,20 +56,13 @@ BatchChoice = Annotated[
 ]
 
 
-class ReadySpace(Wire):
-    """Base of a space."""
-
-    preset: Label | None = None
-    """A built-in space, such as `table-v`."""
-
-
 def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
     kind: Any = Switch if dimension.is_switch else Dimension
     unsaid = (lambda choice: choice is None) if dimension.of_experts else None
     return kind | None, Field(None, description=dimension.sentence, exclude_if=unsaid)
 
 
-class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  # type: ignore[misc]
+class SpaceSpec(table_fields(_several_values), Wire):  # type: ignore[misc]
     """A search space. Fields override the values of the preset, if one is named.
 
     A dimension is one value (`4`), a list (`[1, 2, 4]`), a range (`{"minimum": 4, "maximum": 20,
@@ -83,6 +76,8 @@ class SpaceSpec(table_fields(_several_values, after=ReadySpace), ReadySpace):  #
 
         def __init__(self, **values: Any) -> None: ...
 
+    preset: Label | None = None
+    """A built-in space, such as `table-v`, on which it is based."""
     settings: Annotated[
         dict[Label, SettingChoice],
         Field(max_length=50, exclude_if=lambda settings: not settings),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.resolution import machine_shape, model_shape
 from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.cluster import profile_file
@@ -82,7 +82,7 @@ def profiles(settings: SettingsOf) -> list[ProfileSummary]:
     tags=["profiles"],
     responses=problems(404),
 )
-def profile(name: ProfileName, settings: SettingsOf) -> ProfileDetail:
+def profile(name: ProfileName, settings: SettingsOf) -> ProfileSummary:
     """Return the content of a profile; 422 with the errors of an invalid file."""
     try:
         profile_file(name, folder=settings.profiles_dir)

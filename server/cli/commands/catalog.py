@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import InvalidInput
-from server.cli.options import name_or_file
+from server.cli.options import LOCAL, name_or_file
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -56,12 +56,13 @@ def models(
 def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from autotune.client.question import model_choice
     from autotune.prediction.model_needs import model_needs
-    from autotune.schemas.models import ModelQuery
+    from autotune.schemas.requests import CampaignCreate
     from autotune.schemas.validation import validated
     from server.cli.tables import predictions as predictions_table
 
-    choice = model_choice(name_or_file(model))
-    answer = model_needs(validated(ModelQuery, {"model": choice, "tokens": tokens}))
+    fields = {"model": model_choice(name_or_file(model)), "machine": LOCAL, "tokens": tokens}
+    asked = validated(CampaignCreate, fields)
+    answer = model_needs(asked.model, asked.tokens)
     return document(answer) if json else out().print(predictions_table.needs(answer))
 
 

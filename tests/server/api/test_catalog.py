@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from autotune.schemas.catalog import AdapterSummary, ProfileDetail, ProfileSummary
+from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.shapes import MachineShape, ModelShape
 from server.catalog import usable_adapters
 from server.settings import Settings
@@ -107,9 +107,9 @@ def test_ready_profiles_are_listed_and_can_be_read(shared_client: TestClient) ->
     for name, summary in found.items():
         assert summary.source == ""
         assert summary.problem == ""
-        detail = ProfileDetail.model_validate(shared_client.get(f"{PROFILES}/{name}").json())
+        detail = ProfileSummary.model_validate(shared_client.get(f"{PROFILES}/{name}").json())
         assert (detail.name, detail.machine) == (name, summary.machine)
-        assert detail.content["slurm"].keys() >= {"account", "partition"}
+        assert (detail.content or {})["slurm"].keys() >= {"account", "partition"}
 
 
 def test_own_profiles_are_listed_with_their_file_or_their_error(
