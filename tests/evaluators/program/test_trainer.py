@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -29,8 +28,6 @@ from tests.requirement import require
 PROFILE = ClusterProfile(name="test", slurm=SHARED)
 PROGRAM = TrainerProgram(PROFILE)
 TWO_BY_TWO = replace(strategy(2, 2), num_nodes=2)
-ONE_NODE = strategy(2)
-"""Two ranks; a second node would import torch once more, and show the same."""
 
 
 @pytest.fixture
@@ -88,14 +85,6 @@ def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, node
     outcome = job.outcome()
     assert outcome.status is TrialState.CRASHED, job.log
     assert "SIGKILL" in (outcome.error or "")
-
-
-@pytest.mark.xdist_group("slurm")
-def test_scancel_ends_every_rank(tmp_path: Path, nodes: Cluster) -> None:
-    job = Job.submit(PROGRAM, PROFILE, trial(tmp_path, ONE_NODE, measured_iterations=FOREVER))
-    training(job)
-    subprocess.run(["scancel", job.job_id], check=True)
-    nodes.wait_idle()
 
 
 def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path) -> None:

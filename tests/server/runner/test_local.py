@@ -22,6 +22,8 @@ from tests.server.asking import created
 from tests.server.runner.conftest import Running
 from tests.server.runner.test_kill import REAL
 
+pytestmark = pytest.mark.soak
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -59,7 +61,6 @@ def test_campaigns_take_turns_on_this_machine(running: Running) -> None:
     assert [trial.campaign_id for trial in order] == [c.id for c in campaigns] * 2
 
 
-@pytest.mark.soak
 def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     """Experts and sequences are distributed over two of four ranks each."""
     campaign = created(
@@ -89,7 +90,6 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
     assert {trial.metrics and trial.metrics.routing for trial in trials} == {"balanced"}
 
 
-@pytest.mark.soak
 def test_a_trial_ended_by_a_runner_that_lost_its_lease_is_rerun(
     running: Running,
 ) -> None:
