@@ -15,7 +15,7 @@ def test_a_figure_is_listed_and_printed(autotune: Autotune, finished: str) -> No
     assert {"kind": "calibration", "missing": ""}.items() <= listed["figures"][-1].items()
     ran = autotune("plot", finished, "--kind", "calibration")
     assert "Predicted and simulated (simulated)" in ran.out
-    assert "Came out" in ran.out
+    assert "came out" in ran.out
     data = autotune("plot", finished, "--kind", "calibration", "--json").json()
     assert data["caption"] in ran.out.replace("\n", " ")
 
