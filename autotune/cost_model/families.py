@@ -100,7 +100,7 @@ TUNINGS: Mapping[Tuning, Mapping[str, float]] = {
         "inter_node_efficiency": 0.67,
         "sharded_weights_host_s": _FSDP_HOOKS,
         "fragmentation": 0.75,
-        "cached_share": 0.3,
+        "cached_share": 0.6,
     },
 }
 """Factors on constants by how well a program is tuned, fitted jointly to ten published stacks."""
