@@ -124,7 +124,8 @@ class Quantity:
         needed = np.log(total(parts) / GIB / parameters.usable_memory)
         if np.all(labelled == LABEL):
             return needed
-        reserved = np.log(reserved_memory(strategies, parts) / GIB)
+        device, share = GIB * self.machine.memory_gib, parameters.cached_share
+        reserved = np.log(reserved_memory(parts, device=device, cached_share=share) / GIB)
         allocated = np.log(allocated_memory(parts) / GIB)
         peak = np.where(labelled == ALLOCATED, allocated, reserved)
         return np.where(labelled == LABEL, needed, peak)

@@ -31,23 +31,33 @@ class Estimate:
     Attributes:
         iteration_time_s: seconds of one optimizer step; the sum of `time_parts_s`.
         memory_gib: memory that the fullest rank needs in GiB; the sum of `memory_parts_gib`.
-        allocated_gib, reserved_gib: what torch's allocator reports of that rank: at most given out,
-            and at most taken from the device, freed blocks that it keeps among them.
         memory_limit_gib: usable memory of one GPU in GiB.
         fits: whether `memory_gib` is within the limit.
+        cached_share: of the device, freed blocks that torch's allocator keeps.
         machine, num_nodes: the machine, and each strategy's number of nodes.
     """
 
     iteration_time_s: Array
     memory_gib: Array
-    allocated_gib: Array
-    reserved_gib: Array
     time_parts_s: Mapping[str, Array]
     memory_parts_gib: Mapping[str, Array]
     memory_limit_gib: float
     fits: Mask
+    cached_share: float
     machine: Machine
     num_nodes: Array
+
+    @cached_property
+    def allocated_gib(self) -> Array:
+        """GiB that torch's allocator gives out on the fullest rank."""
+        return allocated_memory(self.memory_parts_gib)
+
+    @cached_property
+    def reserved_gib(self) -> Array:
+        """GiB that it takes from the device, the freed blocks that it keeps among them."""
+        return reserved_memory(
+            self.memory_parts_gib, device=self.machine.memory_gib, cached_share=self.cached_share
+        )
 
     @cached_property
     def energy_joule(self) -> Array | None:
@@ -84,17 +94,15 @@ def estimate(
     strategies = Strategies(Columns.of(transformer, lattice), machine, constants)
     times, memory = costs(strategies)
     memory_gib = total(memory)
-    of_bytes = {name: GIB * part for name, part in memory.items()}
     limit = constants.usable_gib(machine)
     return Estimate(
         iteration_time_s=total(times),
         memory_gib=memory_gib,
-        allocated_gib=allocated_memory(memory),
-        reserved_gib=reserved_memory(strategies, of_bytes) / GIB,
         time_parts_s=times,
         memory_parts_gib=memory,
         memory_limit_gib=limit,
         fits=memory_gib <= limit,
+        cached_share=float(constants.cached_share),
         machine=machine,
         num_nodes=lattice["num_nodes"].astype(np.float64),
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.cost_model.activations import KeptBytes
 from autotune.cost_model.columns import Array, Mask
+from autotune.cost_model.parameters import Constant
 from autotune.cost_model.states import (
     StateBytes,
     gather_memory,
@@ -163,18 +164,21 @@ def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[
 
 
 def allocated_memory(parts: Mapping[str, Array]) -> Array:
-    """Return the bytes that torch's allocator gave out at the peak (`max_memory_allocated`)."""
+    """Return what torch's allocator gave out at the peak (`max_memory_allocated`)."""
     outside = ("fragmentation", "overhead")
     return total({name: part for name, part in parts.items() if name not in outside})
 
 
-def reserved_memory(strategies: Strategies, parts: Mapping[str, Array]) -> Array:
-    """Return the bytes that torch's allocator took from the device (`max_memory_reserved`): what it
-    gave out, the gaps between, and freed blocks that it keeps as long as the device has room."""
-    device = GIB * strategies.machine.memory_gib
+def reserved_memory(parts: Mapping[str, Array], *, device: float, cached_share: Constant) -> Array:
+    """Return what torch's allocator took from the device (`max_memory_reserved`): what it gave out,
+    the gaps between, and freed blocks that it keeps as long as the device has room.
+
+    Args:
+        device: its memory, in the unit of the parts.
+    """
     used = allocated_memory(parts) + parts["fragmentation"]
     room = np.maximum(device - parts["overhead"], used)
-    return np.minimum(used + strategies.parameters.cached_share * device, room)
+    return np.minimum(used + cached_share * device, room)
 
 
 def last_stage_parts(strategies: Strategies) -> dict[str, Array]:
