@@ -268,6 +268,46 @@ def test_a_waiting_trial_says_why_and_a_pause_withdraws_it(
     assert states.count(TrialState.OK) == 1
 
 
+@pytest.fixture
+def hold(tmp_path: Path, profiles: Path) -> Path:  # noqa: ARG001 (which makes the checkout)
+    """As long as this file exists, no trial goes on."""
+    return tmp_path / "Megatron-DeepSpeed" / "hold"
+
+
+def test_a_restarted_runner_finds_its_jobs_and_runs_none_twice(
+    service: SlurmService, slurm: Cluster, hold: Path
+) -> None:
+    hold.touch()
+    campaign = service.create(**ONE)
+    service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
+    before = {trial.token: trial.job_id for trial in service.trials(campaign)}
+    service.restart_runner()
+    assert slurm.jobs(), "jobs run on without a runner"
+    hold.unlink()
+    service.until_state(campaign, "done")
+    after = {trial.token: trial for trial in service.trials(campaign)}
+    assert len(after) == 1
+    known = {token: job for token, job in before.items() if job}
+    assert {token: after[token].job_id for token in known} == known
+    folders = [service.settings.trial_dir(token) for token in after]
+    assert all(len(list(folder.glob("attempt-*"))) == 1 for folder in folders)
+
+
+def test_cancelling_a_campaign_ends_its_jobs_and_only_its(
+    service: SlurmService, slurm: Cluster, hold: Path
+) -> None:
+    other = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 300").strip()
+    hold.touch()
+    campaign = service.create()
+    service.until(lambda: any(t.phase == "running" for t in service.trials(campaign)))
+    assert set(slurm.jobs()) > {other}
+    service.steer(campaign, "cancel")
+    service.until(lambda: service.campaign(campaign).pending == 0)
+    assert {trial.state for trial in service.trials(campaign)} == {TrialState.CANCELLED}
+    assert set(slurm.jobs()) == {other}
+    slurm.command("scancel", other)
+
+
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ('[slurm]\npartition = "gone"', {}, "slurm.profile", "partition"),
     (
