@@ -55,7 +55,7 @@ def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Fau
         "Layouts to try",
         "world_size",
         "Node-hours, expected",
-        "Measured first: TP 4 · PP 16 · MBS ",
+        "Measured first: TP 4 · PP ",
         "as in Megatron-Bridge's recipes for this size, batch ",
     ):
         expect(report).to_contain_text(words)
