@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.calibration.quantity import iteration_time_s, memory_gib
+from autotune.calibration.calibration import general_knowledge
+from autotune.calibration.quantity import iteration_time_s
 from autotune.cost_model.parameters import Parameters
 from autotune.cost_model.strategies import Strategies
 from search_spaces.program import StateWidths
@@ -45,6 +46,8 @@ LEAST_LAYOUTS = 2
 
 NEAR = 0.05
 """Of the best rate, what a choice may lose and still be a good one."""
+
+LEAST_PROBABILITY = 1e-9
 
 STATES = StateWidths(gradient_bytes=4.0)
 """Of Megatron-Core, with which nearly all grids were measured."""
@@ -129,8 +132,8 @@ def first_regret(grid: Sequence[PublishedRow]) -> float | None:
 
 
 def predicted_first(rows: Sequence[PublishedRow], facts: Facts) -> int:
-    """Return the layout with most samples a second of those that are predicted to fit, or of all
-    where none is."""
+    """Return the layout from which most samples a second are expected: its rate times the
+    probability that it fits."""
     machine = machine_of(rows[0])
     constants = Parameters.default(machine, "vendor", STATES)
     strategies = Strategies(columns_of(rows, facts, zero_stage=usual_zero), machine, constants)
@@ -138,5 +141,6 @@ def predicted_first(rows: Sequence[PublishedRow], facts: Facts) -> int:
     log_rate = np.log([samples(row) for row in rows]) - np.log(
         np.broadcast_to(iteration_time_s(strategies), count)
     )
-    fits = np.broadcast_to(memory_gib(strategies), count) <= constants.usable_gib(machine)
-    return int(np.argmax(np.where(fits | ~fits.any(), log_rate, -np.inf)))
+    known = general_knowledge(machine, "vendor", STATES)
+    fits = np.broadcast_to(known.fit_probability(strategies.columns), count)
+    return int(np.argmax(log_rate + np.log(np.maximum(fits, LEAST_PROBABILITY))))
