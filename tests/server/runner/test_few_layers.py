@@ -90,7 +90,7 @@ def test_few_layers_find_a_strategy_for_more_nodes_than_present(
     rates = [true_rate(campaign, strategy, tmp_path) for strategy in space.lattice()]
     own = true_rate(campaign, strategy_of(best.strategy), tmp_path)
     assert own > 0.85 * max(rates), "0.88 to 1 over ten seeds"
-    assert best.metrics.tokens_per_s == pytest.approx(own * 2048, rel=0.1)
+    assert best.metrics.tokens_per_s == pytest.approx(own * 2048, rel=0.15)
 
 
 def test_the_best_is_confirmed_in_full_where_the_nodes_allow_it(running: Running) -> None:
