@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Constants of service and runner, in seconds; tests are quicker than users need to be."""
+    """Intervals and limits, in seconds. Tests pass shorter ones."""
 
     round_s: float = 0.25
     """Pause between a runner's rounds."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autotune.answers.layout import strategy_line
 from autotune.answers.trial import Fact, energy_origin, metrics_facts, step_spread
 from autotune.measurement.energy import JOULES_PER_MWH
+from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.recommendations import (
     Baseline,
@@ -16,7 +18,6 @@ from autotune.schemas.recommendations import (
     TrainingCost,
     TrainingSaving,
 )
-from autotune.schemas.resolution import strategy_of
 from autotune.words.quantities import (
     DAY,
     duration,
@@ -28,7 +29,6 @@ from autotune.words.quantities import (
     plural,
     probability,
     seconds,
-    times,
     token_count,
 )
 
@@ -59,20 +59,6 @@ def standing_of(item: Ranked) -> str:
     return how if item.significant is not False else f"{how}, within the spread"
 
 
-def gain(share: float) -> str:
-    """Return the expected remaining gain, as a share of the rate."""
-    if share >= 1.0:
-        return f"a rate {times(1.0 + share)} as high may be left to find"
-    if share < 0.0005:
-        return "no further gain expected"
-    return f"expected further gain {percent(share)}"
-
-
-def confirmed(best: Ranked) -> str:
-    known = "confirmed" if best.confirmed else "not confirmed"
-    return projected_from(best) or known
-
-
 def training_energy(training: TrainingCost) -> str:
     """Return the energy of a training, of all nodes and of the GPUs alone, and its origin.
 
@@ -80,14 +66,14 @@ def training_energy(training: TrainingCost) -> str:
     not known.
     """
     origin = energy_origin(sampled=training.energy_sampled)
-    said = []
+    parts = []
     if training.energy_mwh is not None:
-        said.append(f"{figure(training.energy_mwh)} MWh, hosts included ({origin})")
+        parts.append(f"{figure(training.energy_mwh)} MWh, hosts included ({origin})")
     if training.gpu_energy_mwh is not None:
         gigajoule = training.gpu_energy_mwh * JOULES_PER_MWH / 1e9
         alone = f"{figure(training.gpu_energy_mwh)} MWh = {figure(gigajoule)} GJ"
-        said.append(f"the GPUs alone {alone}" + ("" if said else f" ({origin})"))
-    return "; ".join(said)
+        parts.append(f"the GPUs alone {alone}" + ("" if parts else f" ({origin})"))
+    return "; ".join(parts)
 
 
 def saved(saving: TrainingSaving) -> str:
@@ -100,9 +86,9 @@ def saved(saving: TrainingSaving) -> str:
         amounts.append((saving.energy_mwh, f"{figure(abs(saving.energy_mwh))} MWh"))
     less = [words for amount, words in amounts if amount > 0.0]
     more = [words for amount, words in amounts if amount < 0.0]
-    said = [f"saves {listed(less)}"] if less else []
-    said += [f"takes {listed(more)} more"] if more else []
-    return " and ".join(said) or "takes as much"
+    parts = [f"saves {listed(less)}"] if less else []
+    parts += [f"takes {listed(more)} more"] if more else []
+    return " and ".join(parts) or "takes as much"
 
 
 def neighbour_state(item: Neighbour, *, simulated: bool) -> str:
@@ -129,7 +115,10 @@ def status_of(answer: Recommendation) -> str:
 
 
 def best_facts(answer: Recommendation) -> Iterator[Fact]:
-    """Yield the metrics of the best layout."""
+    """Yield the metrics of the best layout, what the campaign optimises first."""
+    if answer.objective != "tokens_per_s":
+        rate = getattr(answer.best.metrics, answer.objective)
+        yield "Objective", f"{figure(rate)} {OBJECTIVE_UNITS[answer.objective]}"
     yield from metrics_facts(answer.best.metrics, simulated=answer.simulated)
     peak, left = answer.best.metrics.peak_memory_gib, answer.best.memory_headroom_gib
     room = "" if left is None else f", {gibibytes(left)} left"
@@ -154,7 +143,7 @@ def conclusions(answer: Recommendation) -> Iterator[Fact]:
 def against(baseline: Baseline) -> str:
     rate = f", {figure(baseline.metrics.tokens_per_s)} tokens/s" if baseline.metrics else ""
     whose = "Your layout" if baseline.given else "The default layout"
-    layout = strategy_of(baseline.strategy).short()
+    layout = strategy_line(baseline.strategy)
     return f"{baseline.comparison} {whose}: {layout}{rate}."
 
 
@@ -188,7 +177,7 @@ def runners_up(answer: Recommendation) -> FigureTable:
     rows = [
         [
             str(each.rank),
-            strategy_of(each.strategy).short(),
+            strategy_line(each.strategy),
             figure(each.metrics.tokens_per_s),
             percent(each.relative_to_best),
             f"{seconds(each.metrics.iteration_time_s)} {step_spread(each.metrics)}",
@@ -230,7 +219,7 @@ def front(found: ParetoFront) -> FigureTable:
     for point in found.points:
         notes = ["" if point.confirmed else "not confirmed"]
         notes += ["energy predicted"] if with_energy and not point.energy_sampled else []
-        layout = strategy_of(point.strategy).short()
+        layout = strategy_line(point.strategy)
         row = [layout, str(point.strategy.num_nodes), figure(point.tokens_per_s)]
         row += [figure(point.joules_per_token)] if with_energy else []
         rows.append([*row, ", ".join(filter(None, notes))])

@@ -30,7 +30,7 @@ def figure(value: float | None) -> str:
 
 
 def nodes_of(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
+    return plural(count, "node")
 
 
 def listed(words: Sequence[str], *, last: str = "and") -> str:

@@ -421,8 +421,8 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
             if getattr(self, name, None) is not None:
                 raise InvalidInput("settings", name, "its own option has it, too", valid="one")
         with_option = {d.name: getattr(self, d.name) for d in TABLE if d.option}
-        said = {name: text for name, text in named.items() if name in DIMENSIONS}
-        return chosen(**with_option | said, settings=own or None)
+        others = {name: text for name, text in named.items() if name in DIMENSIONS}
+        return chosen(**with_option | others, settings=own or None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,8 +500,8 @@ class PredictedOptions(StrategyOptions):
         if self.nodes is None:
             return int(shape.num_nodes)
         if self.nodes < 1 or (self.num_nodes is not None and shape.num_nodes != self.nodes):
-            said = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a strategy needs one"
-            raise InvalidInput("nodes", self.nodes, said, valid="1 or more, by one of the two")
+            reason = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a strategy needs one"
+            raise InvalidInput("nodes", self.nodes, reason, valid="1 or more, by one of the two")
         return self.nodes
 
     def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:

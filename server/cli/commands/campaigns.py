@@ -117,10 +117,10 @@ def show(
             return document({"campaign": handle.campaign, "trials": trials})
         _print_address(client, f"/campaigns/{campaign}")
         answer = recommendation_of(handle)
-        told = [*_answer(answer, _baseline(handle, answer), handle.explain())]
+        tables = [*_answer(answer, _baseline(handle, answer), handle.explain())]
     console = out()
     console.print(campaigns_table.campaign(handle.campaign))
-    for table in told:
+    for table in tables:
         console.print(table)
     console.print()
     console.print(campaigns_table.trials(trials))

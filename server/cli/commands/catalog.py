@@ -61,8 +61,8 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
     from server.cli.tables import predictions as predictions_table
 
     fields = {"model": model_choice(name_or_file(model)), "machine": LOCAL, "tokens": tokens}
-    asked = validated(CampaignCreate, fields)
-    answer = model_needs(asked.model, asked.tokens)
+    request = validated(CampaignCreate, fields)
+    answer = model_needs(request.model, request.tokens)
     return document(answer) if json else out().print(predictions_table.needs(answer))
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.answers.campaign import best_origin, best_projected_from, fastest_single, started_from
+from autotune.answers.layout import strategy_line
 from autotune.answers.recommendation import (
     against,
     best_facts,
@@ -44,7 +45,6 @@ from server.cli.tables.elements import (
     model_line,
     moment,
     rows,
-    strategy_line,
     table,
     with_unit,
 )

@@ -15,10 +15,9 @@ from autotune.schemas.figures import FigureTable
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.resolution import transformer_of
-from autotune.schemas.shapes import ModelShape, StrategyShape
+from autotune.schemas.shapes import ModelShape
 from autotune.words.quantities import figure, numeric_columns, plural
 from search_spaces.catalog.models import meaning_of_size
-from search_spaces.strategy import Strategy
 
 T = TypeVar("T")
 Cell = str | Text | int | None
@@ -146,10 +145,6 @@ def rows(found: FigureTable, *, title: str | None = None) -> Group:
         for name, is_number in zip(found.columns, numeric, strict=True)
     ]
     return grid(headings, found.rows, title=title)
-
-
-def strategy_line(shape: StrategyShape) -> str:
-    return Strategy(**vars(shape)).short()
 
 
 def model_line(shape: ModelShape) -> str:

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from autotune.answers.layout import strategy_line
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import LayoutChange, Prediction
@@ -34,7 +35,6 @@ from server.cli.tables.elements import (
     grid,
     model_line,
     rests_on,
-    strategy_line,
     table,
     with_unit,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.answers.campaign import model_size, not_started, started_from
 from autotune.answers.layout import in_words
-from autotune.answers.recommendation import gain, saved, training_energy
+from autotune.answers.recommendation import saved, training_energy
 from autotune.answers.trial import step_spread, why_chosen
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
@@ -44,11 +44,6 @@ DURATIONS = {
 }
 SECONDS = {0.0123: "12.3 ms", 0.5: "500 ms", 1.5: "1.50 s", 20.25: "20.2 s"}
 AXES = {10.0: "seconds", 600.0: "minutes", 20_000.0: "hours", 1e6: "days"}
-GAINS = {
-    0.0: "no further gain expected",
-    0.123: "expected further gain 12.3 %",
-    16.1: "a rate 17x as high may be left to find",
-}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +52,6 @@ GAINS = {
         (figure, FIGURES),
         (duration, DURATIONS),
         (seconds, SECONDS),
-        (gain, GAINS),
         (lambda longest_s: axis_unit(longest_s)[0], AXES),
     ],
 )
