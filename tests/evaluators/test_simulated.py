@@ -134,10 +134,10 @@ def test_all_trials_of_a_campaign_meet_the_same_other_machine(tmp_path: Path) ->
 
 
 def test_the_simulated_machine_can_be_learned(tmp_path: Path) -> None:
-    """A calibration by ten simulated trials foretells others of larger batches: little more than
+    """A calibration by ten simulated trials foretells others of larger batches: less than
     half of what was wrong is left, and that is the noise between layouts."""
     before, after = [], []
-    for seed in range(2):
+    for seed in range(4):  # the first three machines happen to be near the cost model's
         tried, held_out = LAYOUTS[:10], LAYOUTS[10:]
         outcomes = [outcome_at(tmp_path, s, seed) for s in LAYOUTS]
         times = np.array([outcome.measurements[-1].iteration_time_s for outcome in outcomes])
@@ -161,7 +161,7 @@ def test_the_simulated_machine_can_be_learned(tmp_path: Path) -> None:
         general = estimate(transformer, machine, lattice).iteration_time_s
         before.append(np.median(np.abs(np.log(general / times[10:]))))
         after.append(np.median(np.abs(np.log(forecast.iteration_time_s / times[10:]))))
-    assert np.mean(after) < 0.6 * np.mean(before)
+    assert np.mean(after) < 0.5 * np.mean(before)
     assert max(after) < 0.05
 
 
@@ -204,11 +204,13 @@ def test_noise_decides_how_long_it_measures(tmp_path: Path) -> None:
     request = request_at(tmp_path)
 
     def counts(target_spread: float) -> list[int]:
-        protocol = replace(request.protocol, most_iterations=10, target_spread=target_spread)
+        protocol = TrialProtocol(
+            accumulations=(8, 32), most_iterations=10, target_spread=target_spread
+        )
         trial = simulate(replace(request, protocol=protocol), started_at=NOW)
         return [len(m.iteration_times_s) for m in trial.outcome.measurements]
 
-    assert counts(0.05) == [3, 3]
+    assert counts(0.05) == [3, 2]  # an iteration at GAS 32 takes more than 20 s
     assert counts(1e-9) == [10, 10]
     assert all(2 <= count <= 10 for count in counts(0.002))
 
