@@ -84,6 +84,7 @@ class AdapterReader:
         parameters: of the model, as the trainer counts them.
         arrival: use the interval between the arrivals of two lines with a step as the time.
         at_end: the trainer reports it only when it ends.
+        excludes_next: the iteration that is reported next is not measured; nothing else is read.
         echo: a name of a strategy -> the trainer's value of it; the two must be equal.
     """
 
@@ -101,6 +102,7 @@ class AdapterReader:
     parameters: str = ""
     arrival: bool = False
     at_end: bool = False
+    excludes_next: bool = False
     echo: Mapping[str, str] = field(default_factory=dict)
 
     @property

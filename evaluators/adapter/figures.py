@@ -69,18 +69,19 @@ class StartPart:
 
 @dataclass
 class ReportedIteration:
-    """One iteration as reported by one rank; `arrived_s` is the time of its first report."""
+    """One iteration as reported by one rank; `arrived_s` is the time of its first report.
+    `excluded`: it is not measured, as its loss is not finite or a reader excludes it."""
 
     step: int
     arrived_s: float | None = None
     time_s: float | None = None
     loss: float | None = None
-    nan: bool = False
+    excluded: bool = False
 
     def lost(self, loss: Value) -> None:
         """Record a loss, which may not be finite; None if there is none."""
         if isinstance(loss, str):
-            self.nan |= loss.lower().lstrip("+-") in _NO_NUMBER
+            self.excluded |= loss.lower().lstrip("+-") in _NO_NUMBER
         elif loss is not None:
             self.loss = float(loss)
 
@@ -102,6 +103,10 @@ class RankFigures:
     peak_allocated_gib: float | None = None
     parameters: float | None = None
     differs: tuple[str, Value, Value] | None = None
+
+    def raise_peak(self, name: str, gib: Value) -> None:
+        if isinstance(gib, (int, float)):
+            setattr(self, name, max(float(gib), getattr(self, name) or 0.0))
 
     @property
     def timed(self) -> list[ReportedIteration]:
@@ -127,6 +132,7 @@ class StartFigures:
         self.parts = parts
         self.readers, self._echoed = readers, echoed
         self._lowest = 1
+        self._excludes_next = False
         self.ranks: dict[int, RankFigures] = {}
 
     @property
@@ -172,9 +178,9 @@ class StartFigures:
         return max(1, min(gaps, default=1))
 
     @property
-    def not_numbers(self) -> frozenset[int]:
+    def excluded(self) -> frozenset[int]:
         told = (each for rank in self.ranks.values() for each in rank.iterations.values())
-        return frozenset(each.step for each in told if each.nan)
+        return frozenset(each.step for each in told if each.excluded)
 
     @property
     def last_loss(self) -> float | None:
@@ -204,6 +210,9 @@ class StartFigures:
             at_s: arrival time in seconds of the rank's clock; None if it was not observed.
         """
         reader = self.readers[place]
+        if reader.excludes_next:
+            self._excludes_next = True
+            return False
         told = self.ranks.setdefault(rank, RankFigures())
         step = _figure(_worked_out(reader.step, "step", found, self._names_at(told.latest)))
         if step is not None:
@@ -211,12 +220,8 @@ class StartFigures:
             self._lowest = min(told.latest, self._lowest)
         names = self._names_at(told.latest)
         self._compare(reader, found, told, None if step is None else names)
-        memory = _figure(_worked_out(reader.peak_memory_gib, "peak_memory_gib", found, names))
-        if memory is not None:
-            told.peak_memory_gib = max(memory, told.peak_memory_gib or 0.0)
-        given = _figure(_worked_out(reader.peak_allocated_gib, "peak_allocated_gib", found, names))
-        if given is not None:
-            told.peak_allocated_gib = max(given, told.peak_allocated_gib or 0.0)
+        for name in ("peak_memory_gib", "peak_allocated_gib"):
+            told.raise_peak(name, _worked_out(getattr(reader, name), name, found, names))
         counted = _figure(_worked_out(reader.parameters, "parameters", found, names))
         told.parameters = told.parameters if counted is None else counted
         if told.latest is None:
@@ -231,6 +236,8 @@ class StartFigures:
         if time_s is None or time_s <= 0:
             return False
         iteration.time_s = time_s
+        iteration.excluded |= self._excludes_next
+        self._excludes_next = False
         return True
 
     def _names_at(self, step: int | None) -> Names:

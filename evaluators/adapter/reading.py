@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from keyword import kwlist
@@ -64,21 +64,14 @@ KEYS = (
     "values",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
-FIGURES = (
-    "step",
-    "iteration_time_s",
-    "loss",
-    "peak_memory_gib",
-    "peak_allocated_gib",
-    "parameters",
-)
-NOTHING_MORE: Mapping[str, Any] = {}
+MEMORY = ("peak_memory_gib", "peak_allocated_gib")
+FIGURES = ("step", "iteration_time_s", "loss", *MEMORY, "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 STATE_BYTES = (0, 1, 2, 4)
 """Bytes that a trainer may keep of one number per parameter; 0 for none."""
+EMPTY_READER = AdapterReader()
 BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
-
 
 TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "gated_activation_bytes": ("6, 8, 10", {6, 8, 10}.__contains__),
@@ -96,7 +89,7 @@ TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def read_adapter(
-    path: Path, *, folder: str = "", places: Mapping[str, Any] = NOTHING_MORE
+    path: Path, *, folder: str = "", places: Mapping[str, Any] | None = None
 ) -> Adapter:
     """Return the adapter in a TOML file. It is named after the file, and the files that it refers
     to are in the same folder.
@@ -348,7 +341,9 @@ class _AdapterTable:
             return None
         known = (*self._at_start, *OF_ONE_START)
         places = self._places("one_start.set", table, known)
-        if not self._faults.problems and not _mentions(places, OF_FIRST):
+        if not self._faults.problems and not any(
+            template(text).names.intersection(OF_FIRST) for text in texts_of(places)
+        ):
             valid = f"[one_start.set] with {' or '.join(OF_FIRST)}"
             self._faults.add("one_start", None, "it tells nothing of the first GAS", valid=valid)
         return OneStart(when=str(when), places=places)
@@ -421,9 +416,8 @@ class _AdapterTable:
 
     def _reads_well(self, name: str, table: Mapping[str, Any]) -> bool:
         before = len(self._faults.problems)
-        kinds: Mapping[str, type] = {"arrival": bool, "at_end": bool, "echo": dict}
         for key, value in table.items():
-            if not isinstance(value, kinds.get(key, str)):
+            if not isinstance(value, type(getattr(EMPTY_READER, key))):
                 self._faults.add(f"{name}.{key}", value, "of another type than it should be")
         sources = [key for key in SOURCES if table.get(key)]
         if len(sources) != 1:
@@ -451,7 +445,7 @@ class _AdapterTable:
         except re.error as error:
             self._faults.add(f"{name}.log", table["log"], f"not a regular expression: {error}")
             return ()
-        if not groups:
+        if not groups and not table.get("excludes_next"):
             valid = r"(?P<step>\d+) and the like"
             self._faults.add(f"{name}.log", table["log"], "it has no named group", valid=valid)
         return groups
@@ -517,7 +511,8 @@ class _AdapterTable:
             if name not in adapter.varied:
                 reason = "neither command nor [set] mentions it"
                 self._faults.add(f"dimension.{name}", name, reason)
-        if not any(r.iteration_time_s or r.arrival or _names_time(r) for r in adapter.read):
+        # The columns of a file are unknown until there is one.
+        if not any(r.tells("iteration_time_s") or r.arrival or r.file for r in adapter.read):
             valid = "a [[read]] with iteration_time_s, or with arrival = true"
             self._faults.add("read", None, "nothing tells how long an iteration takes", valid=valid)
         files = {Place.read(place).file for place in adapter.places} - {""}
@@ -543,24 +538,13 @@ class _AdapterTable:
                 self._faults.add(f"set.{text}", place.name, problem.reason)
 
 
-def _mentions(places: Mapping[str, Any], names: Collection[str]) -> bool:
-    return any(template(text).names.intersection(names) for text in texts_of(places))
-
-
-def _names_time(reader: AdapterReader) -> bool:
-    """Return whether a time is found under its own name: for a pattern, by a group of that name;
-    for a file, it is unknown until there is one."""
-    return "iteration_time_s" in reader.log or bool(reader.file)
-
-
 LONGEST_NAME = 50
 MOST_VALUES = 100
 LONGEST_TEXT = 200
 KEYS_OF_ONE = ("values", "searched")
 FORM = "values = [true, false], two or more switches, numbers or texts"
 TAKEN = frozenset(
-    {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *BASELINE_KEYS, "settings"}
-    | {"step", "iteration_time_s", "loss", "peak_memory_gib", "peak_allocated_gib", "parameters"}
+    {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *BASELINE_KEYS, *FIGURES, "settings"}
 )
 """Names that already have a meaning in the notation of layouts."""
 

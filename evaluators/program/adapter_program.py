@@ -332,8 +332,8 @@ class MeasuredPart:
 
     @cached_property
     def iterations(self) -> list[ReportedIteration]:
-        not_numbers = self.figures.not_numbers
-        return [i for i in self._timed if i.step not in not_numbers]
+        excluded = self.figures.excluded
+        return [i for i in self._timed if i.step not in excluded]
 
     @property
     def measurement(self) -> AccumulationMeasurement:
@@ -356,8 +356,8 @@ class MeasuredPart:
             return f"{gas}: no pattern of the adapter found the time of an iteration in its output"
         if not self._timed and self.figures.apart > 1:
             return (
-                f"{gas}: the trainer tells of every {self.figures.apart}th iteration alone, too "
-                "few to be measured after the warm-up: let it tell of each, or train more"
+                f"{gas}: the trainer reports only every {self.figures.apart}th iteration, too few "
+                "to be measured after the warm-up: let it report each, or train more"
             )
         if self._missing:
             return (
@@ -365,7 +365,7 @@ class MeasuredPart:
                 f"{self._last}, though all ended well"
             )
         if not self.iterations:
-            return f"{gas}: the loss of no measured iteration is a number"
+            return f"{gas}: no iteration after the warm-up has a finite loss and takes a step"
         return None
 
     @property

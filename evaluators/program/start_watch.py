@@ -126,13 +126,13 @@ class StartWatch:
 
     def _judged(self, elapsed_s: float) -> tuple[Verdict, str]:
         figures = self._figures
-        reported, not_numbers = figures.iterations, figures.not_numbers
+        reported, excluded = figures.iterations, figures.excluded
         if not reported:
             return Verdict.GO_ON, ""
         last = reported[-1].step
         place, self.iteration = figures.part_of(last), last + 1 - figures.first
         iterations = figures.measured(place)
-        times_s = [i.time_s or 0.0 for i in iterations if i.step not in not_numbers]
+        times_s = [i.time_s or 0.0 for i in iterations if i.step not in excluded]
         if not times_s:
             return Verdict.GO_ON, ""
         self._times_s[place] = times_s

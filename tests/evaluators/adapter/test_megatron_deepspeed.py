@@ -14,6 +14,8 @@ import pytest
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
+from evaluators.adapter.figures import StartPart
+from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
 from search_spaces.catalog import load_machine, load_model
@@ -140,3 +142,29 @@ def test_all_ranks_share_one_dataset(vocab_size: int, seq_length: int, tmp_path:
     assert sum(lengths) == len(tokens) >= 32 * seq_length + 1
     assert tokens.min() == 0
     assert vocab_size // 2 < tokens.max() < vocab_size - 1
+
+
+BEFORE = [
+    "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4096, reducing to 2048",
+    "[deepspeed] fp16 dynamic loss scale overflow! Rank 0 Skipping step.",
+    "Grad overflow on iteration 4",
+    "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 256.0",
+    " validation loss at iteration 1 | lm loss value: 1.044120E+01 | lm loss PPL: 3.424200E+04 | ",
+]
+
+
+@pytest.mark.parametrize("line", [*BEFORE, "No Grad overflow for 1000 iterations"])
+def test_an_iteration_that_took_no_step_is_not_measured(line: str) -> None:
+    """The first rank tells of it, and the last one of the iteration."""
+    log = AdapterLog(
+        load_adapter("megatron-deepspeed").read, [[StartPart({"global_batch_size": 8})]]
+    )
+    for number in (1, 2, 3):
+        if number == 2:
+            log.take(f"[start 1 rank 0 {number}.000000s] {line}")
+        log.take(
+            f"[start 1 rank 7 {number}.100000s]  iteration {number}/ 3 | elapsed time per "
+            "iteration (ms): 9.5 | global batch size: 8 | lm loss: 9.5 | number of skipped "
+            "iterations: 0 | number of nan iterations: 0 |"
+        )
+    assert log.starts[0].figures.excluded == ({2} if line in BEFORE else set())

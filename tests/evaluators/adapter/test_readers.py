@@ -64,7 +64,7 @@ def test_differences_from_the_request_and_non_numeric_losses() -> None:
                readers=(reader,))  # fmt: skip
     figures = log.starts[0].figures
     assert figures.differs == ("tensor_parallel", 1, 2)
-    assert figures.not_numbers == {1}
+    assert figures.excluded == {1}
     assert figures.last_loss == 3
 
 

@@ -88,7 +88,7 @@ def test_a_trainer_that_tells_of_few_iterations(lines: list[str], tmp_path: Path
     error = _outcome(tmp_path, *lines).error
     if len(lines) == 1:
         assert error
-        assert "every 10th iteration alone" in error
+        assert "only every 10th iteration" in error
     else:
         assert error is None
 
