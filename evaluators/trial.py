@@ -199,7 +199,7 @@ class TrialOutcome:
         status: final, never `pending`.
         measurements: one per measured GAS; empty unless status is ok.
         peak_memory_gib: one per rank, in rank order, if known.
-        peak_allocated_gib: of the fullest rank, what torch's allocator gave out, if known.
+        peak_allocated_gib: the most that torch's allocator gave out on a rank, if known.
         trainer_parameters: the trainer's own count of the model's parameters, if it reports one.
         routing: of tokens to experts; None without experts, or if the trainer does not report it.
         error: the root cause in one line; None if ok.

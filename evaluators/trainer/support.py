@@ -146,7 +146,7 @@ IN_DEEPSPEED = TrainerRefusal(
 
 HERE = TrainerRefusal(
     dimensions=("precision",),
-    because="the bundled trainer runs fp16 on GPUs alone, and this machine has none: use fp32 or "
+    because="the bundled trainer runs fp16 only on GPUs, and this machine has none: use fp32 or "
     "bf16",
     meets=lambda s: s.precision == "fp16" and gpu_count() == 0,
 )

@@ -31,13 +31,13 @@ class _PowerSamples:
     def thin(self) -> None:
         """Drop every second one, except the first and last of each iteration."""
         last = len(self.after) - 1
-        kept = [
+        places = [
             n
             for n, after in enumerate(self.after)
             if n % 2 == 0 or n == last or {self.after[n - 1], self.after[n + 1]} != {after}
         ]
-        self.watts = array("d", (self.watts[n] for n in kept))
-        self.after = array("q", (self.after[n] for n in kept))
+        self.watts = array("d", (self.watts[n] for n in places))
+        self.after = array("q", (self.after[n] for n in places))
 
     def samples(self) -> tuple[PowerSample, ...]:
         rows = zip(self.watts, self.after, strict=True)

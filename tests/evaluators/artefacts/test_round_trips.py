@@ -86,5 +86,5 @@ def test_an_export_without_words_for_the_strategy_is_refused() -> None:
 
 
 def test_uneven_stages_are_refused_if_no_option_expresses_them() -> None:
-    with pytest.raises(InvalidInput, match="even stages alone"):
+    with pytest.raises(InvalidInput, match="only pipelines of even stages"):
         nemo_yaml(replace(GPT, num_layers=14), FRONTIER, replace(BASE, pipeline_parallel=5))

@@ -238,7 +238,7 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, even: s
     ran = alone(*uneven, "--profile", even)
     assert ran.code == ExitCode.FAILED
     assert "nemo cannot run it" in ran.out
-    assert "even stages alone" in ran.out
+    assert "only pipelines of even stages" in ran.out
     space = ("--model", "gpt-22b", "--nodes", "5", "--pp", "4,5", "--num-nodes", "5")
     bound = alone("sweep", *space, "--profile", even, "--json").json()
     assert bound["machine"]["name"] == "frontier"
