@@ -131,7 +131,7 @@ def test_the_job_follows_the_profile_whatever_ran_the_trials() -> None:
 
 
 def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> None:
-    launch = replace(SIMULATED, strategy=SHARDED)
+    launch = replace(SIMULATED, strategy=SHARDED, name="mine\ntouch ~/made")
     script = trainer_artefacts(launch, "torchtitan")["train_rank.sh"]
     (tmp_path / "torchtitan").mkdir()
     python = tmp_path / "python3"
@@ -148,9 +148,11 @@ def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> No
             check=False,
         )
 
-    started = run(MODEL_CONFIG="llama3_70b").stdout
+    started = run(MODEL_CONFIG="llama3_70b", EXTRA_ARGS="--a 1  --b=*").stdout
     assert started.startswith(f"{tmp_path}/torchtitan -m torchtitan.train --module llama3")
     assert "--config llama3_70b" in started
+    assert started.endswith(" --a 1 --b=*\n")
+    assert not (tmp_path / "made").exists(), "a name stays a comment"
     assert "the configuration of the model" in run().stderr
 
 

@@ -82,6 +82,17 @@ def test_memory_limits_what_fits(
         assert max(outcome.peak_memory_gib) <= 0.052
 
 
+def test_all_ranks_go_on_while_the_spread_is_large(backend: LocalBackend, tmp_path: Path) -> None:
+    """A spread of a billionth never comes."""
+    limits: dict[str, Any] = {"most_iterations": 5, "target_spread": 1e-9}
+    trial = request(
+        tmp_path, strategy(2), ranks=2, accumulations=(2, 4), measured_iterations=2, **limits
+    )
+    outcome = run(backend, trial)
+    assert outcome.status is TrialState.OK, outcome
+    assert [len(m.iteration_times_s) for m in outcome.measurements] == [5, 5]
+
+
 def test_a_stopped_rank_is_a_hang(
     backend: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

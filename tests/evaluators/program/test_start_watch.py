@@ -17,7 +17,7 @@ from evaluators.program.adapter_program import PlannedStarts
 from evaluators.program.start_watch import StartWatch
 from evaluators.program.watched_run import start_watch_files, watched_function
 from evaluators.stopping_rule import Verdict
-from evaluators.trial import TrialProtocol, TrialRequest
+from evaluators.trial import LONG_ITERATION_S, TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, my_script, strategy
 from tests.patience import PATIENCE_S
 
@@ -69,6 +69,14 @@ def test_a_start_ends_once_iterations_agree_and_memory_is_known(
     told = [iteration(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
     assert verdicts(watch(adapter), *told, MEMORY) == [GO_ON] * 5 + [ENOUGH]
     assert verdicts(watch(adapter), MEMORY, *told) == [GO_ON] * 5 + [ENOUGH]
+
+
+def test_two_long_iterations_that_agree_are_enough(adapter: Adapter) -> None:
+    protocol = replace(PROTOCOL, give_up_above_s=())
+    for seconds, last in ((LONG_ITERATION_S + 1, ENOUGH), (LONG_ITERATION_S - 1, GO_ON)):
+        told = [iteration(n, seconds) for n in range(1, WARMUP + 3)]
+        found = verdicts(watch(adapter, protocol=protocol), MEMORY, *told)
+        assert found == [GO_ON] * (WARMUP + 2) + [last]
 
 
 def test_other_ranks_and_starts_do_not_count_as_agreement(

@@ -45,6 +45,8 @@ def test_odd_endings_are_told_apart(backends: Backends, tmp_path: Path) -> None:
     }
     assert ended["cut"].error == "its result cannot be read"
     assert ended["silent"].log_tail == ""
+    assert all(outcome.job_id and outcome.host for outcome in ended.values())
+    assert not list((tmp_path / "ended").iterdir()), "no file is left there"
 
 
 SITES_PACE = replace(PROFILE, polling=Polling(interval_s=5.0, settle_s=1.5))

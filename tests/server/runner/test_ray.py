@@ -88,6 +88,22 @@ def test_a_campaign_trains_on_ray_and_recommends(service: RayService, ray_nodes:
     assert service.recommendation(campaign).best.strategy == trial.strategy
 
 
+def test_a_new_runner_finds_its_trials_on_ray(
+    service: RayService, ray_nodes: RayNodes, tmp_path: Path
+) -> None:
+    hold = tmp_path / "Megatron-DeepSpeed" / "hold"
+    hold.touch()
+    choice = {"address": ray_nodes.address, "profile": "quick"}
+    campaign = service.create(ray=choice, budget={"max_trials": 1})
+    service.until(lambda: any(trial.phase == "running" for trial in service.trials(campaign)))
+    service.restart_runner()
+    hold.unlink()
+    campaign = service.until_state(campaign, "done")
+    (trial,) = service.trials(campaign)
+    assert trial.state == "ok", trial.error
+    assert len(list(service.settings.trial_dir(trial.token).glob("attempt-*"))) == 1
+
+
 @pytest.mark.soak
 def test_an_adapters_trainer_runs_on_two_nodes_and_files_return(
     service: RayService, ray_nodes: RayNodes, tmp_path: Path
