@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from autotune.measurement.metrics import LONG_ITERATION_S
 from evaluators.adapter.adapter import Adapter, AdapterReader, OneStart
 from evaluators.program.adapter_program import PlannedStarts
 from evaluators.program.start_watch import StartWatch
 from evaluators.program.watched_run import start_watch_files, watched_function
 from evaluators.stopping_rule import Verdict
-from evaluators.trial import LONG_ITERATION_S, TrialProtocol, TrialRequest
+from evaluators.trial import TrialProtocol, TrialRequest
 from tests.evaluators.adapter.samples import MACHINE, MODEL, event, my_script, strategy
 from tests.patience import PATIENCE_S
 
