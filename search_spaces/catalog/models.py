@@ -20,12 +20,7 @@ from search_spaces.catalog.files import (
 )
 from search_spaces.catalog.hugging_face import model_from_hugging_face
 from search_spaces.catalog.shapes import fields_of_line, model_from_table
-from search_spaces.catalog.sizes import (
-    NEAR,
-    conventional_shape,
-    known_size,
-    parameters_of_size,
-)
+from search_spaces.catalog.sizes import NEAR, conventional_shape, known_size, parameters_of_size
 from search_spaces.errors import InvalidInput, demand_shallow
 from search_spaces.transformer import Transformer
 
@@ -79,11 +74,8 @@ def meaning_of_size(model: Transformer) -> str:
     for preset in _sized_presets().values():
         if _is_shaped_as(model, preset):
             return f"the shape of {preset.name}"
-    alike = [
-        name
-        for name, preset in ((name, _preset(name)) for name in model_names())
-        if abs(preset.parameters / size - 1) <= NEAR and not _is_shaped_as(model, preset)
-    ]
+    near = (name for name in model_names() if abs(_preset(name).parameters / size - 1) <= NEAR)
+    alike = [name for name in near if not _is_shaped_as(model, _preset(name))]
     also = f"; presets of this size: {', '.join(alike)}" if alike else ""
     return f"a GPT-3-like shape, assumed for this size{also}"
 
@@ -95,6 +87,7 @@ def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
     return model == alike
 
 
+@cache
 def _preset(name: str) -> Transformer:
     table = read_packaged(FOLDER, name)
     whole = read_packaged(FOLDER, table[LIKE]) | table if LIKE in table else table
@@ -157,7 +150,7 @@ def _no_file(path: Path) -> InvalidInput:
     if path.name == CONFIG and path.parent.is_dir():
         reason = "the folder has no config.json"
     elif HUB_ID.fullmatch(str(path)):
-        reason = "the file cannot be read: there is none. Models are not downloaded"
+        reason = "there is no such file, and models are not downloaded"
         valid = f"the config.json of {path}, saved in a file"
     else:
         reason = "the file cannot be read: No such file or directory"
