@@ -56,7 +56,8 @@ def chosen_profile(
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
     """
     profile = _cluster_profile(request, settings.profiles_dir)
-    if not request.adapter or (profile and profile.trainer_named == request.adapter):
+    named = profile.trainer if profile else None
+    if not request.adapter or (named and named.adapter == request.adapter):
         return profile
     sent = request.adapter if isinstance(request.adapter, AdapterFile) else None
     name = sent.name if sent else request.adapter

@@ -231,7 +231,3 @@ class ClusterProfile:
     pilot: Pilot = Pilot()
     ray: RayCluster = RayCluster()
     adapter: Adapter | None = None
-
-    @property
-    def trainer_named(self) -> str:
-        return self.trainer.adapter if self.trainer else ""
