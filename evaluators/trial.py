@@ -20,8 +20,9 @@ from autotune.measurement.metrics import LONG_ITERATION_S, AccumulationMeasureme
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Routing
 from evaluators.stopping_rule import FEWEST, Verdict, gave_up, out_of_time, verdict
+from search_spaces.fields import as_table, checked
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy, strategy_with
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 TARGET_SPREAD = 0.01
@@ -292,8 +293,10 @@ def request_as_dict(request: TrialRequest) -> dict[str, Any]:
     """Return the request in JSON-compatible form."""
     plain = {
         "directory": str(request.directory),
-        "strategy": request.strategy.as_dict(),
-        "transformer": request.transformer.as_dict(),
+        **{
+            name: as_table(getattr(request, name))
+            for name in ("strategy", "transformer", "machine")
+        },
     }
     return asdict(request) | plain
 
@@ -302,17 +305,16 @@ def request_from_dict(data: Mapping[str, Any]) -> TrialRequest:
     """Return the request from the result of `request_as_dict`.
 
     Raises:
-        KeyError, TypeError: `data` has another form.
+        KeyError, TypeError, InvalidInputs: `data` has another form.
     """
-    machine, protocol = dict(data["machine"]), dict(data["protocol"])
-    machine["sources"] = tuple(machine.get("sources", ()))
+    protocol = dict(data["protocol"])
     for name in ("accumulations", "give_up_above_s"):
         protocol[name] = tuple(protocol.get(name, ()))
     return TrialRequest(
         token=data["token"],
-        transformer=Transformer.of(data["transformer"]),
-        machine=Machine(**machine),
-        strategy=strategy_with(data["strategy"]),
+        transformer=checked(Transformer, data["transformer"]),
+        machine=checked(Machine, data["machine"], prefix="machine"),
+        strategy=checked(Strategy, data["strategy"]),
         protocol=TrialProtocol(**protocol),
         directory=Path(data["directory"]),
         seed=data.get("seed", 0),

@@ -2,102 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from search_spaces.fields import CHECKED, Figure, Switch
+
+LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
+"""Largest numbers of layers, columns of a matrix, and heads (or experts) that are plausible."""
+
+Layers = Annotated[int, Figure(maximum=LAYERS)]
+LayersOrNone = Annotated[int, Figure(minimum=0, maximum=LAYERS)]
+Width = Annotated[int, Figure(maximum=WIDTH)]
+WidthOrNone = Annotated[int, Figure(minimum=0, maximum=WIDTH)]
+Heads = Annotated[int, Figure(maximum=HEADS)]
+Kernel = Annotated[int, Figure(maximum=1000)]
+Tokens = Annotated[int, Figure(maximum=100_000_000, unit="tokens")]
 
 MAMBA_SCAN, DELTA_SCAN = 7.0, 8.0
 """Operations of a scan for a token, a channel and a state: of Mamba-2, and of a gated delta rule
 with its four products (Megatron-LM d98e8a64, `num_floating_point_operations`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Experts:
-    """A mixture of experts in place of the dense MLP.
+    """A mixture of experts in place of the dense MLP."""
 
-    Attributes:
-        num_experts: routed experts of a layer.
-        top_k: routed experts that one token passes.
-        ffn_hidden_size: width of one expert's inner layer, of each of its two halves when gated.
-        shared_ffn_hidden_size: width of all shared experts of a layer together, which every token
-            passes.
-        dense_layers: layers that keep the dense MLP: the first ones.
-        interleaved: whether the dense layers lie evenly among the others instead (Llama 4
-            Maverick).
-        latent_size: width that tokens are compressed to on their way to routed experts, which are
-            as wide (Nemotron 3 Super); None: they are not.
-        biases: whether the experts' products add a bias and their activation is clamped (GPT-OSS,
-            arXiv 2508.10925). The biases themselves are not counted.
-    """
-
-    num_experts: int
-    top_k: int
-    ffn_hidden_size: int
-    shared_ffn_hidden_size: int = 0
-    dense_layers: int = 0
-    interleaved: bool = False
-    latent_size: int | None = None
-    biases: bool = False
+    num_experts: Heads
+    """Routed experts of a layer."""
+    top_k: Heads
+    """Routed experts that one token passes."""
+    ffn_hidden_size: Width
+    """Width of one expert's inner layer, of each of its two halves where it is gated."""
+    shared_ffn_hidden_size: WidthOrNone = 0
+    """Width of all shared experts of a layer together, which every token passes."""
+    dense_layers: LayersOrNone = 0
+    """Layers that keep the dense MLP: the first ones."""
+    interleaved: Switch = False
+    """Whether the dense layers lie evenly among the others instead, as in Llama 4 Maverick."""
+    latent_size: Width | None = None
+    """Width that tokens are compressed to on their way to routed experts, which are as wide
+    (Nemotron 3 Super); null: they are not."""
+    biases: Switch = False
+    """Whether the experts' products add a bias and their activation is clamped, as in GPT-OSS
+    (arXiv 2508.10925). The biases themselves are not counted."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    Attributes:
-        kv_rank: width that keys and values are compressed to.
-        q_rank: width that queries are compressed to; None: they are not.
-        qk_head_dim: width of a head's query and key, without the rotary part.
-        rope_head_dim: width of the rotary part, whose key all heads share.
-        v_head_dim: width of a head's value.
-    """
-
-    kv_rank: int
-    q_rank: int | None = None
-    qk_head_dim: int
-    rope_head_dim: int
-    v_head_dim: int
+    kv_rank: Width
+    """Width that keys and values are compressed to."""
+    q_rank: Width | None = None
+    """Width that queries are compressed to; null: they are not."""
+    qk_head_dim: Heads
+    """Width of a head's query and key, without the rotary part."""
+    rope_head_dim: Heads
+    """Width of the rotary part, whose key all heads share."""
+    v_head_dim: Heads
+    """Width of a head's value."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class SparseAttention:
     """Latent attention to the tokens that an indexer selects (DeepSeek-V3.2, arXiv 2512.02556,
-    section 2.1).
+    section 2.1; GLM-5)."""
 
-    Attributes:
-        top_k: tokens that a query attends to.
-        index_heads, index_head_dim: heads of the indexer, which scores all tokens, and their width.
-        index_layers: layers with an indexer; the others take the selection of one before them.
-    """
-
-    top_k: int
-    index_heads: int
-    index_head_dim: int
-    index_layers: int
+    top_k: Tokens
+    """Tokens that a query attends to."""
+    index_heads: Heads
+    """Heads of the indexer, which scores all tokens."""
+    index_head_dim: Heads
+    """Width of such a head."""
+    index_layers: Layers
+    """Layers with an indexer; the others take the selection of one before them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Mamba:
-    """Mamba-2 layers of a hybrid.
+    """Mamba-2 layers of a hybrid."""
 
-    Attributes:
-        layers: layers with a Mamba-2 block.
-        attention_layers: layers with attention.
-        num_heads, head_dim: heads and their width.
-        state_size: width of a head's state.
-        num_groups: groups of heads that share the projections into and out of the state.
-        conv_kernel: tokens that the convolution covers.
-        single_blocks: whether a layer has one block: Mamba-2, attention or an MLP (Nemotron-H,
-            arXiv 2504.03624). Otherwise an MLP or experts follow in each layer (Granite 4), and a
-            layer may have Mamba-2 and attention side by side (Falcon-H1).
-    """
-
-    layers: int
-    attention_layers: int
-    num_heads: int
-    head_dim: int
-    state_size: int
-    num_groups: int
-    conv_kernel: int = 4
-    single_blocks: bool = True
+    layers: Layers
+    """Layers with a Mamba-2 block."""
+    attention_layers: LayersOrNone
+    """Layers with attention."""
+    num_heads: Heads
+    """Heads of a Mamba-2 block."""
+    head_dim: Heads
+    """Width of such a head."""
+    state_size: Heads
+    """Width of a head's state."""
+    num_groups: Heads
+    """Groups of heads that share the projections into and out of the state."""
+    conv_kernel: Kernel = 4
+    """Tokens that the convolution covers."""
+    single_blocks: Switch = True
+    """Whether a layer has one block: Mamba-2, attention or an MLP (Nemotron-H, arXiv 2504.03624).
+    Otherwise an MLP or experts follow in each layer (Granite 4), and a layer may have Mamba-2 and
+    attention side by side (Falcon-H1)."""
 
     @property
     def inner_size(self) -> int:
@@ -129,29 +132,28 @@ class Mamba:
         return MAMBA_SCAN * self.inner_size * self.state_size
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class LinearAttention:
     """Layers whose attention is a gated delta rule, linear in the sequence length (Gated DeltaNet,
-    arXiv 2412.06464; Kimi Linear, arXiv 2510.26692).
+    arXiv 2412.06464; Kimi Linear, arXiv 2510.26692)."""
 
-    Attributes:
-        layers: layers with it; all others have attention.
-        key_heads, value_heads: heads of queries and keys, and of values.
-        key_head_dim, value_head_dim: width of such heads.
-        conv_kernel: tokens that the convolution covers.
-        gate_rank: width that the gates of decay and output are compressed to (Kimi Linear); None:
-            the output gate is projected like a value, and a head has one decay (Qwen3-Next).
-    """
+    layers: Layers
+    """Layers with it; all others have attention."""
+    key_heads: Heads
+    """Heads of queries and keys."""
+    value_heads: Heads
+    """Heads of values."""
+    key_head_dim: Heads
+    """Width of a head's query and key."""
+    value_head_dim: Heads
+    """Width of a head's value."""
+    conv_kernel: Kernel = 4
+    """Tokens that the convolution covers."""
+    gate_rank: Width | None = None
+    """Width that the gates of decay and output are compressed to (Kimi Linear); null: the output
+    gate is projected like a value, and a head has one decay (Qwen3-Next)."""
 
-    layers: int
-    key_heads: int
-    value_heads: int
-    key_head_dim: int
-    value_head_dim: int
-    conv_kernel: int = 4
-    gate_rank: int | None = None
-
-    single_blocks = False
+    single_blocks: ClassVar[bool] = False
 
     @property
     def inner_size(self) -> int:

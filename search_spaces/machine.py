@@ -3,50 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic.dataclasses import dataclass
+
+from search_spaces.fields import CHECKED, Description, Figure, Label, refusal
 
 NARROW_PEAKS: Mapping[str, float] = {"fp8": 2.0, "mxfp8": 2.0, "nvfp4": 4.0}
 """Formats narrower than 16 bits, and how many times the 16-bit peak a GPU reaches with each where
 its data sheet does not say otherwise: matrix units take twice as many elements of half the
 width."""
 
+GB_PER_S = "GB/s (10^9 bytes a second)"
+BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
+PEAK = Figure(
+    minimum=0.01,
+    maximum=20_000,
+    unit="TFLOP/s",
+    slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
+)
+MEMORY = Figure(
+    minimum=0.01,
+    maximum=2048,
+    unit="GiB",
+    slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
+)
+WATT = Figure(minimum=0, maximum=20_000, unit="W", slips={"mW": 1e3})
+GPU_WATT = Figure(minimum=5, maximum=5000, unit="W", slips={"kW": 1e-3, "mW": 1e3})
+IDLE_WATT = Figure(minimum=0, maximum=1000, unit="W", slips={"mW": 1e3})
 
-@dataclass(frozen=True, kw_only=True)
+
+def _narrow(precision: str) -> str:
+    if precision not in NARROW_PEAKS:
+        raise refusal("no such field", valid=", ".join(NARROW_PEAKS))
+    return precision
+
+
+NarrowFormat = Annotated[
+    str, AfterValidator(_narrow), WithJsonSchema({"type": "string", "enum": [*NARROW_PEAKS]})
+]
+
+
+def _speed(minimum: float, maximum: float) -> Figure:
+    return Figure(minimum=minimum, maximum=maximum, unit=GB_PER_S, slips=BYTE_SLIPS)
+
+
+# Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
+# has been mistaken.
+@dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Machine:
-    """A cluster of equal nodes. A *GPU* is what one rank runs on: on MI250X that is one GCD.
+    """A cluster of equal nodes, as in a machine file."""
 
-    Attributes:
-        memory_gib: device memory of one GPU, GiB.
-        peak_tflops: dense 16-bit matrix peak of one GPU, TFLOP/s; None where none is published
-            (a CPU), and then no MFU is given.
-        peaks_tflops: dense peaks in narrower formats (a name of NARROW_PEAKS), TFLOP/s, where they
-            are not its multiple of `peak_tflops`.
-        memory_bandwidth_gb_per_s: of one GPU, 10^9 bytes a second.
-        intra_node_gb_per_s: one GPU to another of the same node, or fast domain, one direction.
-        inter_node_gb_per_s: one GPU's share of its node's network, one direction.
-        fast_domain: GPUs that share the links of `intra_node_gb_per_s` where these reach beyond
-            the node: 72 in a rack of an NVL72; None: those of a node.
-        gpu_idle_watt, gpu_max_watt: power of one GPU idle and at its cap; host_watt: the rest of a
-            node. None where not known, and then no energy is given.
-        sources: where each figure was read; "from memory" where it was not.
-    """
-
-    name: str
-    description: str
-    gpu: str
-    gpus_per_node: int
-    max_nodes: int
-    memory_gib: float
-    peak_tflops: float | None
-    memory_bandwidth_gb_per_s: float
-    intra_node_gb_per_s: float
-    inter_node_gb_per_s: float
-    fast_domain: int | None = None
-    peaks_tflops: Mapping[str, float] = field(default_factory=dict, hash=False)
-    gpu_idle_watt: float | None = None
-    gpu_max_watt: float | None = None
-    host_watt: float | None = None
-    sources: tuple[str, ...] = ()
+    name: Label
+    """Name of the machine."""
+    description: Description = ""
+    """The machine in a sentence."""
+    gpu: Label
+    """Kind of its GPUs. A GPU is what one rank runs on: on MI250X that is one GCD."""
+    gpus_per_node: Annotated[int, Figure(maximum=144)]
+    """GPUs of a node."""
+    max_nodes: Annotated[int, Figure(maximum=1_000_000)]
+    """Nodes of the machine."""
+    memory_gib: Annotated[float, MEMORY]
+    """Memory of one GPU, GiB."""
+    peak_tflops: Annotated[float, PEAK] | None = None
+    """Dense 16-bit matrix peak of one GPU, TFLOP/s; null where none is published (a CPU), and then
+    no MFU is given."""
+    memory_bandwidth_gb_per_s: Annotated[float, _speed(5, 50_000)]
+    """Memory bandwidth of one GPU, 10^9 bytes/s."""
+    intra_node_gb_per_s: Annotated[float, _speed(0.1, 10_000)]
+    """From one GPU to another of the same node or fast domain, in one direction, 10^9 bytes/s."""
+    inter_node_gb_per_s: Annotated[float, _speed(0.01, 2000)]
+    """One GPU's share of its node's network, in one direction, 10^9 bytes/s."""
+    fast_domain: Annotated[
+        Annotated[int, Figure(maximum=10_000)] | None, Field(exclude_if=lambda gpus: gpus is None)
+    ] = None
+    """GPUs that share the links of `intra_node_gb_per_s` where these reach beyond the node (72 in
+    an NVL72); missing or null: those of a node."""
+    peaks_tflops: Annotated[
+        Mapping[NarrowFormat, Annotated[float, PEAK]],
+        Field(exclude_if=lambda peaks: not peaks),
+    ] = field(default_factory=dict, hash=False)
+    """Dense peaks of one GPU in narrower formats, TFLOP/s, where they are not twice `peak_tflops`
+    in 8 bits (`fp8` with a scale for each tensor, `mxfp8` for each block of 32) and four times in 4
+    (`nvfp4`, for each block of 16)."""
+    gpu_idle_watt: Annotated[float, IDLE_WATT] | None = None
+    """Power of one GPU that is idle, W; null where not known, and then no energy is given."""
+    gpu_max_watt: Annotated[float, GPU_WATT] | None = None
+    """Power of one GPU at its cap, W; null where not known, and then no energy is given."""
+    host_watt: Annotated[float, WATT] | None = None
+    """Power of a node without its GPUs, W; null where not known, and then no energy is given."""
+    sources: Annotated[tuple[Description, ...], Field(max_length=50)] = ()
+    """Where each figure was read; "from memory" where it was not."""
 
     @property
     def fast_gpus(self) -> int:
@@ -61,10 +111,10 @@ class Machine:
 
     def narrow_gain(self, precision: str) -> float:
         """Return how many times the 16-bit peak products in a format of NARROW_PEAKS reach."""
-        told = self.peaks_tflops.get(precision)
-        if told is None or self.peak_tflops is None:
+        peak = self.peaks_tflops.get(precision)
+        if peak is None or self.peak_tflops is None:
             return NARROW_PEAKS[precision]
-        return told / self.peak_tflops
+        return peak / self.peak_tflops
 
 
 FP8 = ("fp8", "fp8_current", "fp8_blockwise")

@@ -3,49 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 from search_spaces.dimensions import (
+    BY_NAME,
     DIMENSIONS,
     IN_LINE,
+    LARGEST_WHOLE,
     LAYOUT,
     Scalar,
     setting_text,
 )
+from search_spaces.fields import CHECKED, Label
 from search_spaces.groups import ParallelGroups
 from search_spaces.transformer import ActivationCheckpointing
 
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"]
 
+MOST_SET = 10**18  # an integer of a larger size may not fit 64 bits
+SettingValue = (
+    bool
+    | Annotated[int, Field(ge=-MOST_SET, le=MOST_SET)]
+    | Annotated[float, Field(ge=-MOST_SET, le=MOST_SET)]
+    | Label
+)
 
-@dataclass(frozen=True, kw_only=True, order=True)
+
+def _pairs(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, Mapping) or any(name in DIMENSIONS for name in value):
+        reason = "these are not dimensions of a trainer's own with their values"
+        raise PydanticCustomError("settings", "{reason}", {"reason": reason})
+    return tuple(sorted(value.items()))
+
+
+Settings = Annotated[
+    tuple[tuple[Label, SettingValue], ...],
+    Field(max_length=50, exclude_if=lambda settings: not settings),
+    BeforeValidator(_pairs),
+    PlainSerializer(dict, return_type=dict[str, SettingValue]),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [{"type": name} for name in ("boolean", "integer", "number", "string")]
+            },
+        }
+    ),
+]
+"""Dimensions of a trainer's own, by name, each with its value: on the wire an object."""
+
+
+def _of(name: str) -> Any:
+    dimension = BY_NAME[name]
+    bounds: dict[str, Any] = {}
+    if dimension.is_counted:
+        values = dimension.values or (1, LARGEST_WHOLE)
+        bounds = {"ge": values[0], "le": values[-1]}
+    absent = dimension.is_absent if dimension.of_experts else None
+    return Field(description=dimension.sentence, exclude_if=absent, **bounds)
+
+
+@dataclass(frozen=True, kw_only=True, order=True, config=CHECKED)
 class Strategy:
-    """One point of the search: a parallel layout with its batch.
+    """One strategy: how a model is laid out on a number of nodes, with its batch.
 
-    `world_size = num_nodes x gpus_per_node = model_parallel x data_parallel`
-    and `global_batch_size = micro_batch_size x gradient_accumulation_steps x data_parallel`.
-
-    Attributes:
-        settings: dimensions of the trainer's own, by name, each with its value.
+    `num_nodes x gpus_per_node = data_parallel x tensor_parallel x pipeline_parallel x
+    context_parallel`, and `global_batch_size = micro_batch_size x gradient_accumulation_steps x
+    data_parallel` samples.
     """
 
-    tensor_parallel: int
-    pipeline_parallel: int
-    micro_batch_size: int
-    gradient_accumulation_steps: int
-    zero_stage: int
-    num_nodes: int
-    activation_checkpointing: ActivationCheckpointing = "full"
-    sequence_parallel: bool = False
-    flash_attention: bool = True
-    virtual_stages: int = 1
-    precision: Precision = "bf16"
-    context_parallel: int = 1
-    expert_parallel: int = 1
-    expert_tensor_parallel: int = 1
-    settings: tuple[tuple[str, Scalar], ...] = ()
+    tensor_parallel: Annotated[int, _of("tensor_parallel")]
+    pipeline_parallel: Annotated[int, _of("pipeline_parallel")]
+    micro_batch_size: Annotated[int, _of("micro_batch_size")]
+    gradient_accumulation_steps: Annotated[int, _of("gradient_accumulation_steps")]
+    zero_stage: Annotated[int, _of("zero_stage")]
+    num_nodes: Annotated[int, _of("num_nodes")]
+    activation_checkpointing: Annotated[
+        ActivationCheckpointing, _of("activation_checkpointing")
+    ] = "full"
+    sequence_parallel: Annotated[bool, _of("sequence_parallel")] = False
+    flash_attention: Annotated[bool, _of("flash_attention")] = True
+    virtual_stages: Annotated[int, _of("virtual_stages")] = 1
+    precision: Annotated[Precision, _of("precision")] = "bf16"
+    context_parallel: Annotated[int, _of("context_parallel")] = 1
+    expert_parallel: Annotated[int, _of("expert_parallel")] = 1
+    expert_tensor_parallel: Annotated[int, _of("expert_tensor_parallel")] = 1
+    settings: Settings = ()
+    """Dimensions that an adapter's trainer has of its own, each with its value; missing where it
+    has none."""
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -92,9 +145,9 @@ class Strategy:
 
     def short(self) -> str:
         """Return one line for people: `TP 4 · PP 8 · MBS 2 · GAS 16 · ZeRO-1 · 16 nodes …`."""
-        said = (dimension.brief(getattr(self, dimension.name)) for dimension in IN_LINE)
+        parts = (dimension.brief(getattr(self, dimension.name)) for dimension in IN_LINE)
         own = (f"{name} {setting_text(value)}" for name, value in self.settings)
-        return " · ".join([*filter(None, said), *own])
+        return " · ".join([*filter(None, parts), *own])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the value of each dimension, those of the trainer's own among them."""

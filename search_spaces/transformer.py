@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, get_args
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from search_spaces.fields import CHECKED, Figure, Label, Switch
 from search_spaces.layers import (
+    HEADS,
+    WIDTH,
     Experts,
+    Heads,
     LatentAttention,
+    Layers,
+    LayersOrNone,
     LinearAttention,
     Mamba,
     SparseAttention,
+    Tokens,
 )
 
 ActivationCheckpointing = Literal[
@@ -55,15 +65,8 @@ LayerFeature = Literal[
 ]
 """What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
 
-_PARTS = {
-    "experts": Experts,
-    "latent_attention": LatentAttention,
-    "sparse_attention": SparseAttention,
-    "linear_attention": LinearAttention,
-    "mamba": Mamba,
-}
-_OF_KINDS = (*_PARTS, "attention_gate", "mtp_layers", "attention_window", "window_layers")
-"""Fields that a model of GPT's or Llama's layers leaves empty."""
+UNLESS_DENSE = Field(exclude_if=lambda value: not value)
+"""A field that a model of GPT's or Llama's layers leaves empty: its table does without it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,54 +241,66 @@ class LayerKind:
         return matrices * (hidden or self.transformer.hidden_size) * width
 
 
-@dataclass(frozen=True, kw_only=True)
+@checked_dataclass(frozen=True, kw_only=True, config=CHECKED)
 class Transformer:
-    """Shape of a decoder-only transformer.
+    """A decoder-only transformer's shape; what is left out follows GPT-3."""
 
-    A model with a gated MLP is taken to follow Llama (RMSNorm, no biases, rotary positions), and so
-    is one with experts, latent attention or Mamba layers; any other follows GPT-3 (LayerNorm,
-    biases, learned positions).
+    name: Label = "custom"
+    """Name of the model."""
+    num_layers: Layers
+    """Transformer layers."""
+    hidden_size: Annotated[int, Figure(maximum=1_000_000)]
+    """Width of the layers."""
+    num_attention_heads: Heads
+    """Attention heads of a layer."""
+    num_query_groups: Annotated[int, Figure(maximum=HEADS, or_default=True)] = field(
+        default_factory=int  # 0, which __post_init__ replaces
+    )
+    """Key/value heads of a layer; missing or null: as many as attention heads."""
+    head_dim: Heads | None = None
+    """Width of an attention head; null: `hidden_size / num_attention_heads`. Qwen3 and GPT-OSS have
+    wider ones."""
+    ffn_hidden_size: Annotated[int, Figure(maximum=WIDTH, or_default=True)] = field(
+        default_factory=int
+    )
+    """Width of the MLP's inner layer, of each of its two halves where it is gated; missing or null:
+    an expert's, or 4 x `hidden_size`."""
+    gated_mlp: Switch = False
+    """Whether the MLP is gated. Such a model is taken to follow Llama (RMSNorm, no biases, rotary
+    positions), and so is one with experts, latent attention or Mamba layers; any other GPT-3
+    (LayerNorm, biases, learned positions)."""
+    seq_length: Tokens = 2048
+    """Tokens of one training sample."""
+    vocab_size: Annotated[int, Figure(maximum=100_000_000)] = 51200
+    """Tokens of the vocabulary."""
+    tied_embeddings: Switch = True
+    """Whether the output layer shares the input embedding's weight."""
+    experts: Annotated[Experts | None, UNLESS_DENSE] = None
+    """Experts in place of the dense MLP, but for the first layers; missing: none."""
+    latent_attention: Annotated[LatentAttention | None, UNLESS_DENSE] = None
+    """Latent attention in place of query groups, with head widths of its own; missing: none."""
+    mtp_layers: Annotated[int, Figure(minimum=0, maximum=100), UNLESS_DENSE] = 0
+    """Layers of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2); missing: 0."""
+    attention_window: Annotated[Tokens | None, UNLESS_DENSE] = None
+    """Tokens that a windowed layer attends to; missing: none has a window."""
+    window_layers: Annotated[LayersOrNone, UNLESS_DENSE] = 0
+    """Layers with that window, evenly among all; the others attend to everything; missing: 0."""
+    mamba: Annotated[Mamba | None, UNLESS_DENSE] = None
+    """Mamba-2 and attention layers of a hybrid; missing: it is none."""
+    linear_attention: Annotated[LinearAttention | None, UNLESS_DENSE] = None
+    """Layers with linear attention; missing: none."""
+    sparse_attention: Annotated[SparseAttention | None, UNLESS_DENSE] = None
+    """The indexer that selects what latent attention attends to; missing: none."""
+    attention_gate: Annotated[Switch, UNLESS_DENSE] = False
+    """Whether attention's result is gated by a projection of its input (Qwen3-Next); missing: it is
+    not."""
 
-    Attributes:
-        ffn_hidden_size: width of the MLP's inner layer, of each of its two halves when gated.
-        num_query_groups: key/value heads; equal to `num_attention_heads` without grouping.
-        head_dim: width of a head; None: `hidden_size / num_attention_heads`. Qwen3 and GPT-OSS have
-            wider ones.
-        seq_length: tokens of one training sample.
-        tied_embeddings: whether the output layer shares the input embedding's weight.
-        experts: what stands in place of the dense MLP, but for the first layers.
-        latent_attention: what stands in place of grouped-query attention; it has head widths of its
-            own.
-        mtp_layers: layers of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2).
-        attention_window: tokens that a windowed layer attends to.
-        window_layers: layers with that window, evenly among all; the others attend to everything.
-        mamba: the Mamba-2 and the attention layers of a hybrid.
-        linear_attention: layers with linear attention; all others have attention.
-        sparse_attention: the indexer that selects what latent attention attends to.
-        attention_gate: whether attention's result is gated by a projection of its input
-            (Qwen3-Next).
-    """
-
-    name: str
-    num_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    num_query_groups: int
-    ffn_hidden_size: int
-    gated_mlp: bool = False
-    seq_length: int = 2048
-    vocab_size: int = 51200
-    tied_embeddings: bool = True
-    head_dim: int | None = None
-    experts: Experts | None = None
-    latent_attention: LatentAttention | None = None
-    mtp_layers: int = 0
-    attention_window: int | None = None
-    window_layers: int = 0
-    mamba: Mamba | None = None
-    linear_attention: LinearAttention | None = None
-    sparse_attention: SparseAttention | None = None
-    attention_gate: bool = False
+    def __post_init__(self) -> None:
+        width = self.experts.ffn_hidden_size if self.experts else 4 * self.hidden_size
+        usual = {"num_query_groups": self.num_attention_heads, "ffn_hidden_size": width}
+        for name, value in usual.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
 
     @classmethod
     def gpt(
@@ -305,28 +320,9 @@ class Transformer:
             num_layers=num_layers,
             hidden_size=hidden_size,
             num_attention_heads=num_attention_heads,
-            num_query_groups=num_attention_heads,
-            ffn_hidden_size=4 * hidden_size,
             seq_length=seq_length,
             vocab_size=vocab_size,
         )
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Transformer:
-        """Return the transformer with these fields; its parts, as `experts`, may be tables, as
-        `as_dict` leaves them."""
-        tables = {
-            name: part(**fields[name])
-            for name, part in _PARTS.items()
-            if isinstance(fields.get(name), Mapping)
-        }
-        return cls(**{**fields, **tables})
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return its fields as JSON can hold them; what only models with several kinds of layers
-        have is left out of others. `of` takes it back."""
-        fields = asdict(self)
-        return {key: fields[key] for key in fields if key not in _OF_KINDS or fields[key]}
 
     def with_layers(self, num_layers: int | None) -> Transformer:
         """Return the same with so many layers, which its name says; itself where None.

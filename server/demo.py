@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -30,8 +30,10 @@ from autotune.client.question import CampaignInput
 from autotune.errors import ApiError
 from autotune.schemas.campaigns import Event
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.processes import die_with
+from search_spaces.fields import as_table
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
 from server.cli.failures import Failed
 from server.cli.output import err, note, out, text
 from server.cli.port import free_port, usable_port
@@ -60,7 +62,7 @@ TINY: CampaignInput = {
 LONGER: CampaignInput = {
     **TINY,
     "name": "demo: twice the sequence, from what the first has shown",
-    "model": ModelShape(
+    "model": Transformer(
         name="tiny with sequences of 128",
         num_layers=4,
         hidden_size=128,
@@ -116,7 +118,7 @@ class Result:
             "seconds": round((ended - campaign.created_at).total_seconds(), 1),
             "best": best
             and {
-                "strategy": best.strategy.model_dump(mode="json"),
+                "strategy": as_table(best.strategy),
                 "metrics": best.metrics.model_dump(mode="json"),
             },
             "speedup_over_baseline": self.answer.speedup_over_baseline if self.answer else None,
@@ -252,10 +254,10 @@ def _events(handles: Sequence[CampaignHandle]) -> Iterator[Event]:
             yield item
 
 
-def limited(machine: MachineShape) -> MachineShape:
+def limited(machine: Machine) -> Machine:
     if machine.peak_tflops is not None:
         return machine
-    return machine.model_copy(update={"memory_gib": CPU_MEMORY_GIB})
+    return replace(machine, memory_gib=CPU_MEMORY_GIB)
 
 
 def _result(handle: CampaignHandle, folder: Path) -> Result:

@@ -9,7 +9,6 @@ import structlog
 
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.resolution import strategy_of
 from search_spaces.errors import InvalidInput
 from server.logs import withhold
 from server.periodic import PeriodicTask
@@ -57,7 +56,7 @@ class CampaignNotices(PeriodicTask):
         lines = [f"Reason: {campaign.reason}"] if campaign.reason else []
         lines.append(f"Trials: {campaign.trials}, node-hours: {campaign.node_hours:.2f}")
         if campaign.best_strategy is not None:
-            lines.append(f"Recommended: {strategy_of(campaign.best_strategy).short()}")
+            lines.append(f"Recommended: {campaign.best_strategy.short()}")
         if campaign.simulated:
             lines.append("Its trials are simulated: figures are predictions, not measurements.")
         body = "\n".join([*lines, f"{self._url.rstrip('/')}/campaigns/{campaign.id}"])

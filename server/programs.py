@@ -12,7 +12,7 @@ from autotune.schemas.requests import (
     PredictionQuery,
     RayChoice,
 )
-from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
+from autotune.schemas.resolution import machine_of, transformer_of
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter
@@ -167,5 +167,5 @@ def refusals_of(query: PredictionQuery, settings: Settings, *, as_admin: bool = 
         machine = machine_of(query.machine)
     except (InvalidInput, InvalidInputs):
         return []
-    alone = Lattice.of([strategy_of(query.strategy)], gpus_per_node=machine.gpus_per_node)
+    alone = Lattice.of([query.strategy], gpus_per_node=machine.gpus_per_node)
     return reasons_not_to_run(query, profile, alone)

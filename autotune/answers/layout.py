@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.schemas.resolution import strategy_of
-from autotune.schemas.shapes import MachineShape, StrategyShape
 from autotune.words.dimensions import capitalised
 from autotune.words.quantities import count, plural
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
 
 
-def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
+def in_words(strategy: Strategy, machine: Machine) -> str:
     """Return a layout in words, without abbreviations such as TP and PP."""
     meanings = (
         BY_NAME[name].meaning[value > 1].format(value)
@@ -17,7 +17,7 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
         for value in [strategy.value(name)]
     )
     cut = capitalised("; ".join(filter(None, meanings)))
-    copies = strategy_of(strategy).data_parallel(machine.gpus_per_node)
+    copies = strategy.data_parallel(machine.gpus_per_node)
     replicas = (
         f"{count(copies)} replicas of the model train in parallel"
         if copies > 1
@@ -29,5 +29,5 @@ def in_words(strategy: StrategyShape, machine: MachineShape) -> str:
     return f"{cut}; {replicas}, {batches} of {each} per step each."
 
 
-def strategy_line(strategy: StrategyShape) -> str:
-    return strategy_of(strategy).short()
+def strategy_line(strategy: Strategy) -> str:
+    return strategy.short()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.measurement.metrics import another_model
-from autotune.schemas.shapes import MachineShape
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from autotune.words.quantities import (
     count,
@@ -18,6 +17,7 @@ from autotune.words.quantities import (
     probability,
     seconds,
 )
+from search_spaces.machine import Machine
 
 Fact = tuple[str, str]
 """A label and its value."""
@@ -117,7 +117,7 @@ def energy(trial: Trial) -> str:
     return f"{figure(trial.gpu_joules_per_token)} J/token ({trial.energy_note})"
 
 
-def trial_facts(trial: Trial, machine: MachineShape) -> Iterator[Fact]:
+def trial_facts(trial: Trial, machine: Machine) -> Iterator[Fact]:
     """Yield everything known about a trial, from its prediction to its job."""
     metrics = trial.metrics
     if metrics is not None:

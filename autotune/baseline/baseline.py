@@ -10,11 +10,11 @@ from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate_in
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
-from autotune.schemas.resolution import campaign_space, transformer_of
-from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.resolution import campaign_space
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.fields import as_table
 from search_spaces.lattice import Lattice
 from search_spaces.rules import RULES, findings, rule_masks
 from search_spaces.space import SearchSpace
@@ -96,7 +96,7 @@ def remarks(read: LayoutStatement | None) -> list[str]:
 
 def baseline_line(campaign: Campaign) -> str:
     """Return how a baseline that is a line of arguments was read; empty for any other."""
-    read = read_arguments(campaign.request, transformer_of(campaign.model))
+    read = read_arguments(campaign.request, campaign.model)
     return "; ".join([read.layout, *remarks(read)]) if read else ""
 
 
@@ -104,8 +104,8 @@ def _pool(request: CampaignCreate) -> int:
     return request.pool_nodes or request.nodes
 
 
-def _statement(choice: str | StrategyShape, space: SearchSpace) -> LayoutStatement:
-    if isinstance(choice, StrategyShape):
+def _statement(choice: str | Strategy, space: SearchSpace) -> LayoutStatement:
+    if isinstance(choice, Strategy):
         said = {name: choice.value(name) for name in DIMENSIONS}
         return LayoutStatement(dimensions=said, settings=dict(choice.settings))
     return key_values(choice, own=tuple(space.settings))
@@ -236,4 +236,4 @@ def _recipe_expert_parallel(space: SearchSpace) -> float:
 
 def _shown(request: CampaignCreate) -> object:
     choice = request.baseline
-    return choice.model_dump(mode="json") if isinstance(choice, StrategyShape) else choice
+    return as_table(choice) if isinstance(choice, Strategy) else choice

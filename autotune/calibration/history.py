@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,6 @@ from autotune.calibration.posterior import LENGTH, coordinates, shared
 from autotune.calibration.sample import USUAL_NOISE
 from autotune.cost_model.columns import Array, Columns
 from autotune.schemas.calibrations import ObservationShape
-from autotune.schemas.resolution import model_shape, strategy_of, strategy_shape, transformer_of
-from autotune.schemas.shapes import ModelShape
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -236,8 +233,8 @@ OBSERVED = (
 def observation_shape(observation: Observation) -> ObservationShape:
     """Return an observation as it is stored."""
     return ObservationShape(
-        model=model_shape(observation.transformer),
-        strategy=strategy_shape(observation.strategy),
+        model=observation.transformer,
+        strategy=observation.strategy,
         **{name: getattr(observation, name) for name in OBSERVED},
     )
 
@@ -245,12 +242,7 @@ def observation_shape(observation: Observation) -> ObservationShape:
 def observation_of(shape: ObservationShape) -> Observation:
     """Return a stored observation."""
     return Observation(
-        transformer=_transformer(shape.model),
-        strategy=strategy_of(shape.strategy),
+        transformer=shape.model,
+        strategy=shape.strategy,
         **{name: getattr(shape, name) for name in OBSERVED},
     )
-
-
-@lru_cache(maxsize=64)
-def _transformer(shape: ModelShape) -> Transformer:
-    return transformer_of(shape)

@@ -12,7 +12,6 @@ from autotune.cost_model.columns import Array, Columns
 from autotune.measurement.energy import joules_per_token
 from autotune.measurement.metrics import probe_accumulations
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Accumulation, Trial
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -132,7 +131,7 @@ def observations_of(
     """
     observations: list[Observation] = []
     for trial in trials:
-        strategy, ran_with = strategy_of(trial.strategy), transformer.with_layers(trial.num_layers)
+        strategy, ran_with = trial.strategy, transformer.with_layers(trial.num_layers)
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # The strategy needs more memory than it had when it failed.

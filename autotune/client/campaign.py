@@ -33,13 +33,12 @@ from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers, PictureFormat
 from autotune.schemas.recommendations import Baseline, Ranked, Recommendation
 from autotune.schemas.requests import BudgetExtension, CampaignChange
-from autotune.schemas.resolution import strategy_of
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics, TrialPage
 from autotune.schemas.validation import validated
 from autotune.words.html import facts
 from autotune.words.quantities import figure, nodes_of
 from search_spaces.errors import InvalidInput, closest, suggestion
+from search_spaces.strategy import Strategy
 
 POLL_S = 0.5
 FIGURE_FORMS: tuple[FigureForm, ...] = ("svg", "png", "pdf", "csv", "vega.json", "json")
@@ -76,7 +75,7 @@ class CampaignHandle:
         item = self.campaign
         unit = OBJECTIVE_UNITS[item.request.objective]
         best = "–" if item.best_objective is None else f"{figure(item.best_objective)} {unit}"
-        layout = strategy_of(item.best_strategy).short() if item.best_strategy else "–"
+        layout = item.best_strategy.short() if item.best_strategy else "–"
         projected = "projected, " if item.best_projected_from_nodes else ""
         origin = f"{projected}{'simulated' if item.simulated else 'measured'}"
         return [("recommended", f"{best} ({origin})"), ("layout", layout)]
@@ -268,12 +267,12 @@ class RecommendationHandle:
         self.recommendation = recommendation
 
     def __repr__(self) -> str:
-        layout = strategy_of(self.strategy).short()
+        layout = self.strategy.short()
         return f"<recommendation of campaign {self.recommendation.campaign_id}: {layout}>"
 
     def _repr_html_(self) -> str:
         found = self.recommendation
-        layout = ("Best", strategy_of(self.strategy).short())
+        layout = ("Best", self.strategy.short())
         title = f"Recommended by campaign {found.campaign_id}"
         return facts(title, [layout, *best_facts(found), *conclusions(found)])
 
@@ -282,7 +281,7 @@ class RecommendationHandle:
         return self.recommendation.best
 
     @property
-    def strategy(self) -> StrategyShape:
+    def strategy(self) -> Strategy:
         return self.best.strategy
 
     @property

@@ -29,9 +29,10 @@ from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.users import BrowserKey, WhoAmI
 from autotune.schemas.validation import validated
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
 
 Q = TypeVar("Q", bound=BaseModel)
 
@@ -197,7 +198,7 @@ class Client:
         `min_headroom_gib` free on the fullest GPU.
 
         Args:
-            strategy: fields of `StrategyShape`.
+            strategy: fields of `Strategy`.
             min_headroom_gib: memory to leave free on the fullest GPU.
             over_nodes: numbers of nodes for `scaling`, strong and weak, of the same layout.
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
@@ -215,16 +216,16 @@ class Client:
         """Return the names of models. Any size such as "13B" is valid, too."""
         return self._transport.get("/models", list[str])
 
-    def model(self, name: str) -> ModelShape:
+    def model(self, name: str) -> Transformer:
         """Return the shape of a model, by name or size."""
-        return self._transport.get(f"/models/{_quoted(name)}", ModelShape)
+        return self._transport.get(f"/models/{_quoted(name)}", Transformer)
 
     def machines(self) -> list[str]:
         """Return the names of machines; `local` is the service's own."""
         return self._transport.get("/machines", list[str])
 
-    def machine(self, name: str) -> MachineShape:
-        return self._transport.get(f"/machines/{_quoted(name)}", MachineShape)
+    def machine(self, name: str) -> Machine:
+        return self._transport.get(f"/machines/{_quoted(name)}", Machine)
 
     def spaces(self) -> list[str]:
         """Return the names of preset search spaces."""

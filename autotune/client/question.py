@@ -17,29 +17,26 @@ from autotune.schemas.requests import (
     ScreenNodes,
     SlurmChoice,
 )
-from autotune.schemas.shapes import (
-    MachineChoice,
-    MachineShape,
-    ModelChoice,
-    ModelShape,
-    StrategyShape,
-)
+from autotune.schemas.shapes import MachineChoice, ModelChoice
 from autotune.schemas.spaces import SpaceSpec
 from autotune.schemas.validation import validated
 from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 LOCAL = "local"
 """The machine that the service runs on: the default."""
 
-ModelInput = str | Path | ModelShape
+ModelInput = str | Path | Transformer
 """A preset's name, a bare size such as "13B", a file (read here, not by the service), a shape."""
-MachineInput = str | Path | MachineShape
+MachineInput = str | Path | Machine
 AdapterInput = str | Path | AdapterFile
 """A name that the service knows, or a TOML file, read here with the files that it names."""
 SlurmInput = SlurmChoice | Mapping[str, Any]
 RayInput = RayChoice | Mapping[str, Any]
 SpaceInput = SpaceSpec | Mapping[str, Any]
-StrategyInput = StrategyShape | Mapping[str, Any]
+StrategyInput = Strategy | Mapping[str, Any]
 
 
 class SubjectInput(TypedDict, total=False):
@@ -143,17 +140,16 @@ def model_choice(model: ModelInput) -> ModelChoice:
     Raises:
         InvalidInput, InvalidInputs: the file or the line cannot be read as a model.
     """
-    from autotune.schemas.resolution import model_shape
     from search_spaces.catalog import model_from_line, model_with, read_model
 
     if not isinstance(model, str | Path):
         return model
     base, comma, line = str(model).partition(",")
     if comma and "=" not in base and "=" in line:
-        return model_shape(model_with(type(model)(base), line))
+        return model_with(type(model)(base), line)
     if isinstance(model, Path):
-        return model_shape(read_model(model))
-    return model_shape(model_from_line(model)) if "=" in model else model
+        return read_model(model)
+    return model_from_line(model) if "=" in model else model
 
 
 def machine_choice(machine: MachineInput) -> MachineChoice:
@@ -164,10 +160,9 @@ def machine_choice(machine: MachineInput) -> MachineChoice:
     """
     if not isinstance(machine, Path):
         return machine
-    from autotune.schemas.resolution import machine_shape
     from search_spaces.catalog import read_machine
 
-    return machine_shape(read_machine(machine))
+    return read_machine(machine)
 
 
 def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:

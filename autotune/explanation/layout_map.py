@@ -14,7 +14,6 @@ from autotune.explanation.rates import blocks
 from autotune.schemas.choices import Objective
 from autotune.schemas.figures import MapPlace, PlaceState
 from autotune.schemas.predictions import LIKELY_TO_FIT
-from autotune.schemas.resolution import strategy_shape
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
 from search_spaces.lattice import Lattice
@@ -142,7 +141,7 @@ class _Believed:
             tensor_parallel=tensor,
             pipeline_parallel=pipeline,
             state=state,
-            strategy=None if strategy is None else strategy_shape(strategy),
+            strategy=None if strategy is None else strategy,
             rate=rate,
             low=low,
             high=high,

@@ -11,8 +11,6 @@ from autotune.calibration import Calibration
 from autotune.schemas.choices import Objective
 from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.recommendations import Ranked, Recommendation
-from autotune.schemas.resolution import strategy_of, strategy_shape
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import TrialMetrics
 from autotune.search.layouts import log_work
 from autotune.words.dimensions import COST_WORDS, capitalised, differences_of, percent
@@ -146,14 +144,14 @@ def _role(ranked: Ranked, recommendation: Recommendation) -> Role:
 
 
 def _compared(
-    role: Role, strategy: StrategyShape, figures: TrialMetrics | None, *, projected: bool
+    role: Role, strategy: Strategy, figures: TrialMetrics | None, *, projected: bool
 ) -> ComparedStrategy:
     if figures is None:
-        return ComparedStrategy(role=role, strategy=strategy_of(strategy))
+        return ComparedStrategy(role=role, strategy=strategy)
     own: Origin = "measured" if figures.measured else "derived"
     return ComparedStrategy(
         role=role,
-        strategy=strategy_of(strategy),
+        strategy=strategy,
         iteration_time_s=figures.iteration_time_s,
         peak_memory_gib=figures.peak_memory_gib,
         time_origin="projected" if projected else own,
@@ -192,7 +190,7 @@ def parts_of(
         ran = each.peak_memory_gib is not None and each.memory_origin == "measured"
         parts = ExplainedStrategy(
             role=each.role,
-            strategy=strategy_shape(each.strategy),
+            strategy=each.strategy,
             global_batch_size=int(lattice.global_batch_size[row]),
             iteration_time_s=seconds,
             time_origin=each.time_origin if each.iteration_time_s else "predicted",

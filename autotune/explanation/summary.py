@@ -17,7 +17,6 @@ from autotune.schemas.explanations import (
 )
 from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.search import SearchTrial
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -43,13 +42,13 @@ def explain(
     strategies = parts_of(
         compared_of(recommendation) if recommendation else [],
         calibration,
-        transformer_of(campaign.model),
+        campaign.model,
         objective=campaign.request.objective,
     )
     beyond: list[LayoutChange] | None = None
     failures = None
     if recommendation is not None:
-        best = strategy_of(recommendation.best.strategy)
+        best = recommendation.best.strategy
         if _within(space, best):
             beyond = left_out(
                 space,
@@ -92,7 +91,7 @@ def _sentences(
     if not strategies:
         return []
     winner, *others = strategies
-    name = strategy_of(winner.strategy).short()
+    name = winner.strategy.short()
     baselines = [each for each in others if each.role == "baseline"]
     return [
         f"{name}: {winner.sentence[0].lower()}{winner.sentence[1:]}",

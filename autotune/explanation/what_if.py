@@ -14,7 +14,6 @@ from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch, with_values
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import LIKELY_TO_FIT, FieldValue, LayoutChange
-from autotune.schemas.resolution import strategy_shape
 from autotune.search.layouts import log_work
 from autotune.words.dimensions import RATE_WORDS, capitalised, gibibytes, percent, with_values_words
 from search_spaces.choices import AUTO
@@ -261,7 +260,7 @@ class WhatIf:
         return LayoutChange(
             changes=changes,
             fields=fields_with(self.space, strategy) if self.space else {},
-            strategy=strategy_shape(strategy),
+            strategy=strategy,
             global_batch_size=batch,
             iteration_time_s=found.iteration_time_s,
             relative=found.relative,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.cost_model import state_bytes_per_parameter
 from autotune.schemas.models import ModelNeeds
-from autotune.schemas.resolution import model_shape, transformer_of
+from autotune.schemas.resolution import transformer_of
 from autotune.schemas.shapes import ModelChoice
 
 BYTES_PER_GB = 1e9
@@ -32,7 +32,7 @@ def model_needs(model: ModelChoice, tokens: float | None = None) -> ModelNeeds:
     gb = transformer.trained_parameters / BYTES_PER_GB
     trained = tokens or TOKENS_PER_PARAMETER * parameters
     return ModelNeeds(
-        model=model_shape(transformer),
+        model=transformer,
         parameters=parameters,
         active_parameters=transformer.active_parameters,
         parameters_gb=float(per_parameter.parameters) * gb,

@@ -25,7 +25,6 @@ from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import machine_shape, model_shape, strategy_shape
 from autotune.search import few_nodes
 from autotune.search.layouts import Layouts, log_work
 from autotune.words.plans import plan_sentence
@@ -75,8 +74,8 @@ def plan(
     )
     obstacle = obstacle_of(request, space, calibration)
     answer = CampaignPlan(
-        model=model_shape(transformer),
-        machine=machine_shape(machine),
+        model=transformer,
+        machine=machine,
         objective=request.objective,
         nodes=space.nodes,
         dimensions={
@@ -173,7 +172,7 @@ def _planned(
             **figures
             | {
                 "rank": row + 1,
-                "strategy": strategy_shape(strategy),
+                "strategy": strategy,
                 "global_batch_size": batch,
                 "tokens_per_s": tokens / figures["iteration_time_s"],
                 "tokens_per_s_low": tokens / figures["iteration_time_high_s"],

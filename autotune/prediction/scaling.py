@@ -13,9 +13,6 @@ from autotune.cost_model.columns import Array, Columns
 from autotune.explanation.rates import interval
 from autotune.explanation.steps import Surroundings, at_batch
 from autotune.schemas.choices import ScalingKind, TrialState
-from autotune.schemas.resolution import (
-    strategy_shape,
-)
 from autotune.schemas.scaling import (
     ScaledStrategy,
     ScalingSeries,
@@ -136,10 +133,10 @@ def _scaling(
     points = _timed(calibration, transformer, ran, measured) if ran else []
     return ScalingSeries(
         kind=kind,
-        strategy=strategy_shape(strategy),
+        strategy=strategy,
         points=points,
         failed=[
-            UnscaledStrategy(num_nodes=each.num_nodes, strategy=strategy_shape(each), state=state)
+            UnscaledStrategy(num_nodes=each.num_nodes, strategy=each, state=state)
             for each, state in fell.items()
         ],
         omitted=omitted,
@@ -165,7 +162,7 @@ def _timed(
     low, high = interval(relative[0], relative[1:])
     return [
         ScaledStrategy(
-            strategy=strategy_shape(each),
+            strategy=each,
             num_nodes=each.num_nodes,
             gpus=int(lattice.world_size[row]),
             global_batch_size=int(lattice.global_batch_size[row]),

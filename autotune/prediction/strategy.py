@@ -11,7 +11,7 @@ from autotune.prediction.scaling import scaling_series
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.predictions import BrokenRule, Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.resolution import machine_shape, model_shape, strategy_of, subject_of
+from autotune.schemas.resolution import subject_of
 from search_spaces.lattice import Lattice
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.rules import PROGRAM_RULE, findings
@@ -55,7 +55,7 @@ def predict(
     """
     transformer, machine = subject_of(query.model, query.machine)
     calibration = calibration or general_knowledge(machine, program.tuning, program.states)
-    strategy = strategy_of(query.strategy)
+    strategy = query.strategy
     demand_dimensions(strategy, machine, program)
     broken = findings(strategy, transformer, machine, program=program)
     reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
@@ -63,8 +63,8 @@ def predict(
     unsaid = [refusal for refusal in refusals if refusal not in known]
     reasons += [BrokenRule(rule=PROGRAM_RULE, reason=refusal) for refusal in unsaid]
     prediction = Prediction(
-        model=model_shape(transformer),
-        machine=machine_shape(machine),
+        model=transformer,
+        machine=machine,
         strategy=query.strategy,
         legal=all(reason.severity == "warn" for reason in reasons),
         reasons=reasons,

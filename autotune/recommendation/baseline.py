@@ -12,7 +12,6 @@ from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.recommendations import Baseline, TrainingSaving
-from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search import CampaignBelief
 
@@ -35,7 +34,7 @@ def baseline_result(
         return None, None
     given = campaign.request.baseline is not None
     name = "your own layout" if given else "the default baseline"
-    read = read_arguments(campaign.request, transformer_of(campaign.model))
+    read = read_arguments(campaign.request, campaign.model)
     unread = list(read.unread) if read else []
     figures, speedup = None, None
     contender = baseline_contender(campaign, trials)
@@ -64,11 +63,11 @@ def baseline_result(
 def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender | None:
     """Return the baseline with all trials that measured it; None if there are none."""
     trial = _baseline_trial(trials)
-    strategy = strategy_of(trial.strategy) if trial else None
+    strategy = trial.strategy if trial else None
     measured = [
         t
         for t in trials
-        if t.metrics is not None and t.num_layers is None and strategy_of(t.strategy) == strategy
+        if t.metrics is not None and t.num_layers is None and t.strategy == strategy
     ]
     if strategy is None or not measured:
         return None
@@ -136,7 +135,7 @@ def figures_at(campaign: Campaign, baseline: Contender, batch: int) -> TrialMetr
     timed = {each.gradient_accumulation_steps for each in measured}
     if gas not in timed and len(timed) < 2:
         return None
-    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    transformer, machine = campaign.model, campaign.machine
     power_factor = power_factor_of(
         transformer,
         machine,

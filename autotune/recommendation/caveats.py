@@ -13,7 +13,6 @@ from autotune.measurement.objectives import BETTER
 from autotune.recommendation.ranking import Contender
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.trials import Trial
 from autotune.words.dimensions import any_value_words
 from autotune.words.failures import cause_of
@@ -105,7 +104,7 @@ def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
 
     `_unlikely_to_fit` covers one that is projected to need more than there is.
     """
-    peak, machine = best.metrics.peak_memory_gib, machine_of(campaign.machine)
+    peak, machine = best.metrics.peak_memory_gib, campaign.machine
     limit = Parameters.default(machine).usable_gib(machine)
     if peak is None or not limit < peak <= machine.memory_gib:
         return None
@@ -214,7 +213,7 @@ def _balanced_routing(best: Contender) -> str | None:
 
 
 def _experts_across_network(campaign: Campaign, best: Contender) -> str | None:
-    model, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    model, machine = campaign.model, campaign.machine
     across = experts_across_network(best.strategy, model, machine)
     return None if across is None else f"The best strategy's {across}."
 

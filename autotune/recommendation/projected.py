@@ -18,7 +18,6 @@ from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import LIKELY_TO_FIT
-from autotune.schemas.resolution import strategy_of, transformer_of
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.trial import ended_of, merged, search_trials, unfinished
@@ -67,7 +66,7 @@ def projected_contenders(
     """Return layouts that were timed only on few nodes or with few layers, best first; none if a
     layout measured both ways contradicts its projection."""
     told = {
-        strategy_of(trial.strategy)
+        trial.strategy
         for trial in trials
         if trial.stands_for_nodes is None and trial.state in TOLD_STATES
     }
@@ -101,7 +100,7 @@ def projected_contenders(
 
 
 def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> bool:
-    columns = _columns(transformer_of(campaign.model), calibration.machine, strategy)
+    columns = _columns(campaign.model, calibration.machine, strategy)
     headroom_gib = campaign.request.min_headroom_gib
     return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= LIKELY_TO_FIT)
 

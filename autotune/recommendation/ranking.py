@@ -18,8 +18,6 @@ from autotune.measurement.objectives import keeps_headroom
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, ParetoCost, TrialState
 from autotune.schemas.recommendations import FrontPoint, ParetoFront
-from autotune.schemas.resolution import strategy_of, strategy_shape
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics
 from search_spaces.strategy import Strategy
 
@@ -49,8 +47,8 @@ class Contender:
     projection: TrialMetrics | None = None
 
     @property
-    def shape(self) -> StrategyShape:
-        return strategy_shape(self.strategy)
+    def shape(self) -> Strategy:
+        return self.strategy
 
     @property
     def projected_from_nodes(self) -> int | None:
@@ -168,7 +166,7 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     by_strategy: dict[Strategy, list[Trial]] = {}
     own = [trial for trial in trials if trial.stands_for_nodes is None]
     for trial in sorted(own, key=lambda trial: trial.number):
-        by_strategy.setdefault(strategy_of(trial.strategy), []).append(trial)
+        by_strategy.setdefault(trial.strategy, []).append(trial)
     ranked: list[Contender] = []
     for strategy, same in by_strategy.items():
         ok = [t for t in same if t.state is TrialState.OK and t.metrics is not None]

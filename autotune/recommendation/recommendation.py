@@ -20,7 +20,6 @@ from autotune.recommendation.ranking import Contender, measured_accumulations, p
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
-from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from autotune.schemas.trials import FAILURES, Accumulation, Trial
 from autotune.search import CampaignBelief
 from autotune.search.trial import may_be_tried_again
@@ -141,7 +140,7 @@ def _is_provisional(campaign: Campaign, *, confirmed: bool) -> bool:
 
 
 def _layout(trial: Trial) -> tuple[object, ...]:
-    return strategy_of(trial.strategy).layout_key()
+    return trial.strategy.layout_key()
 
 
 def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: int) -> Ranked:
@@ -177,7 +176,7 @@ def training_cost(
 
 def training_tokens(campaign: Campaign) -> float:
     asked = campaign.request.budget.train_tokens or campaign.request.tokens
-    return asked or TOKENS_PER_PARAMETER * transformer_of(campaign.model).parameters
+    return asked or TOKENS_PER_PARAMETER * campaign.model.parameters
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:
@@ -209,7 +208,7 @@ def _joules_per_token(contender: Contender) -> float | None:
 def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
     """Return the GPUs' part of what a token takes on all nodes; by the power figures alone where
     the energy of all nodes is not known."""
-    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    transformer, machine = campaign.model, campaign.machine
     figures, strategy = contender.metrics, contender.strategy
     seconds = figures.iteration_time_s
     factor = power_factor_of(
@@ -237,5 +236,5 @@ def _accumulations(
     measurements = measured_accumulations(
         t for t in trials if t.num_layers is None and _layout(t) == layout
     )
-    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    transformer, machine = campaign.model, campaign.machine
     return accumulations(transformer, machine, best.strategy, measurements)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from autotune.schemas.shapes import ModelShape, StrategyShape
 from autotune.schemas.wire import MOST_GIB, Wire
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 Seconds = Annotated[float, Field(ge=1e-6, le=1e7)]
 Gibibytes = Annotated[float, Field(ge=1e-6, le=MOST_GIB)]
@@ -16,9 +17,9 @@ Gibibytes = Annotated[float, Field(ge=1e-6, le=MOST_GIB)]
 class ObservationShape(Wire):
     """One strategy as it ran, or failed to."""
 
-    model: ModelShape
+    model: Transformer
     """The model in full."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     iteration_time_s: Seconds | None = None
     """Time of an optimizer step, s; null where it was not timed."""

@@ -8,9 +8,11 @@ from typing import Literal
 
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 CampaignOutcome = Literal[
     "queued",
@@ -84,9 +86,9 @@ class Campaign(Wire):
     """Whether only its owner and admins see it."""
     request: CampaignCreate
     """The request, with defaults filled in."""
-    model: ModelShape
+    model: Transformer
     """The model in full."""
-    machine: MachineShape
+    machine: Machine
     """The machine in full."""
     created_at: datetime
     """When it was created."""
@@ -113,7 +115,7 @@ class Campaign(Wire):
     best_objective: float | None = None
     """Objective of the recommended layout: the median of its trials, or projected from trials on
     fewer nodes or with fewer layers; null while there is none."""
-    best_strategy: StrategyShape | None = None
+    best_strategy: Strategy | None = None
     """The recommended layout; null while there is none."""
     best_mfu: float | None = None
     """Its MFU: model FLOPs over the machine's 16-bit peak; null if the peak is unknown."""

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.predictions import LayoutChange
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
+from search_spaces.strategy import Strategy
 
 Role = Literal["winner", "runner_up", "baseline"]
 
@@ -25,7 +25,7 @@ class ExplainedStrategy(Wire):
 
     role: Role
     """Its role in the campaign."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     global_batch_size: int
     """Samples of one optimizer step."""

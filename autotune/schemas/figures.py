@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.choices import FigureKind, FigureName
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
+from search_spaces.strategy import Strategy
 
 PictureFormat = Literal["svg", "png", "pdf"]
 
@@ -80,7 +80,7 @@ class MapPlace(Wire):
     """Lower bound of the 80 % interval of a predicted rate; null if it is measured."""
     high: float | None
     """Upper bound of the 80 % interval of a predicted rate; null if it is measured."""
-    strategy: StrategyShape | None
+    strategy: Strategy | None
     """Its best strategy; null if none runs."""
     fit_probability: float
     """Probability that the best strategy fits, or the highest of all strategies."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.schemas.shapes import ModelShape
 from autotune.schemas.wire import Wire
+from search_spaces.transformer import Transformer
 
 
 class ModelNeeds(Wire):
@@ -13,7 +13,7 @@ class ModelNeeds(Wire):
     counts no activations. It counts parameters of multi-token prediction, too.
     """
 
-    model: ModelShape
+    model: Transformer
     """The model."""
     parameters: int
     """Parameters but those of multi-token prediction; a tied output layer counts once."""

@@ -7,9 +7,10 @@ from pydantic import Field
 from autotune.schemas.campaigns import FewNodes, StartedFrom
 from autotune.schemas.choices import Objective
 from autotune.schemas.predictions import BrokenRule, CampaignCost, CampaignGain, LayoutChange
-from autotune.schemas.shapes import StrategyShape, Subject
+from autotune.schemas.shapes import Subject
 from autotune.schemas.wire import Wire
 from search_spaces.dimensions import Scalar
+from search_spaces.strategy import Strategy
 
 
 class PlannedStrategy(Wire):
@@ -17,7 +18,7 @@ class PlannedStrategy(Wire):
 
     rank: int
     """Rank by the predicted objective among those that probably fit; 1 is the best."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     global_batch_size: int
     """Samples of one optimizer step."""

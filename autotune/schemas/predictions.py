@@ -8,9 +8,10 @@ from pydantic import Field
 
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.scaling import ScalingSeries
-from autotune.schemas.shapes import StrategyShape, Subject
+from autotune.schemas.shapes import Subject
 from autotune.schemas.wire import Wire
 from search_spaces.dimensions import Scalar
+from search_spaces.strategy import Strategy
 
 LIKELY_TO_FIT = 0.5
 """Probability of fitting from which on a layout is taken to fit."""
@@ -41,7 +42,7 @@ class LayoutChange(Wire):
     fields: dict[str, FieldValue] = Field(default_factory=dict)
     """Fields of the request to change so that its space includes the layout (`nodes`, `space.…`
     with all values); empty outside a campaign or plan, and for a layout of the space."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The changed layout."""
     global_batch_size: int
     """Samples of one optimizer step."""
@@ -64,7 +65,7 @@ class LayoutChange(Wire):
 class Prediction(Subject):
     """Prediction of one strategy; all values are null or empty if it is illegal."""
 
-    strategy: StrategyShape
+    strategy: Strategy
     """The requested strategy."""
     legal: bool
     """Whether it is legal."""

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.choices import Objective, ParetoCost, TrainerName, TrialState
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Accumulation, TrialMetrics
 from autotune.schemas.wire import Wire
+from search_spaces.strategy import Strategy
 
 
 class Ranked(Wire):
@@ -19,7 +19,7 @@ class Ranked(Wire):
     """1 is the best."""
     trial_numbers: list[int]
     """Trials of its layout."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     metrics: TrialMetrics
     """Metrics, the median of its trials; projected if not measured on its own nodes."""
@@ -55,7 +55,7 @@ class FrontPoint(Wire):
 
     trial_numbers: list[int]
     """Trials of the layout."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     tokens_per_s: float
     """Tokens per second."""
@@ -163,7 +163,7 @@ class Baseline(Wire):
     """Whether the user gave it; otherwise a default one."""
     trial_number: int
     """Its trial."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     state: TrialState
     """State of its trial."""
@@ -184,7 +184,7 @@ class Neighbour(Wire):
     """The dimension."""
     step: str
     """What differs, in words."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     state: Literal["ok", "oom", "failed"] | None
     """State of its trial; null without one."""

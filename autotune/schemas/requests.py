@@ -11,18 +11,11 @@ from pydantic_core import PydanticCustomError
 
 from autotune.schemas import notation
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
-from autotune.schemas.shapes import MachineChoice, ModelChoice, StrategyShape
+from autotune.schemas.shapes import MachineChoice, ModelChoice
 from autotune.schemas.spaces import SpaceSpec
-from autotune.schemas.wire import (
-    MOST_TOKENS,
-    Description,
-    Headroom,
-    Label,
-    NodeHours,
-    Positive,
-    Wire,
-    storable,
-)
+from autotune.schemas.wire import MOST_TOKENS, Headroom, NodeHours, Positive, Wire
+from search_spaces.fields import Description, Label, storable
+from search_spaces.strategy import Strategy
 
 _Tokens = Annotated[float, Field(ge=1, le=MOST_TOKENS)]
 Tokens = Annotated[_Tokens, BeforeValidator(notation.tokens, json_schema_input_type=_Tokens | str)]
@@ -110,7 +103,7 @@ NO_BASELINE = "none"
 """Instead of a layout: no baseline."""
 
 BaselineChoice = (
-    Annotated[str, Field(max_length=20_000), AfterValidator(storable)] | StrategyShape | None
+    Annotated[str, Field(max_length=20_000), AfterValidator(storable)] | Strategy | None
 )
 ScreenNodes = Literal["auto", "off"] | Positive
 ScreenLayers = Literal["off"] | Positive
@@ -239,7 +232,7 @@ class PredictionQuery(Wire):
     """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU for a strategy to fit, GiB."""

@@ -6,34 +6,26 @@ Names and shapes only, never paths: the service reads no file that a caller name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import (
-    MachineChoice,
-    MachineShape,
-    ModelChoice,
-    ModelShape,
-    StrategyShape,
-)
+from autotune.schemas.shapes import MachineChoice, ModelChoice
 from autotune.schemas.spaces import BatchBounds, Range, SpaceSpec
 from search_spaces.automatic import powers_of_two
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import (
+    consistent_machine,
+    consistent_model,
     load_machine,
     load_model,
     load_space,
-    machine_from_table,
-    model_from_table,
 )
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 BATCH = "global_batch_size"
@@ -46,19 +38,14 @@ def transformer_of(choice: ModelChoice) -> Transformer:
     """Return the chosen model; raises InvalidInput (`model`) or InvalidInputs (`model.…`)."""
     if isinstance(choice, str):
         return load_model(choice)
-    return model_from_table(choice.model_dump())
+    return consistent_model(choice)
 
 
 def machine_of(choice: MachineChoice) -> Machine:
     """Return the chosen machine; raises InvalidInput (`machine`) or InvalidInputs (`machine.…`)."""
     if isinstance(choice, str):
         return load_machine(choice)
-    return machine_from_table(choice.model_dump())
-
-
-@lru_cache(maxsize=10_000)
-def strategy_of(shape: StrategyShape) -> Strategy:
-    return Strategy(**vars(shape))
+    return consistent_machine(choice)
 
 
 def space_of(
@@ -176,18 +163,6 @@ def _batch_of(size: int | BatchBounds | dict[str, Any] | None) -> GlobalBatch:
         return GlobalBatch.of(size)
     bounds = size if isinstance(size, dict) else size.model_dump()
     return GlobalBatch(**bounds)
-
-
-def model_shape(transformer: Transformer) -> ModelShape:
-    return ModelShape(**transformer.as_dict())
-
-
-def machine_shape(machine: Machine) -> MachineShape:
-    return MachineShape(**asdict(machine))
-
-
-def strategy_shape(strategy: Strategy) -> StrategyShape:
-    return StrategyShape(**vars(strategy))
 
 
 def subject_of(model: ModelChoice, machine: MachineChoice) -> tuple[Transformer, Machine]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from autotune.schemas.choices import ScalingKind, TrialState
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
+from search_spaces.strategy import Strategy
 
 
 class ScaledStrategy(Wire):
@@ -16,7 +16,7 @@ class ScaledStrategy(Wire):
     """Nodes."""
     gpus: int
     """GPUs of these nodes."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The layout there."""
     global_batch_size: int
     """Samples of one optimizer step."""
@@ -45,7 +45,7 @@ class UnscaledStrategy(Wire):
 
     num_nodes: int
     """Nodes."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The layout there."""
     state: TrialState
     """State of the last trial there."""
@@ -56,7 +56,7 @@ class ScalingSeries(Wire):
 
     kind: ScalingKind
     """`strong`: the same global batch on all nodes; `weak`: a batch in proportion to the nodes."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The requested layout, with its nodes and batch."""
     points: list[ScaledStrategy]
     """The layout on each number of nodes, fewest first, without those that failed."""

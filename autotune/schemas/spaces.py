@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
 from autotune.schemas import notation
-from autotune.schemas.shapes import SettingValue, table_fields
-from autotune.schemas.wire import MOST_VALUES, Label, Positive, Wire
+from autotune.schemas.wire import MOST_VALUES, Positive, Wire
 from search_spaces import dimensions
+from search_spaces.fields import Label
+from search_spaces.strategy import SettingValue
 
 
 class Range(Wire):
@@ -62,7 +63,10 @@ def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
     return kind | None, Field(None, description=dimension.sentence, exclude_if=unsaid)
 
 
-class SpaceSpec(table_fields(_several_values), Wire):  # type: ignore[misc]
+_FIELDS: Any = {dimension.name: _several_values(dimension) for dimension in dimensions.TABLE}
+
+
+class SpaceSpec(create_model("Dimensions", __base__=Wire, **_FIELDS), Wire):  # type: ignore[misc]
     """A search space. Fields override the values of the preset, if one is named.
 
     A dimension is one value (`4`), a list (`[1, 2, 4]`), a range (`{"minimum": 4, "maximum": 20,

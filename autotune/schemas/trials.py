@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import TrialPurpose, Wire
+from search_spaces.strategy import Strategy
 
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 """The states that are counted and shown as failures."""
@@ -126,7 +126,7 @@ class Trial(Wire):
     """Counts from 1 within the campaign."""
     purpose: TrialPurpose
     """Its purpose."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy that ran."""
     stands_for_nodes: int | None = None
     """Nodes of the layout for which it stands in; null if it ran in full."""

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from autotune import schemas
 from autotune.schemas.wire import FieldProblem
+from search_spaces import fields
 from search_spaces.errors import LONGEST_NAME, InvalidInput, InvalidInputs, closest
+from search_spaces.fields import REFUSED, fields_of
 
 WireModel = TypeVar("WireModel", bound=BaseModel)
 
@@ -41,12 +43,12 @@ MOST_UNKNOWN = 10
 """Unknown fields that are named: the nearest names to each are searched for."""
 MOST_ERRORS = 1000
 """Errors of Pydantic's that are put into words; a field of several forms has one for each."""
-UNKNOWN = "extra_forbidden"
-"""The type of Pydantic's error for a field that does not exist."""
+UNKNOWN = ("extra_forbidden", fields.UNKNOWN)
+"""The types of Pydantic's errors for a field that does not exist."""
 
 
 @cache
-def forms() -> Mapping[str, type[BaseModel]]:
+def forms() -> Mapping[str, type[Any]]:
     """Return all wire models by name; built only when something is refused."""
     modules = (
         import_module(f"{schemas.__name__}.{at.name}") for at in iter_modules(schemas.__path__)
@@ -55,7 +57,7 @@ def forms() -> Mapping[str, type[BaseModel]]:
         name: model
         for module in modules
         for name, model in getmembers(module, isclass)
-        if issubclass(model, BaseModel)
+        if fields_of(model)
     }
 
 
@@ -73,7 +75,7 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
 @cache
 def known_fields() -> frozenset[str]:
     """Return the names of all fields of all wire models."""
-    return frozenset(field for model in forms().values() for field in model.model_fields)
+    return frozenset(field for model in forms().values() for field in fields_of(model))
 
 
 REQUESTS = f"{schemas.__name__}.requests"
@@ -85,14 +87,14 @@ def fields_within(parent: str) -> frozenset[str]:
     held = [
         form
         for model in forms().values()
-        if model.__module__ == REQUESTS and parent in model.model_fields
-        for form in _forms_in(model.model_fields[parent].annotation)
+        if model.__module__ == REQUESTS and parent in fields_of(model)
+        for form in _forms_in(fields_of(model)[parent].annotation)
     ]
-    return frozenset(field for form in held for field in form.model_fields)
+    return frozenset(field for form in held for field in fields_of(form))
 
 
-def _forms_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _forms_in(annotation: Any) -> Iterator[Any]:
+    if fields_of(annotation):
         yield annotation
     for argument in get_args(annotation):
         yield from _forms_in(argument)
@@ -110,8 +112,8 @@ def field_problems(
     error is of the form that was meant, and the others are dropped. The same holds for a value of
     the right form with a wrong length or character.
     """
-    unknown = [error for error in errors if error["type"] == UNKNOWN]
-    others = (error for error in errors if error["type"] != UNKNOWN)
+    unknown = [error for error in errors if error["type"] in UNKNOWN]
+    others = (error for error in errors if error["type"] not in UNKNOWN)
     by_form: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for error in [*islice(others, MOST_ERRORS), *unknown[:MOST_UNKNOWN]]:
         outer, inner = _path(error["loc"])
@@ -171,11 +173,13 @@ def _problem(field: str, error: Mapping[str, Any], known: Collection[str]) -> Fi
     value = error.get("input")
     if error["type"] == "missing":
         reason, value = "it is required", None
+    elif error["type"] == REFUSED:
+        reason, valid = context["reason"], context["valid"]
     elif error["type"] in TOO_LONG:
         unit = TOO_LONG[error["type"]]
         reason, valid = "it is too long", f"at most {context['max_length']} {unit}"
         value = f"{str(value)[:SHOWN]}…"
-    elif error["type"] == UNKNOWN:
+    elif error["type"] in UNKNOWN:
         parent, _, name = field.rpartition(".")
         within = fields_within(parent.rpartition(".")[2]) if parent else known
         near = closest(name, within or known_fields()) or sorted(within)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field
 
 TrialPurpose = Literal["search", "confirmation", "baseline"]
 """Purpose of a trial: `search`, `confirmation` (one of the best measured again, at its own GAS
@@ -22,20 +20,6 @@ Positive = Annotated[int, Field(gt=0, le=MOST_COUNTED)]
 NodeHours = Annotated[float, Field(gt=0, le=MOST_NODE_HOURS)]
 Headroom = Annotated[float, Field(ge=0, le=MOST_GIB)]
 
-UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-
-
-def storable(text: str) -> str:
-    """Return the text; raises PydanticCustomError for one that no database stores."""
-    if UNSTORABLE.search(text):
-        reason = "it has a NUL character, or half of a pair of surrogates, which no database keeps"
-        raise PydanticCustomError("not_storable", "{reason}", {"reason": reason})
-    return text
-
-
-Label = Annotated[str, Field(max_length=200), AfterValidator(storable)]
-"""A name, or the value of a dimension that is no number."""
-Description = Annotated[str, Field(max_length=2000), AfterValidator(storable)]
 MOST_VALUES = 1000
 """In a list of a dimension's values."""
 

@@ -14,7 +14,6 @@ from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.calibration.projection import REPEATS, projected
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import Scalar
 from search_spaces.machine import Machine
@@ -91,7 +90,7 @@ class CampaignBelief:
 
 
 def belief_without_start(campaign: Campaign) -> CampaignBelief:
-    return _without_start(machine_of(campaign.machine), transformer_of(campaign.model))
+    return _without_start(campaign.machine, campaign.model)
 
 
 @lru_cache(maxsize=8)

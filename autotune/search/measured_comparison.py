@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_limits
 from autotune.calibration.observations import columns_of
 from autotune.cost_model.columns import Columns
 from autotune.schemas.recommendations import Neighbour
-from autotune.schemas.resolution import strategy_shape
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import LAYOUT_DIMENSIONS, Floats, Integers, as_numbers
 from autotune.search.stopping import DRAWS, Rival
@@ -144,7 +143,7 @@ class MeasuredComparison:
                 Neighbour(
                     dimension=step.dimension,
                     step=value_words(step.dimension, step.strategy.value(step.dimension)),
-                    strategy=strategy_shape(step.strategy),
+                    strategy=step.strategy,
                     state=step.state,
                     relative_to_best=relative if known_ratio else None,
                     relative_low=min(low, relative) if known_ratio else None,

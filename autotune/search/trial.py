@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from autotune.calibration import Observation
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -125,7 +124,7 @@ def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
 def unfinished(trial: Trial) -> SearchTrial:
     """Return a trial as the proposer reads it, without its result."""
     return SearchTrial(
-        strategy=strategy_of(trial.strategy),
+        strategy=trial.strategy,
         state="running",
         stands_for=trial.stands_for_nodes,
         num_layers=trial.num_layers,

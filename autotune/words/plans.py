@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
-from autotune.schemas.resolution import machine_of, strategy_of, transformer_of
 from autotune.words.dimensions import capitalised
 from autotune.words.quantities import token_count
 from search_spaces.rules import experts_across_network
@@ -25,8 +24,8 @@ def plan_sentence(plan: CampaignPlan) -> str:
         remedy = [f" {capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
         return "".join([f"{obstacle}.", *remedy])
     best = plan.best[0]
-    strategy = strategy_of(best.strategy)
-    across = experts_across_network(strategy, transformer_of(plan.model), machine_of(plan.machine))
+    strategy = best.strategy
+    across = experts_across_network(strategy, plan.model, plan.machine)
     more = ""
     if plan.over_baseline is not None and plan.baseline is not None:
         if plan.baseline.fit_probability < LIKELY_TO_FIT:

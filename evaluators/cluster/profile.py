@@ -13,7 +13,6 @@ from pydantic import ConfigDict
 
 from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.values import (
-    Flag,
     Image,
     Interpreter,
     Line,
@@ -30,9 +29,8 @@ from evaluators.cluster.values import (
     VariableName,
     VariableValue,
     Word,
-    number,
-    whole,
 )
+from search_spaces.fields import Figure, Switch
 
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
@@ -60,7 +58,7 @@ class Scheduling:
     reservation: Name = ""
     constraint: Name = ""
     gpu_request: GpuRequest = "gpus-per-node"
-    exclusive: Flag = True
+    exclusive: Switch = True
     directives: tuple[SbatchOption, ...] = ()
 
     @property
@@ -80,7 +78,7 @@ class Tasks:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    cpus_per_task: Annotated[int | None, whole(1, 4096)] = None
+    cpus_per_task: Annotated[int | None, Figure(maximum=4096)] = None
     srun: tuple[SrunOption, ...] = ()
 
 
@@ -147,11 +145,11 @@ class Polling:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    interval_s: Annotated[float, number(0.05, 3600, unit="s")] = 5.0
-    command_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 30.0
-    settle_s: Annotated[float, number(0.1, 3600, unit="s")] = 3.0
-    accounting_limit_s: Annotated[float, number(0.1, 3600, unit="s")] = 60.0
-    full_queue_pause_s: Annotated[float, number(0.1, 3600, unit="s")] = 10.0
+    interval_s: Annotated[float, Figure(minimum=0.05, maximum=3600, unit="s")] = 5.0
+    command_limit_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 30.0
+    settle_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 3.0
+    accounting_limit_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 60.0
+    full_queue_pause_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +163,8 @@ class Retries:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    attempts: Annotated[int, whole(1, 100)] = 3
-    node_failures: Annotated[int, whole(1, 1000)] = 2
+    attempts: Annotated[int, Figure(maximum=100)] = 3
+    node_failures: Annotated[int, Figure(maximum=1000)] = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +179,9 @@ class Pilot:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    nodes: Annotated[int | None, whole(1, 1_000_000)] = None
-    time_limit_h: Annotated[float, number(0.01, YEAR_H, unit="h")] = 2.0
-    idle_release_s: Annotated[float, number(0, 3600 * YEAR_H, unit="s")] = 120.0
+    nodes: Annotated[int | None, Figure(maximum=1_000_000)] = None
+    time_limit_h: Annotated[float, Figure(minimum=0.01, maximum=YEAR_H, unit="h")] = 2.0
+    idle_release_s: Annotated[float, Figure(minimum=0, maximum=3600 * YEAR_H, unit="s")] = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +199,7 @@ class RayCluster:
 
     address: Name = ""
     folder: NeededPath = "/tmp"
-    most_nodes: Annotated[int | None, whole(1, 1_000_000)] = None
+    most_nodes: Annotated[int | None, Figure(maximum=1_000_000)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

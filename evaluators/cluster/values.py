@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from string import Template
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, ValidationInfo
 
 from evaluators.adapter.names import IDENTIFIER, SET_BY_AUTOTUNE
-from search_spaces.catalog.table import TableField
+from search_spaces.fields import refusal
 
 _PROFILE_OWN = {
     "account": "slurm.account",
@@ -90,33 +89,9 @@ PLACEHOLDER = re.compile(r"\$[{A-Za-z_]")
 READ_ONLY_IN_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 
 
-def refusal(reason: str, *, valid: str = "") -> PydanticCustomError:
-    return PydanticCustomError("refused", "{reason}", {"reason": reason, "valid": valid})
-
-
 def environ_of(info: ValidationInfo) -> Mapping[str, str] | None:
     environ: Mapping[str, str] | None = (info.context or {}).get("environ")
     return environ
-
-
-def within(field: TableField) -> BeforeValidator:
-    """Return a validator of numbers, and of true or false, in the words of the catalog's tables."""
-
-    def check(value: Any) -> Any:
-        fault = field.fault(value)
-        if fault is not None:
-            raise refusal(fault, valid=field.valid)
-        return value
-
-    return BeforeValidator(check)
-
-
-def whole(minimum: int, maximum: int) -> BeforeValidator:
-    return within(TableField(name="", kind=int, minimum=minimum, maximum=maximum))
-
-
-def number(minimum: float, maximum: float, *, unit: str) -> BeforeValidator:
-    return within(TableField(name="", kind=float, minimum=minimum, maximum=maximum, unit=unit))
 
 
 def _storable(value: str) -> str:
@@ -212,7 +187,6 @@ def _exported_as_it_stands(value: str, info: ValidationInfo) -> str:
     return value
 
 
-Flag = Annotated[bool, within(TableField(name="", kind=bool))]
 Text = Annotated[str, AfterValidator(_storable)]
 """Text of any number of lines."""
 Line = Annotated[Text, AfterValidator(_one_line)]

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from search_spaces.catalog.shapes import LAYERS as MOST_LAYERS
 from search_spaces.catalog.shapes import model_from_table
 from search_spaces.errors import InvalidInput
+from search_spaces.layers import LAYERS as MOST_LAYERS
 from search_spaces.transformer import Transformer
 
 # A configuration states the longest context that a model may be used with (131072 for Llama 3.1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,105 +15,11 @@ from search_spaces.catalog.files import (
 )
 from search_spaces.catalog.gpus import gpu_kind
 from search_spaces.catalog.local import LOCAL, local_machine
-from search_spaces.catalog.table import TableField, checked, refuse_all
-from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.machine import NARROW_PEAKS, Machine
+from search_spaces.errors import InvalidInput
+from search_spaces.fields import checked, refuse_all
+from search_spaces.machine import PEAK, Machine
 
 FOLDER = "machines"
-GB_PER_S = "GB/s (10^9 bytes a second)"
-BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
-
-PEAK = TableField(
-    name="",
-    kind=float,
-    minimum=0.01,
-    maximum=20_000,
-    unit="TFLOP/s",
-    slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
-    required=False,
-)
-PEAKS = tuple(replace(PEAK, name=precision) for precision in NARROW_PEAKS)
-
-# Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
-# has been mistaken.
-FIELDS = (
-    TableField(name="name", kind=str, required=False),
-    TableField(name="description", kind=str, required=False),
-    TableField(name="gpu", kind=str),
-    TableField(name="gpus_per_node", kind=int, minimum=1, maximum=144),
-    TableField(name="max_nodes", kind=int, minimum=1, maximum=1_000_000),
-    TableField(
-        name="memory_gib",
-        kind=float,
-        minimum=0.01,
-        maximum=2048,
-        unit="GiB",
-        slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
-    ),
-    replace(PEAK, name="peak_tflops", nullable=True),
-    TableField(
-        name="memory_bandwidth_gb_per_s",
-        kind=float,
-        minimum=5,
-        maximum=50_000,
-        unit=GB_PER_S,
-        slips=BYTE_SLIPS,
-    ),
-    TableField(
-        name="intra_node_gb_per_s",
-        kind=float,
-        minimum=0.1,
-        maximum=10_000,
-        unit=GB_PER_S,
-        slips=BYTE_SLIPS,
-    ),
-    TableField(
-        name="inter_node_gb_per_s",
-        kind=float,
-        minimum=0.01,
-        maximum=2000,
-        unit=GB_PER_S,
-        slips=BYTE_SLIPS,
-    ),
-    TableField(
-        name="fast_domain",
-        kind=int,
-        minimum=1,
-        maximum=10_000,
-        required=False,
-        nullable=True,
-    ),
-    TableField(
-        name="gpu_idle_watt",
-        kind=float,
-        minimum=0,
-        maximum=1000,
-        unit="W",
-        slips={"mW": 1e3},
-        required=False,
-        nullable=True,
-    ),
-    TableField(
-        name="gpu_max_watt",
-        kind=float,
-        minimum=5,
-        maximum=5000,
-        unit="W",
-        slips={"kW": 1e-3, "mW": 1e3},
-        required=False,
-        nullable=True,
-    ),
-    TableField(
-        name="host_watt",
-        kind=float,
-        minimum=0,
-        maximum=20_000,
-        unit="W",
-        slips={"mW": 1e3},
-        required=False,
-        nullable=True,
-    ),
-)
 
 NEARLY_TWICE = 0.015  # data sheets round: 1979 and 2 x 989
 SLOWEST_NVLINK = 150  # GB/s of one direction; slower links are PCIe, or single ones of a mesh
@@ -200,22 +105,13 @@ def machine_from_table(table: Mapping[str, Any]) -> Machine:
         InvalidInputs: fields `machine.…`: unknown, missing, of a wrong type, or not plausible in
             the field's unit.
     """
-    sources, peaks = table.get("sources", ()), table.get("peaks_tflops", {})
-    figures = {k: v for k, v in table.items() if k not in ("sources", "peaks_tflops")}
-    shape = checked(figures, FIELDS, prefix="machine", renamed=RENAMED)
-    defaults: dict[str, Any] = {"name": "custom", "description": "", "peak_tflops": None}
-    is_list = isinstance(sources, list | tuple)
-    if not is_list or not all(isinstance(source, str) for source in sources):
-        valid = "a list of texts"
-        raise InvalidInputs([InvalidInput("machine.sources", sources, f"not {valid}", valid=valid)])
-    if not isinstance(peaks, Mapping):
-        valid = f"a table of TFLOP/s by precision: {', '.join(NARROW_PEAKS)}"
-        raise InvalidInputs([InvalidInput("machine.peaks_tflops", peaks, "no table", valid=valid)])
-    machine = Machine(
-        **defaults | shape,
-        peaks_tflops=checked(peaks, PEAKS, prefix="machine.peaks_tflops"),
-        sources=tuple(sources),
+    return consistent_machine(
+        checked(Machine, {"name": "custom"} | dict(table), prefix="machine", renamed=RENAMED)
     )
+
+
+def consistent_machine(machine: Machine) -> Machine:
+    """Return the machine; raises InvalidInputs, fields `machine.…` that do not fit each other."""
     refuse_all(_contradictions(machine))
     return machine
 
@@ -231,4 +127,4 @@ def _contradictions(machine: Machine) -> Iterator[InvalidInput]:
         yield InvalidInput("machine.fast_domain", machine.fast_domain, reason, valid=valid)
     if machine.peaks_tflops and machine.peak_tflops is None:
         reason = "a machine with peaks in narrower formats has a 16-bit one, too"
-        yield InvalidInput("machine.peak_tflops", None, reason, valid=PEAK.valid)
+        yield InvalidInput("machine.peak_tflops", None, reason, valid=PEAK.valid(float))

@@ -22,6 +22,7 @@ from search_spaces.catalog.hugging_face import model_from_hugging_face
 from search_spaces.catalog.shapes import fields_of_line, model_from_table
 from search_spaces.catalog.sizes import NEAR, conventional_shape, known_size, parameters_of_size
 from search_spaces.errors import InvalidInput, demand_shallow
+from search_spaces.fields import as_table
 from search_spaces.transformer import Transformer
 
 FOLDER = "models"
@@ -142,7 +143,7 @@ def model_with(choice: str | Path, line: str) -> Transformer:
     changes = fields_of_line(line)
     if isinstance(choice, Path):
         return read_model(choice, changes)
-    return model_from_table({**load_model(choice).as_dict(), **changes})
+    return model_from_table({**as_table(load_model(choice)), **changes})
 
 
 def _no_file(path: Path) -> InvalidInput:

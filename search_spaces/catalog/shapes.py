@@ -5,97 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
-from search_spaces.catalog.table import TableField, checked, refuse_all
 from search_spaces.errors import InvalidInput
+from search_spaces.fields import checked, fields_of, refuse_all
 from search_spaces.transformer import Transformer
-
-LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
-"""Largest numbers of layers, columns of a matrix, and heads (or experts) that are plausible."""
-
-
-def _whole(name: str, maximum: int, *, minimum: int = 1, required: bool = True) -> TableField:
-    return TableField(
-        name=name,
-        kind=int,
-        minimum=minimum,
-        maximum=maximum,
-        required=required,
-        nullable=not required,
-    )
-
-
-def _table(name: str, *fields: TableField) -> TableField:
-    return TableField(name=name, kind=dict, required=False, nullable=True, fields=fields)
-
-
-FIELDS = (
-    TableField(name="name", kind=str, required=False),
-    _whole("num_layers", LAYERS),
-    _whole("hidden_size", 1_000_000),
-    _whole("num_attention_heads", HEADS),
-    _whole("num_query_groups", HEADS, required=False),
-    _whole("head_dim", HEADS, required=False),
-    _whole("ffn_hidden_size", WIDTH, required=False),
-    TableField(name="gated_mlp", kind=bool, required=False),
-    TableField(
-        name="seq_length", kind=int, minimum=1, maximum=100_000_000, unit="tokens", required=False
-    ),
-    _whole("vocab_size", 100_000_000, required=False),
-    TableField(name="tied_embeddings", kind=bool, required=False),
-    _table(
-        "experts",
-        _whole("num_experts", HEADS),
-        _whole("top_k", HEADS),
-        _whole("ffn_hidden_size", WIDTH),
-        _whole("shared_ffn_hidden_size", WIDTH, minimum=0, required=False),
-        _whole("dense_layers", LAYERS, minimum=0, required=False),
-        TableField(name="interleaved", kind=bool, required=False),
-        _whole("latent_size", WIDTH, required=False),
-        TableField(name="biases", kind=bool, required=False),
-    ),
-    _table(
-        "latent_attention",
-        _whole("kv_rank", WIDTH),
-        _whole("q_rank", WIDTH, required=False),
-        _whole("qk_head_dim", HEADS),
-        _whole("rope_head_dim", HEADS),
-        _whole("v_head_dim", HEADS),
-    ),
-    _whole("mtp_layers", 100, minimum=0, required=False),
-    _whole("attention_window", 100_000_000, required=False),
-    _whole("window_layers", LAYERS, minimum=0, required=False),
-    _table(
-        "mamba",
-        _whole("layers", LAYERS),
-        _whole("attention_layers", LAYERS, minimum=0),
-        _whole("num_heads", HEADS),
-        _whole("head_dim", HEADS),
-        _whole("state_size", HEADS),
-        _whole("num_groups", HEADS),
-        _whole("conv_kernel", 1000, required=False),
-        TableField(name="single_blocks", kind=bool, required=False),
-    ),
-    _table(
-        "linear_attention",
-        _whole("layers", LAYERS),
-        _whole("key_heads", HEADS),
-        _whole("value_heads", HEADS),
-        _whole("key_head_dim", HEADS),
-        _whole("value_head_dim", HEADS),
-        _whole("conv_kernel", 1000, required=False),
-        _whole("gate_rank", WIDTH, required=False),
-    ),
-    _table(
-        "sparse_attention",
-        _whole("top_k", 100_000_000),
-        _whole("index_heads", HEADS),
-        _whole("index_head_dim", HEADS),
-        _whole("index_layers", LAYERS),
-    ),
-    TableField(name="attention_gate", kind=bool, required=False),
-)
 
 
 def model_from_table(table: Mapping[str, Any]) -> Transformer:
@@ -106,22 +20,23 @@ def model_from_table(table: Mapping[str, Any]) -> Transformer:
     Raises:
         InvalidInputs: fields `model.…`: every wrong figure, or all that do not fit each other.
     """
-    shape = checked(_present(table), FIELDS, prefix="model")
-    experts = shape.get("experts")
-    usual = {
-        "name": "custom",
-        "num_query_groups": shape["num_attention_heads"],
-        "ffn_hidden_size": experts["ffn_hidden_size"] if experts else 4 * shape["hidden_size"],
-    }
-    transformer = Transformer.of(usual | shape)
+    return consistent_model(checked(Transformer, _present(table), prefix="model"))
+
+
+def consistent_model(model: Transformer) -> Transformer:
+    """Return the model, without a `head_dim` that follows from its other fields.
+
+    Raises:
+        InvalidInputs: fields `model.…` that do not fit each other.
+    """
     refuse_all(
         chain.from_iterable(
-            fault(transformer) for fault in (_indivisible, _contradictions, _not_hybrid, _not_mixed)
+            fault(model) for fault in (_indivisible, _contradictions, _not_hybrid, _not_mixed)
         )
     )
-    if transformer.head_dim is not None and transformer.query_size == transformer.hidden_size:
-        return replace(transformer, head_dim=None)
-    return transformer
+    if model.head_dim is not None and model.query_size == model.hidden_size:
+        return replace(model, head_dim=None)
+    return model
 
 
 SHORT = {
@@ -137,7 +52,13 @@ SHORT = {
     "vocab": "vocab_size",
 }
 """Short form of a field in a line -> the field."""
-LINE_FIELDS = {field.name: field.kind for field in FIELDS if field.kind is not dict}
+TABLES = tuple(
+    name
+    for name, field in fields_of(Transformer).items()
+    if any(fields_of(kind) for kind in get_args(field.annotation))
+)
+"""Fields that are tables themselves."""
+LINE_FIELDS = tuple(name for name in fields_of(Transformer) if name not in TABLES)
 ON_OFF = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 
 
@@ -164,8 +85,7 @@ def fields_of_line(text: str) -> dict[str, Any]:
                 InvalidInput("model", part.strip(), "it sets no field", valid="field=value")
             )
         elif name not in LINE_FIELDS:
-            tables = {field.name for field in FIELDS if field.kind is dict}
-            nested = name.partition(".")[0] in tables
+            nested = name.partition(".")[0] in TABLES
             reason = "it needs a TOML file" if nested else "a model has no such field"
             valid = ", ".join(
                 [*SHORT, *(each for each in LINE_FIELDS if each not in SHORT.values())]
@@ -174,15 +94,15 @@ def fields_of_line(text: str) -> dict[str, Any]:
         elif name in shape:
             problems.append(InvalidInput("model", part.strip(), "the field is set twice"))
         else:
-            shape[name] = _in_line(value, LINE_FIELDS[name])
+            shape[name] = value if name == "name" else _in_line(value)
     refuse_all(problems)
     return shape
 
 
-def _in_line(value: str, kind: type) -> Any:
-    if kind is bool:
-        return ON_OFF.get(value.lower(), value)
-    return int(value) if kind is int and value.isascii() and value.isdecimal() else value
+def _in_line(value: str) -> Any:
+    if value.isascii() and value.isdecimal():
+        return int(value)
+    return ON_OFF.get(value.lower(), value)
 
 
 def _present(table: Mapping[str, Any]) -> dict[str, Any]:

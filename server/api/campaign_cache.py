@@ -18,7 +18,6 @@ from autotune.schemas.choices import FigureKind
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers
 from autotune.schemas.recommendations import Ranked, Recommendation
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
@@ -201,7 +200,7 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
     return Launch(
         transformer=source.belief.transformer,
         machine=source.belief.machine,
-        strategy=strategy_of(ranked.strategy),
+        strategy=ranked.strategy,
         name=campaign.name,
         evaluator=campaign.request.evaluator,
         profile=None if profile is None else profile_from_dict(dict(profile), source="campaign"),
@@ -216,7 +215,7 @@ def _recommended(source: FigureSource) -> Recommendation | None:
             return None
         cost = trial_cost(campaign, source.trials)
         proposer = proposer_of(campaign, belief.space, belief=belief.of_campaign, cost=cost)
-        stands = standing(strategy_of(found.best.strategy), belief.known, proposer)
+        stands = standing(found.best.strategy, belief.known, proposer)
         return found.model_copy(update={"standing": stands})
 
 

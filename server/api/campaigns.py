@@ -18,7 +18,6 @@ from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.requests import BudgetExtension, CampaignChange, CampaignCreate
-from autotune.schemas.resolution import machine_shape, model_shape
 from evaluators.cluster import profile_as_dict
 from server.api.admission import admit
 from server.api.answers import as_json
@@ -163,8 +162,8 @@ def create_once(
             return create_campaign(
                 session,
                 admitted.request,
-                model=model_shape(space.transformer),
-                machine=machine_shape(space.machine),
+                model=space.transformer,
+                machine=space.machine,
                 simulated=simulated,
                 owner=caller.name,
                 profile=profile_as_dict(profile) if profile else None,

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
-from autotune.schemas.resolution import machine_shape, model_shape
-from autotune.schemas.shapes import MachineShape, ModelShape
 from evaluators.cluster import profile_file
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.errors import InvalidInput
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
 from server.api.dependencies import SettingsOf, problems
 from server.catalog import adapter_summaries, profile_detail, profile_summaries
 from server.store import NotFound
@@ -35,10 +35,10 @@ def models() -> list[str]:
 
 
 @router.get("/models/{name}", tags=["catalog"], responses=problems(404))
-def model(name: ModelName) -> ModelShape:
+def model(name: ModelName) -> Transformer:
     """Return the shape of a model, or of a bare size."""
     try:
-        return model_shape(load_model(name))
+        return load_model(name)
     except InvalidInput as error:
         raise NotFound("model", name, reason=str(error)) from error
 
@@ -50,10 +50,10 @@ def machines() -> list[str]:
 
 
 @router.get("/machines/{name}", tags=["catalog"], responses=problems(404))
-def machine(name: MachineName) -> MachineShape:
+def machine(name: MachineName) -> Machine:
     """Return a machine."""
     try:
-        return machine_shape(load_machine(name))
+        return load_machine(name)
     except InvalidInput as error:
         raise NotFound("machine", name, reason=str(error)) from error
 

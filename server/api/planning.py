@@ -15,7 +15,7 @@ from autotune.prediction.plan import SHOWN, plan
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
-from autotune.schemas.resolution import campaign_space, machine_shape, subject_of
+from autotune.schemas.resolution import campaign_space, subject_of
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -143,7 +143,7 @@ class Plans:
         stored = profile_as_dict(profile) if profile else None
         simulated = is_simulated(request)
         stack = TrialStack(
-            machine_digest=machine_digest(machine_shape(machine)),
+            machine_digest=machine_digest(machine),
             program=program_name(request, stored) if simulated else trainer_of(stored),
             simulated=simulated,
             private_of=(owner,) if request.private else (),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign, FewNodes
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
+from search_spaces.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class BestLayout:
     """
 
     trial: int
-    strategy: StrategyShape
+    strategy: Strategy
     objective: float
     mfu: float | None
     from_nodes: int | None = None

@@ -14,7 +14,6 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement.metrics import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
@@ -46,7 +45,7 @@ def protocol_of(
         calibration: returns the calibration after these trials; called only if a prediction is
             needed. The machine's priors by default.
     """
-    strategy, spec = strategy_of(trial.strategy), campaign.request.protocol
+    strategy, spec = trial.strategy, campaign.request.protocol
     probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
     measured = own if trial.purpose == "confirmation" else probes
@@ -94,8 +93,8 @@ def _limits(
         return ()
     best = steps[-1][0]
     assert best.metrics is not None
-    workload, strategy = Workload.of(campaign), strategy_of(trial.strategy)
-    rate = _rate_at_one_second(workload, strategy_of(best.strategy))
+    workload, strategy = Workload.of(campaign), trial.strategy
+    rate = _rate_at_one_second(workload, best.strategy)
     best_rate = rate / best.metrics.iteration_time_s
     rate = _rate_at_one_second(workload, strategy)
     own_limit_s = rate / (request.protocol.give_up_below * best_rate)
@@ -153,5 +152,5 @@ def _surprise(shares_of: _BelievedShares, trial: Trial) -> float:
     if not measured or trial.metrics is None:
         return 1.0
     least = min(measured, key=lambda point: point.gradient_accumulation_steps)
-    [believed] = shares_of(strategy_of(trial.strategy), [least.gradient_accumulation_steps])
+    [believed] = shares_of(trial.strategy, [least.gradient_accumulation_steps])
     return max(1.0, least.iteration_time_s / trial.metrics.iteration_time_s / believed)

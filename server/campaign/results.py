@@ -10,8 +10,6 @@ from datetime import datetime, timedelta
 from autotune.measurement.metrics import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
-from autotune.schemas.resolution import machine_of, transformer_of
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import (
     Accumulation,
     Expectation,
@@ -29,7 +27,7 @@ from search_spaces.transformer import Transformer
 class NewTrial:
     """A trial that is about to start, with its prediction."""
 
-    strategy: StrategyShape
+    strategy: Strategy
     purpose: TrialPurpose
     predicted_iteration_time_s: float
     predicted_memory_gib: float
@@ -84,8 +82,8 @@ class Workload:
     @classmethod
     def of(cls, campaign: Campaign) -> Workload:
         return cls(
-            transformer=transformer_of(campaign.model),
-            machine=machine_of(campaign.machine),
+            transformer=campaign.model,
+            machine=campaign.machine,
             objective=campaign.request.objective,
         )
 

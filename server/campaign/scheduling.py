@@ -19,7 +19,6 @@ from autotune.recommendation.recommendation import strategies_to_confirm
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
-from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import (
@@ -265,7 +264,7 @@ def new_trials(
     )
     return [
         NewTrial(
-            strategy=strategy_shape(proposal.run),
+            strategy=proposal.run,
             stands_for_nodes=proposal.running.stands_for,
             num_layers=proposal.running.num_layers,
             purpose=following.purpose,

@@ -18,8 +18,7 @@ from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartWorth
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import campaign_space, machine_of, transformer_of
-from autotune.schemas.shapes import MachineShape
+from autotune.schemas.resolution import campaign_space
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
 from evaluators.cluster import profile_from_dict
@@ -141,13 +140,13 @@ def belief_of_campaign(
         profile: of its cluster, as stored with the campaign.
         earlier: observations of earlier trials at its start.
     """
-    transformer, machine = transformer_of(campaign.model), machine_of(campaign.machine)
+    transformer, machine = campaign.model, campaign.machine
     space = space_of_campaign(campaign.request, transformer, machine, profile=profile)
     return SearchStart(alone=CampaignBelief.over(space), earlier=earlier).belief(versions)
 
 
-def machine_digest(machine: MachineShape) -> str:
-    figures = json.dumps(machine_figures(machine_of(machine)), sort_keys=True)
+def machine_digest(machine: Machine) -> str:
+    figures = json.dumps(machine_figures(machine), sort_keys=True)
     return hashlib.sha256(figures.encode()).hexdigest()
 
 

@@ -12,7 +12,6 @@ from autotune.recommendation.ranking import place
 from autotune.recommendation.recommendation import training_cost
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import (
     CampaignBelief,
@@ -105,11 +104,7 @@ def worth_confirming(
         known: the trials in the proposer's form.
     """
     pending = (trial for trial in trials if trial.state is TrialState.PENDING)
-    again = {
-        strategy_of(trial.strategy).layout_key()
-        for trial in pending
-        if trial.purpose == "confirmation"
-    }
+    again = {trial.strategy.layout_key() for trial in pending if trial.purpose == "confirmation"}
     ranked = sorted(
         all_contenders(campaign, trials, belief=proposer.belief),
         key=lambda each: place(each, confirming=each.strategy.layout_key() in again),

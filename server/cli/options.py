@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     # Imported late: a command's --help does not need the client and its models.
     from autotune.client.client import Client
     from autotune.schemas.requests import AdapterFile
-    from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
     from autotune.schemas.spaces import SpaceSpec
     from search_spaces.machine import Machine
+    from search_spaces.strategy import Strategy
+    from search_spaces.transformer import Transformer
     from server.settings import Settings
 
 EvaluatorChoice = Literal["simulated", "local", "slurm", "pilot", "ray"]
@@ -183,7 +184,7 @@ class ModelOptions(OptionGroup):
     )
     seq_length: int | None = option("--seq-length", "Tokens of one sample.")
 
-    def choice(self) -> str | ModelShape:
+    def choice(self) -> str | Transformer:
         """Return the model in the service's form; files are read here.
 
         Raises:
@@ -197,13 +198,11 @@ class ModelOptions(OptionGroup):
         model = model_choice(name_or_file(self.model))
         if self.seq_length is None:
             return model
-        from autotune.schemas.resolution import model_shape
-        from autotune.schemas.shapes import ModelShape
-        from autotune.schemas.validation import validated
-        from search_spaces.catalog import load_model
+        from search_spaces.catalog import load_model, model_from_table
+        from search_spaces.fields import as_table
 
-        shape = model_shape(load_model(model)) if isinstance(model, str) else model
-        return validated(ModelShape, shape.model_dump() | {"seq_length": self.seq_length})
+        shape = load_model(model) if isinstance(model, str) else model
+        return model_from_table(as_table(shape) | {"seq_length": self.seq_length})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,25 +218,22 @@ class MachineOptions(OptionGroup):
         "--memory-gib", "Override the memory of each GPU; on a CPU, the limit of each rank."
     )
 
-    def choice(self, *, default: str = LOCAL) -> str | MachineShape:
+    def choice(self, *, default: str = LOCAL) -> str | Machine:
         """Return the machine in the service's form; files are read here.
 
         Raises:
             InvalidInput, InvalidInputs: it is invalid.
         """
         from autotune.client.question import machine_choice
-        from autotune.schemas.shapes import MachineShape
-        from autotune.schemas.validation import validated
 
         machine = machine_choice(name_or_file(self.machine or default))
         if self.memory_gib is None:
             return machine
-        if isinstance(machine, str):
-            from autotune.schemas.resolution import machine_shape
-            from search_spaces.catalog import load_machine
+        from search_spaces.catalog import load_machine, machine_from_table
+        from search_spaces.fields import as_table
 
-            machine = machine_shape(load_machine(machine))
-        return validated(MachineShape, machine.model_dump() | {"memory_gib": self.memory_gib})
+        machine = load_machine(machine) if isinstance(machine, str) else machine
+        return machine_from_table(as_table(machine) | {"memory_gib": self.memory_gib})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,11 +430,12 @@ class StrategyOptions(DimensionOptions):
         d.name: 1 if d.default is None else setting_text(d.default) for d in TABLE
     }
 
-    def shape(self) -> StrategyShape:
+    def shape(self) -> Strategy:
         """Return the strategy; raises InvalidInput for several values of a dimension."""
-        from autotune.schemas.shapes import StrategyShape
         from autotune.schemas.spaces import Range, SpaceSpec
         from autotune.schemas.validation import validated
+        from search_spaces.fields import checked
+        from search_spaces.strategy import Strategy
 
         texts = self.texts()
         read = validated(SpaceSpec, texts)
@@ -449,7 +446,7 @@ class StrategyOptions(DimensionOptions):
                 reason = "one strategy has one value of each dimension"
                 valid = "one value; `autotune sweep` ranks the strategies of many"
                 raise InvalidInput(name, texts.get(name, value), reason, valid=valid)
-        return validated(StrategyShape, {**ONE_OF_EACH, **values})
+        return checked(Strategy, {**ONE_OF_EACH, **values})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -477,26 +474,23 @@ class PredictedOptions(StrategyOptions):
             raise InvalidInput("over_nodes", self.over_nodes, reason, valid=valid)
         return [int(word) for word in words]
 
-    def on(self, machine: Machine) -> StrategyShape:
+    def on(self, machine: Machine) -> Strategy:
         """Return the strategy, completed for a machine as in a space of it.
 
         Raises:
             InvalidInput, InvalidInputs: an invalid value, or two that contradict each other.
         """
+        from search_spaces.strategy import strategy_with
 
         shape = self.shape()
-        completed = shape.model_copy(
-            update={
-                "num_nodes": self._nodes(shape),
-                "precision": shape.precision if self.precision else default_precision(machine),
-            }
-        )
+        usual = {} if self.precision else {"precision": default_precision(machine)}
+        completed = strategy_with({**shape.as_dict(), "num_nodes": self._nodes(shape), **usual})
         if self.global_batch_size is None:
             return completed
         gas = self._accumulation(completed, machine)
-        return completed.model_copy(update={"gradient_accumulation_steps": gas})
+        return completed.with_accumulation(gas)
 
-    def _nodes(self, shape: StrategyShape) -> int:
+    def _nodes(self, shape: Strategy) -> int:
         if self.nodes is None:
             return int(shape.num_nodes)
         if self.nodes < 1 or (self.num_nodes is not None and shape.num_nodes != self.nodes):
@@ -504,12 +498,11 @@ class PredictedOptions(StrategyOptions):
             raise InvalidInput("nodes", self.nodes, reason, valid="1 or more, by one of the two")
         return self.nodes
 
-    def _accumulation(self, shape: StrategyShape, machine: Machine) -> int:
+    def _accumulation(self, shape: Strategy, machine: Machine) -> int:
         """Return the GAS for the global batch; the strategy's own if the number of replicas is not
         an integer, which a rule reports."""
-        from autotune.schemas.resolution import strategy_of
 
-        groups = strategy_of(shape).groups(machine.gpus_per_node)
+        groups = shape.groups(machine.gpus_per_node)
         replicas = int(groups.data_parallel)
         if groups.left_over or not replicas:
             return int(shape.gradient_accumulation_steps)
@@ -562,13 +555,14 @@ class SpaceOptions(DimensionOptions):
         )
 
 
-def options_of(strategy: StrategyShape, machine: Machine) -> str:
-    from autotune.schemas.shapes import StrategyShape as Shape
+def options_of(strategy: Strategy, machine: Machine) -> str:
+    from search_spaces.strategy import strategy_with
 
-    return options_between(Shape(**ONE_OF_EACH, precision=default_precision(machine)), strategy)
+    usual = strategy_with({**ONE_OF_EACH, "precision": default_precision(machine)})
+    return options_between(usual, strategy)
 
 
-def options_between(strategy: StrategyShape, other: StrategyShape) -> str:
+def options_between(strategy: Strategy, other: Strategy) -> str:
     """Return the options that change one strategy into another: `--pp 16 --gas 20`."""
     flags = DimensionOptions.flags()
     words = [

@@ -54,13 +54,7 @@ def document(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Return wire models, also nested in lists and dictionaries, as JSON types."""
-    from pydantic import BaseModel
+    """Return models, also nested in lists and dictionaries, as JSON types."""
+    from pydantic_core import to_jsonable_python
 
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
+    return to_jsonable_python(value)

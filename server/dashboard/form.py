@@ -11,7 +11,6 @@ from autotune.answers.campaign import model_size
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.choices import SearchMethod
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import model_shape
 from autotune.words.quantities import figure
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names, space_names
 from search_spaces.dimensions import TABLE, Scalar, setting_text
@@ -163,7 +162,7 @@ def strategy_fields() -> list[StrategyField]:
 def model_choices() -> list[SelectOption]:
     """Return the built-in models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
-    shapes = [(m, model_shape(m)) for m in models]
+    shapes = [(m, m) for m in models]
     return [
         SelectOption(
             m.name,

@@ -17,12 +17,12 @@ from autotune.prediction.strategy import predict
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import CampaignCreate, PredictionQuery
-from autotune.schemas.resolution import model_shape, strategy_of, transformer_of
-from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.resolution import transformer_of
 from autotune.words.plans import HARDLY, tokens
 from autotune.words.quantities import figure, percent, seconds
 from search_spaces.catalog import model_from_hugging_face
 from search_spaces.program import ProgramCapabilities
+from search_spaces.strategy import Strategy
 from server.api.dependencies import PlansOf, SettingsOf
 from server.auth.permissions import CallerOf
 from server.dashboard import form
@@ -143,10 +143,10 @@ def gain_words(share: float) -> str:
     return f"< {100 * HARDLY:g} %" if share < HARDLY else f"{100 * share:+.0f} %"
 
 
-def names_of(strategies: Sequence[StrategyShape]) -> tuple[list[str], list[str]]:
+def names_of(strategies: Sequence[Strategy]) -> tuple[list[str], list[str]]:
     """Return the dimensions that all strategies share, and each one's other dimensions as a line; a
     single strategy shares none."""
-    split = [strategy_of(each).short().split(SEPARATOR) for each in strategies]
+    split = [each.short().split(SEPARATOR) for each in strategies]
     common = [word for word in split[0] if all(word in words for words in split)] if split else []
     if len(split) < 2 or any(set(words) <= set(common) for words in split):
         common = []
@@ -266,7 +266,7 @@ def part_colours() -> Response:
 
 @router.post("/fragments/shape")
 def shape(config: Annotated[dict[str, Any], Body()]) -> dict[str, str]:
-    return shape_inputs(model_shape(model_from_hugging_face(config, name="custom")))
+    return shape_inputs(model_from_hugging_face(config, name="custom"))
 
 
 @router.post("/fragments/plan")
@@ -285,7 +285,7 @@ def answer(
 class StrategyInPlan(CampaignCreate):
     """A strategy in addition to a question; its predictions use the same trials as the plan's."""
 
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy in question."""
 
     def query(self) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def scaling(request: Request, asked: Asked) -> Response:
     series = scaling_series(
         asked.calibration,
         transformer_of(asked.query.model),
-        strategy_of(asked.query.strategy),
+        asked.query.strategy,
         nodes=asked.query.over_nodes,
         program=asked.program,
     )

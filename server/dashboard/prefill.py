@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.requests import AdapterFile, CampaignCreate
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from search_spaces.dimensions import DIMENSIONS
+from search_spaces.fields import as_table, checked
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from server.dashboard.form import LAYER_FIELDS, SHAPE_FIELDS, dimension_fields
 
 LABELS = {"nodes": "Nodes", **{field.name: field.label for field in dimension_fields()}}
@@ -57,7 +60,7 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
         campaign=campaign,
         values=inputs(campaign.request) | standing | changed,
         changed=_labels(changed),
-        catalog_machine=isinstance(campaign.request.machine, MachineShape),
+        catalog_machine=isinstance(campaign.request.machine, Machine),
     )
 
 
@@ -67,9 +70,9 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
     told = request.model_dump(mode="json", exclude_defaults=True)
     told["evaluator"] = request.evaluator
     model, machine = request.model, request.machine
-    if isinstance(model, ModelShape):
-        told["model-given"] = "shape"
-    if isinstance(machine, MachineShape):
+    if isinstance(model, Transformer):
+        told |= {"model-given": "shape", "model": _stated(model)}
+    if isinstance(machine, Machine):
         told["machine"] = machine.name
     if isinstance(request.adapter, AdapterFile):
         del told["adapter"]  # the form only accepts names
@@ -86,17 +89,26 @@ def inputs(request: CampaignCreate) -> dict[str, str]:
     return {name: text for name, text in _flat(told) if name not in OWN}
 
 
-def shape_inputs(shape: ModelShape) -> dict[str, str]:
+def shape_inputs(shape: Transformer) -> dict[str, str]:
     """Return every input of a custom shape but its name, input name -> text; empty where the form's
     default applies."""
-    told = shape.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    table = _stated(replace(shape, name="custom"))
     names = ("gated_mlp", "tied_embeddings", "attention_gate")
     switches = {name: getattr(shape, name) for name in names}
     blank = {field.name: "" for field in (*SHAPE_FIELDS, *LAYER_FIELDS)}
-    return blank | dict(_flat({"model": told | switches}))
+    return blank | dict(_flat({"model": table | switches}))
 
 
-def strategy_inputs(strategy: StrategyShape) -> str:
+def _stated(shape: Transformer) -> dict[str, Any]:
+    """Return the fields that neither have their default nor follow from the others."""
+    table = as_table(shape, exclude_defaults=True)
+    for name in ("num_query_groups", "ffn_hidden_size"):
+        others = {field: value for field, value in table.items() if field != name}
+        table = others if checked(Transformer, others) == shape else table
+    return table
+
+
+def strategy_inputs(strategy: Strategy) -> str:
     return json.dumps({f"strategy.{name}": _text(strategy.value(name)) for name in DIMENSIONS})
 
 

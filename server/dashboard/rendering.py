@@ -28,8 +28,6 @@ from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, outcome_of, outcome_of_campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.comparisons import ComparedCampaign
-from autotune.schemas.resolution import strategy_of, transformer_of
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.words.quantities import (
     age,
@@ -45,6 +43,8 @@ from autotune.words.quantities import (
     times,
 )
 from search_spaces.dimensions import TABLE, setting_text
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
 from server.auth.permissions import CALLER, Caller
 from server.dashboard import campaign_rows, prefill
 from server.dashboard.form import SEARCHES
@@ -103,11 +103,7 @@ def rate_reached(compared: ComparedCampaign) -> str:
     return f"{figure(reached)} {OBJECTIVE_UNITS[compared.objective]}"
 
 
-def size(model: ModelShape) -> str:
-    return model_size(transformer_of(model))
-
-
-def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple[str, str]]:
+def strategy_facts(strategy: Strategy, machine: Machine) -> list[tuple[str, str]]:
     """Return each dimension's label and value, followed by the replicas for those that divide
     them."""
     said = {
@@ -116,7 +112,7 @@ def strategy_facts(strategy: StrategyShape, machine: MachineShape) -> list[tuple
         for value in [strategy.value(d.name)]
         if not d.is_absent(value)
     }
-    replicas = strategy_of(strategy).data_parallel(machine.gpus_per_node)
+    replicas = strategy.data_parallel(machine.gpus_per_node)
     return [
         *(fact for d, fact in said.items() if d.divides_replicas),
         ("Data parallel", str(replicas)),
@@ -183,7 +179,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "searched_by": searched_by,
     "seconds": seconds,
     "setting": setting_text,
-    "size": size,
+    "size": model_size,
     "sparkline": campaign_rows.sparkline,
     "started_from": started_from,
     "step_spread": step_spread,

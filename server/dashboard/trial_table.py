@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.words.dimensions import value_words
 from autotune.words.failures import cause_of
 from search_spaces.dimensions import BY_NAME, IN_LINE, TABLE
+from search_spaces.strategy import Strategy
 
 OTHERS = tuple(d.name for d in IN_LINE if not d.is_searched)
 """Dimensions that share a column."""
@@ -125,11 +125,11 @@ class TrialColumns:
     def measured(self) -> int:
         return len(MEASURED) - 2
 
-    def other(self, strategy: StrategyShape) -> str:
+    def other(self, strategy: Strategy) -> str:
         return " · ".join(other_parts(strategy, self.others))
 
 
-def other_parts(strategy: StrategyShape, dimensions: Sequence[str]) -> list[str]:
+def other_parts(strategy: Strategy, dimensions: Sequence[str]) -> list[str]:
     """Return short texts for these OTHERS and for trainer-defined dimensions."""
     words: Mapping[str, str] = {
         **{name: BY_NAME[name].brief(strategy.value(name)) for name in OTHERS},

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
 from autotune.words.dimensions import value_words
 from autotune.words.quantities import figure, listed, plural
 from search_spaces.dimensions import BY_NAME, Scalar
+from search_spaces.strategy import Strategy
 from server.figures.figure import RateFigure
 from server.figures.outcome import (
     FAILURES,
@@ -152,7 +152,7 @@ class PlottedTrial:
     order: float
 
     @property
-    def strategy(self) -> StrategyShape:
+    def strategy(self) -> Strategy:
         return self.trial.strategy
 
     @property

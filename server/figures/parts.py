@@ -14,8 +14,6 @@ from autotune.explanation.parts import (
 )
 from autotune.schemas.explanations import ExplainedStrategy, Origin, Role
 from autotune.schemas.figures import FigureTable
-from autotune.schemas.resolution import strategy_of
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.wire import Wire
 from autotune.words.dimensions import value_words
 from autotune.words.quantities import figure, mark, probability, seconds
@@ -96,7 +94,7 @@ class ComparedParts(Wire):
     """Role of the strategy in the campaign."""
     name: str
     """How the strategy differs from the others."""
-    strategy: StrategyShape
+    strategy: Strategy
     """The strategy."""
     total: float
     """Sum of the parts, in the unit of the figure."""
@@ -343,7 +341,7 @@ COSTS = {
 
 def names(compared: Sequence[ExplainedStrategy]) -> list[str]:
     """Return the values in which each strategy differs from the others; a single one in full."""
-    strategies = [strategy_of(each.strategy) for each in compared]
+    strategies = [each.strategy for each in compared]
     differing = [
         name
         for name in dict.fromkeys(name for each in strategies for name in each.dimensions)

@@ -10,9 +10,7 @@ from autotune.answers.layout import strategy_line
 from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.figures import FigureTable
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScaledStrategy, ScalingSeries
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import FAILURES, Trial
 from autotune.words.quantities import count, figure, mark, seconds
 from search_spaces.errors import InvalidInput
@@ -102,7 +100,7 @@ def series_of(source: FigureSource) -> list[ScalingSeries]:
     """Return how the recommended layout scales, over halves and doubles of its nodes and all on
     which it ran: measured if a trial ran it, otherwise predicted by the campaign's calibration."""
     assert source.recommendation is not None
-    strategy, belief = strategy_of(source.recommendation.best.strategy), source.belief
+    strategy, belief = source.recommendation.best.strategy, source.belief
     measured, failed = measured_steps(source.trials), failed_steps(source.trials)
     ran = {each.num_nodes for each in (*measured, *failed) if _layout(each) == _layout(strategy)}
     return scaling_series(
@@ -124,9 +122,7 @@ def _layout(strategy: Strategy) -> Strategy:
 def measured_steps(trials: Sequence[Trial]) -> dict[Strategy, float]:
     """Return the seconds of each step that trials have timed, by what ran; of several the last."""
     return {
-        strategy_of(trial.strategy).with_accumulation(each.gradient_accumulation_steps): (
-            each.iteration_time_s
-        )
+        trial.strategy.with_accumulation(each.gradient_accumulation_steps): (each.iteration_time_s)
         for trial in trials
         if trial.state is TrialState.OK and trial.num_layers is None
         for each in trial.accumulations
@@ -138,7 +134,7 @@ def failed_steps(trials: Sequence[Trial]) -> dict[Strategy, TrialState]:
     """Return how the last trial ended of each strategy of which none has succeeded."""
     ran = {trial.strategy for trial in trials if trial.state is TrialState.OK}
     return {
-        strategy_of(trial.strategy): trial.state
+        trial.strategy: trial.state
         for trial in sorted(trials, key=lambda trial: trial.number)
         if trial.state in FAILURES and trial.num_layers is None and trial.strategy not in ran
     }
@@ -150,7 +146,7 @@ def _caption(series: Sequence[ScalingSeries]) -> str:
     return " ".join(f"{layout_line(each.strategy)}: {each.sentence}." for each in series)
 
 
-def layout_line(strategy: StrategyShape) -> str:
+def layout_line(strategy: Strategy) -> str:
     parts = strategy_line(strategy).split(" · ")
     changing = ("GAS", str(strategy.num_nodes))
     return " · ".join(part for part in parts if part.split()[0] not in changing)

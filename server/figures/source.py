@@ -18,7 +18,6 @@ from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged
@@ -82,11 +81,11 @@ class SpaceBelief:
 
     @cached_property
     def transformer(self) -> Transformer:
-        return transformer_of(self.campaign.model)
+        return self.campaign.model
 
     @cached_property
     def machine(self) -> Machine:
-        return machine_of(self.campaign.machine)
+        return self.campaign.machine
 
     @cached_property
     def space(self) -> SearchSpace:

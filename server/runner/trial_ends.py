@@ -14,7 +14,6 @@ from autotune.recommendation.recommendation import recommend
 from autotune.recommendation.standing import standing
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.trial import TrialOutcome
@@ -59,7 +58,7 @@ def store_ends(
     with store.transaction() as session:
         row = renew(session, lease)
         for trial, outcome in ended:
-            strategy = strategy_of(trial.strategy)
+            strategy = trial.strategy
             result = finished_trial(
                 workload.of_trial(trial), strategy, outcome, now=now, power_factor=power_factor
             )
@@ -136,7 +135,7 @@ class OutcomeNotes:
                 announce(session, "campaign", campaign_id=campaign.id)
         found = recommend(campaign, trials, belief=proposer.belief)
         if found is not None:
-            stands = standing(strategy_of(found.best.strategy), known, proposer)
+            stands = standing(found.best.strategy, known, proposer)
             found = found.model_copy(update={"standing": stands})
         RECOMMENDATION.keep(self._store, campaign.id, found, ended=ended)
         why = explain(campaign, found, known, proposer.calibration(known), space=belief.space)

@@ -18,7 +18,6 @@ from autotune.calibration import Calibration
 from autotune.files import is_file_system_failure
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Trial
 from evaluators.trial import Backend, TrialOutcome, TrialProgress, TrialRequest
 from server.campaign.protocol import protocol_of
@@ -132,7 +131,7 @@ class TrialPolling:
                     log.warning("trial_waits_for_room", trial=trial.number, error=str(error))
                 continue
             started = True
-            strategy = strategy_of(trial.strategy).short()
+            strategy = trial.strategy.short()
             log.info("trial_submitted", trial=trial.number, strategy=strategy)
         return started
 
@@ -171,7 +170,7 @@ class TrialPolling:
             token=trial.token,
             transformer=self.workload.of_trial(trial).transformer,
             machine=self.workload.machine,
-            strategy=strategy_of(trial.strategy),
+            strategy=trial.strategy,
             protocol=protocol_of(
                 self._campaign,
                 trial,

@@ -20,7 +20,6 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign, outcome_of_campaign
 from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.search import ended_of
 from search_spaces.errors import InvalidInput
 from server.cache import Cache
@@ -235,7 +234,7 @@ def listing_of(campaign: Campaign) -> dict[str, Any]:
         "model": campaign.model.name,
         "machine": campaign.machine.name,
         "evaluator": campaign.request.evaluator,
-        "best_strategy": strategy_of(best).short() if best else "",
+        "best_strategy": best.short() if best else "",
         "owner": campaign.owner or "",
     }
     simulated = "simulated" if campaign.simulated else "real trials"

@@ -17,9 +17,11 @@ from sqlalchemy.orm import Session
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import Budget, BudgetExtension, CampaignChange, CampaignCreate
-from autotune.schemas.shapes import MachineShape, ModelShape
 from autotune.schemas.trials import FAILURES
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.fields import as_table, checked
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
 from server.campaign.best import BestSoFar
 from server.campaign.start import machine_digest, program_of
 from server.store.errors import Conflict, NotFound
@@ -65,8 +67,8 @@ def create_campaign(
     session: Session,
     request: CampaignCreate,
     *,
-    model: ModelShape,
-    machine: MachineShape,
+    model: Transformer,
+    machine: Machine,
     simulated: bool,
     profile: Mapping[str, Any] | None = None,
     owner: str | None = None,
@@ -86,8 +88,8 @@ def create_campaign(
         objective=request.objective,
         simulated=simulated,
         request=request.model_dump(mode="json"),
-        model=model.model_dump(mode="json"),
-        machine=machine.model_dump(mode="json"),
+        model=as_table(model),
+        machine=as_table(machine),
         profile=None if profile is None else dict(profile),
         machine_digest=machine_digest(machine),
         program=program_of(request, profile),
@@ -368,8 +370,8 @@ def campaign_of(
         Campaign,
         row,
         request=CampaignCreate.model_validate(row.request),
-        model=ModelShape.model_validate(row.model),
-        machine=MachineShape.model_validate(row.machine),
+        model=checked(Transformer, row.model, prefix="model"),
+        machine=checked(Machine, row.machine, prefix="machine"),
         started_from=starts,
         **vars(tally) | {"waits_for": _waits_for(row, tally)},
     )

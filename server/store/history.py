@@ -21,10 +21,11 @@ from autotune.measurement.metrics import another_model
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of, transformer_of
-from autotune.schemas.shapes import ModelShape, StrategyShape
 from autotune.schemas.trials import Trial
+from search_spaces.fields import checked
 from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from server.store.campaigns import campaign_row
 from server.store.record import trial_of
 from server.store.tables import CampaignRow, EarlierTrialsRow, TrialRow
@@ -47,8 +48,8 @@ class PastTrial:
 
     id: int
     campaign_id: int
-    model: ModelShape
-    strategy: StrategyShape
+    model: Transformer
+    strategy: Strategy
     num_layers: int | None
     versions: Mapping[str, str]
     finished_at: datetime
@@ -137,7 +138,7 @@ def trials_of(
             id=trial_id,
             campaign_id=campaign_id,
             model=models[campaign_id],
-            strategy=StrategyShape.model_validate(strategy),
+            strategy=checked(Strategy, strategy),
             num_layers=num_layers,
             versions=own or versions.get(campaign_id, {}),
             finished_at=finished_at,
@@ -146,9 +147,9 @@ def trials_of(
     ]
 
 
-def _models(session: Session, campaign_ids: Collection[int]) -> dict[int, ModelShape]:
+def _models(session: Session, campaign_ids: Collection[int]) -> dict[int, Transformer]:
     query = select(CampaignRow.id, CampaignRow.model).where(CampaignRow.id.in_(campaign_ids))
-    return {row[0]: ModelShape.model_validate(row[1]) for row in session.execute(query)}
+    return {row[0]: checked(Transformer, row[1], prefix="model") for row in session.execute(query)}
 
 
 def trials_by_id(session: Session, ids: Collection[int]) -> dict[int, Trial]:
@@ -168,11 +169,10 @@ def most_informative_of(
 ) -> list[EarlierObservation]:
     """Return the observations of those past trials that are most informative about a space, without
     trials whose trainer reported another model size than was requested."""
-    models = {shape: transformer_of(shape) for shape in {trial.model for trial in past}}
     given = [
         EarlierTrial(
-            transformer=models[trial.model].with_layers(trial.num_layers),
-            strategy=strategy_of(trial.strategy),
+            transformer=trial.model.with_layers(trial.num_layers),
+            strategy=trial.strategy,
             versions=trial.versions,
             age_days=max(0.0, (now - trial.finished_at).total_seconds() / SECONDS_PER_DAY),
         )
@@ -193,9 +193,7 @@ def most_informative_of(
         )
         for place in places
         if (trial := trials.get(past[place].id)) is not None and not another_model(trial.metrics)
-        for observation in observations_of(
-            models[past[place].model], [trial], machine=space.machine
-        )
+        for observation in observations_of(past[place].model, [trial], machine=space.machine)
     ]
 
 

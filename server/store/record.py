@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.trials import Trial, TrialMetrics
+from search_spaces.fields import checked
+from search_spaces.strategy import Strategy
 from server.store.tables import Base, TrialRow
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -29,13 +30,12 @@ def trial_of(row: TrialRow) -> Trial:
     trial = record_of(
         Trial,
         row,
-        strategy=StrategyShape.model_validate(row.strategy),
+        strategy=checked(Strategy, row.strategy),
         metrics=row.metrics and TrialMetrics.model_validate(row.metrics),
         accumulations=row.measurements,
         peak_memory_gib_by_rank=row.peak_memory_gib,
     )
     nested = {
-        "strategy": _compact(trial.strategy),
         "accumulations": [_compact(each) for each in trial.accumulations],
         "expected": trial.expected and _compact(trial.expected),
         "metrics": trial.metrics and _compact(trial.metrics),

@@ -14,6 +14,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialPage
 from evaluators.trial import TrialProgress
 from search_spaces.dimensions import BY_NAME, OF_EXPERTS, TABLE
+from search_spaces.fields import as_table
 from server.campaign.results import FinishedTrial, NewTrial, UnrunTrial
 from server.campaign.start import adapter_version
 from server.store import paging
@@ -63,7 +64,7 @@ def insert_trials(
         TrialRow(
             **vars(trial)
             | {
-                "strategy": trial.strategy.model_dump(mode="json"),
+                "strategy": as_table(trial.strategy),
                 "expected": trial.expected.model_dump(mode="json"),
             },
             campaign_id=campaign.id,

@@ -8,7 +8,6 @@ from typing import Any
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import machine_shape, model_shape, strategy_shape
 from autotune.schemas.trials import Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
@@ -53,8 +52,8 @@ def campaign(**fields: Any) -> Campaign:
         "state": CampaignState.RUNNING,
         "reason": "",
         "simulated": False,
-        "model": model_shape(MODEL),
-        "machine": machine_shape(MACHINE),
+        "model": MODEL,
+        "machine": MACHINE,
         "created_at": NOW,
         "started_at": NOW,
         "finished_at": None,
@@ -69,7 +68,7 @@ def trial(number: int = 1, **fields: Any) -> Trial:
         "campaign_id": 1,
         "number": number,
         "purpose": "search",
-        "strategy": strategy_shape(strategy()),
+        "strategy": strategy(),
         "token": f"t{number}",
         "state": TrialState.OK,
         "simulated": False,

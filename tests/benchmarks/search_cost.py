@@ -30,14 +30,7 @@ from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import (
-    machine_of,
-    machine_shape,
-    model_shape,
-    space_of,
-    strategy_of,
-    transformer_of,
-)
+from autotune.schemas.resolution import machine_of, space_of, transformer_of
 from autotune.schemas.trials import FAILURES, Trial
 from autotune.search.layouts import Layouts
 from evaluators.simulated import simulate
@@ -91,7 +84,7 @@ def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: st
     found = recommend(campaign, trials)
     if found is None:
         raise RuntimeError(f"{question}: no strategy was found: {campaign.reason}")
-    best = strategy_of(found.best.strategy)
+    best = found.best.strategy
     rate, _ = _rate(request, best)
     searched = [trial for trial in trials if trial.purpose == "search"]
     return {
@@ -116,8 +109,8 @@ def _campaign(request: CampaignCreate) -> tuple[Campaign, list[Trial]]:
             created = create_campaign(
                 session,
                 request,
-                model=model_shape(transformer_of(request.model)),
-                machine=machine_shape(machine_of(request.machine)),
+                model=transformer_of(request.model),
+                machine=machine_of(request.machine),
                 simulated=True,
             )
         ends = time.monotonic() + PATIENCE_S

@@ -148,7 +148,7 @@ def test_a_users_file_is_read(tmp_path: Path) -> None:
         ("gpu", 100, "not text"),
         ("sources", "a book", "not a list of texts"),
         ("fast_domain", 12, "nodes of 8 GPUs do not fill it"),
-        ("peaks_tflops", 1979, "no table"),
+        ("peaks_tflops", 1979, "not a table"),
     ],
 )
 def test_a_figure_in_a_wrong_unit_or_type_is_refused(field: str, value: Any, reason: str) -> None:

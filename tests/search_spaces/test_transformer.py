@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from search_spaces.catalog import load_model, model_names
+from search_spaces.fields import as_table, checked
 from search_spaces.transformer import Transformer
 
 
@@ -133,8 +134,8 @@ def test_multi_token_prediction_counts_apart() -> None:
     assert model.model_flops(1) > without.model_flops(1)
     assert model.trained_parameters == model.parameters + model.mtp_parameters
     assert without.trained_parameters == model.parameters
-    assert Transformer.of(model.as_dict()) == model
-    assert not {"mtp_layers", "mamba"} & set(load_model("llama-3-8b").as_dict())
+    assert checked(Transformer, as_table(model), prefix="model") == model
+    assert not {"mtp_layers", "mamba"} & set(as_table(load_model("llama-3-8b")))
 
 
 @pytest.mark.parametrize(

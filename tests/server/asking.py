@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import machine_of, machine_shape, model_shape, transformer_of
-from autotune.schemas.shapes import StrategyShape
+from autotune.schemas.resolution import machine_of, transformer_of
 from autotune.schemas.trials import Expectation, Trial
+from search_spaces.strategy import Strategy
 from server.campaign.results import FinishedTrial, NewTrial
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state, create_campaign
@@ -89,13 +89,13 @@ def created(store: Store, **changes: Any) -> Campaign:
         return create_campaign(
             session,
             request,
-            model=model_shape(transformer_of(request.model)),
-            machine=machine_shape(machine_of(request.machine)),
+            model=transformer_of(request.model),
+            machine=machine_of(request.machine),
             simulated=request.evaluator == "simulated",
         )
 
 
-STRATEGY = StrategyShape(
+STRATEGY = Strategy(
     tensor_parallel=2,
     pipeline_parallel=4,
     micro_batch_size=1,

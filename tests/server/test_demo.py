@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from autotune.client.transport import Transport
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import machine_shape
 from search_spaces.catalog import load_machine
 from server import demo
 from server.cli.failures import Failed
@@ -95,14 +95,14 @@ def _children() -> set[int]:
 
 
 def test_only_a_machine_without_gpus_is_given_less_memory() -> None:
-    with_gpus = machine_shape(load_machine("dgx-h100"))
+    with_gpus = load_machine("dgx-h100")
     assert demo.limited(with_gpus) == with_gpus
-    without = with_gpus.model_copy(update={"peak_tflops": None})
+    without = replace(with_gpus, peak_tflops=None)
     assert demo.limited(without).memory_gib == demo.CPU_MEMORY_GIB
 
 
 def test_its_campaigns_are_accepted() -> None:
-    local = machine_shape(load_machine("local")).model_copy(update={"peak_tflops": None})
+    local = replace(load_machine("local"), peak_tflops=None)
     here = {"machine": demo.limited(local)}
     for question in ({**demo.TINY, **here}, {**demo.LONGER, **here}, demo.SIMULATED):
         assert check_campaign(CampaignCreate.model_validate(question)).lattice()

@@ -38,7 +38,6 @@ def models(
 
     Every command also takes any size, such as 13B, and a file.
     """
-    from autotune.schemas.resolution import model_shape
     from search_spaces.catalog import load_model, model_names
     from server.cli.tables import predictions as predictions_table
 
@@ -49,7 +48,7 @@ def models(
         raise InvalidInput("tokens", tokens, reason, valid="--tokens with the name of a model")
     transformers = [load_model(name) for name in model_names()]
     if json:
-        return document([model_shape(item) for item in transformers])
+        return document(transformers)
     return out().print(predictions_table.models(transformers))
 
 
@@ -68,14 +67,13 @@ def _model_needs(model: str, tokens: str | None, *, json: bool) -> None:
 
 def machines(json: Json = False) -> None:
     """List the built-in machines; commands also take a TOML file."""
-    from autotune.schemas.resolution import machine_shape
     from autotune.words.quantities import figure
     from search_spaces.catalog import load_machine, machine_names
     from server.cli.tables import elements as elements_table
 
     known = {name: load_machine(name) for name in machine_names()}
     if json:
-        return document([machine_shape(item) for item in known.values()])
+        return document(list(known.values()))
     columns: TableColumns[str] = (
         ("machine", lambda name: name),
         ("GPU", lambda name: known[name].gpu),

@@ -23,8 +23,8 @@ from server.cli.output import Json, document, out, text
 
 if TYPE_CHECKING:
     from autotune.schemas.requests import CampaignCreate, PredictionQuery
-    from autotune.schemas.shapes import StrategyShape
     from search_spaces.program import ProgramCapabilities
+    from search_spaces.strategy import Strategy
 
 COMMANDS = 3
 """Number of rows of a sweep whose commands are printed."""
@@ -147,9 +147,10 @@ def _machine_of(profile: str | None) -> str:
 
 def _fixed(
     query: PredictionQuery, given: StrategyOptions, program: ProgramCapabilities
-) -> StrategyShape:
+) -> Strategy:
     from autotune.schemas.resolution import machine_of
     from search_spaces.space import fixed_values
+    from search_spaces.strategy import strategy_with
 
     fixed = fixed_values(machine_of(query.machine), program)
     derived = {"num_nodes", "gradient_accumulation_steps"}
@@ -157,7 +158,7 @@ def _fixed(
     unsaid = {
         name: value for name, value in fixed.items() if name not in derived and name not in texts
     }
-    return query.strategy.model_copy(update=unsaid)
+    return strategy_with({**query.strategy.as_dict(), **unsaid})
 
 
 def program_for(query: CampaignCreate | PredictionQuery) -> ProgramCapabilities:

@@ -34,9 +34,9 @@ from autotune.schemas.recommendations import (
     Ranked,
     Recommendation,
 )
-from autotune.schemas.shapes import MachineShape
 from autotune.schemas.trials import Trial, TrialMetrics
 from autotune.words.quantities import figure, mark, nodes_of, percent, seconds
+from search_spaces.machine import Machine
 from server.cli.tables.elements import (
     NO_VALUE,
     Cell,
@@ -223,7 +223,7 @@ def choices(items: Sequence[Trial]) -> Group:
     return table(filter(why_chosen, items), columns)
 
 
-def trial(item: Trial, machine: MachineShape) -> Table:
+def trial(item: Trial, machine: Machine) -> Table:
     """Return everything known about one trial."""
     state = ": ".join(filter(None, [item.phase or item.state.value, item.phase_reason]))
     why = why_chosen(item)

@@ -14,10 +14,9 @@ from autotune.answers.campaign import model_size
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
-from autotune.schemas.resolution import transformer_of
-from autotune.schemas.shapes import ModelShape
 from autotune.words.quantities import figure, numeric_columns, plural
 from search_spaces.catalog.models import meaning_of_size
+from search_spaces.transformer import Transformer
 
 T = TypeVar("T")
 Cell = str | Text | int | None
@@ -147,9 +146,8 @@ def rows(found: FigureTable, *, title: str | None = None) -> Group:
     return grid(headings, found.rows, title=title)
 
 
-def model_line(shape: ModelShape) -> str:
+def model_line(model: Transformer) -> str:
     """Return what a model's name was resolved to."""
-    model = transformer_of(shape)
     told = [
         f"{model.num_layers} layers of {model.hidden_size}",
         f"{model.num_attention_heads} heads",

@@ -15,7 +15,6 @@ from autotune.schemas.models import ModelNeeds
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import LayoutChange, Prediction
 from autotune.schemas.scaling import ScalingSeries
-from autotune.schemas.shapes import StrategyShape
 from autotune.words.plans import campaign_sentence
 from autotune.words.quantities import (
     figure,
@@ -26,6 +25,7 @@ from autotune.words.quantities import (
     seconds,
 )
 from search_spaces.dimensions import BY_NAME, TABLE, setting_text
+from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 from server.cli.options import options_between
 from server.cli.tables.elements import (
@@ -86,7 +86,7 @@ def prediction(answer: Prediction) -> RenderableType:
     )
 
 
-def changes(title: str, rows: Sequence[LayoutChange], start: StrategyShape) -> RenderableType:
+def changes(title: str, rows: Sequence[LayoutChange], start: Strategy) -> RenderableType:
     """Return changes of a layout, each with the options that make it."""
     return table(
         rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +15,6 @@ from autotune.answers.recommendation import saved, training_energy
 from autotune.answers.trial import step_spread, why_chosen
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
-from autotune.schemas.resolution import machine_shape
 from autotune.schemas.wire import TrialPurpose
 from autotune.words.quantities import age, axis_unit, duration, figure, parameters, plural, seconds
 from search_spaces.catalog import load_machine, load_model
@@ -166,14 +166,12 @@ def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], 
 
 
 def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
-    machine = machine_shape(load_machine("frontier"))
+    machine = load_machine("frontier")
     assert in_words(STRATEGY, machine) == (
         "Each layer is split over 2 GPUs; the layers form 4 pipeline stages; "
         "2 replicas of the model train in parallel, 8 micro-batches of 1 sample per step each."
     )
-    alone = STRATEGY.model_copy(
-        update={"tensor_parallel": 1, "pipeline_parallel": 16, "micro_batch_size": 2}
-    )
+    alone = replace(STRATEGY, tensor_parallel=1, pipeline_parallel=16, micro_batch_size=2)
     told = in_words(alone, machine)
     assert told.startswith("No layer is split; the layers form 16 pipeline stages")
     assert "there is one replica of the model, 8 micro-batches of 2 samples" in told

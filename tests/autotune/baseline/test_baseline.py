@@ -18,13 +18,13 @@ from autotune.prediction.campaign import check_campaign
 from autotune.prediction.plan import plan
 from autotune.schemas.plans import PlannedStrategy
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import strategy_shape
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInputs
+from search_spaces.fields import as_table
 from search_spaces.strategy import Strategy
 from tests.autotune import records
 
@@ -148,7 +148,7 @@ def test_none_does_without_and_a_strategy_is_taken_as_it_is() -> None:
     request = asked("none")
     assert baseline_of(request, check_campaign(request)) is None
     own = records.strategy(tp=8, pp=16, gas=512, nodes=16)
-    assert found(strategy_shape(own).model_dump()) == own
+    assert found(as_table(own)) == own
 
 
 def test_a_megatron_line_is_read_with_megatrons_defaults() -> None:

@@ -13,14 +13,13 @@ from autotune.calibration.power import PowerScale
 from autotune.cost_model import Parameters
 from autotune.measurement.energy import joules_per_token
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.trials import Accumulation, Trial
 from tests.autotune import records
 from tests.autotune.calibration.examples import SPACE, forecast
 from tests.autotune.cost_model.examples import FRONTIER, GPT_22B
 from tests.autotune.records import MACHINE, MODEL, strategy
 
-STRATEGY = strategy_shape(strategy(gas=64))
+STRATEGY = strategy(gas=64)
 
 
 def accumulation(gas: int, seconds: float, *, measured: bool = True) -> Accumulation:
@@ -51,7 +50,7 @@ def test_the_longest_measured_step_and_the_fullest_rank() -> None:
     assert observation.transformer is MODEL
     assert observation.strategy.gradient_accumulation_steps == 8
     layout = observation.strategy.with_accumulation(STRATEGY.gradient_accumulation_steps)
-    assert layout == strategy_of(STRATEGY)
+    assert layout == STRATEGY
     assert observation.iteration_time_s == 5.0
     assert observation.peak_memory_gib == 41.0
     assert observation.fitted is True
@@ -63,7 +62,7 @@ def test_sampled_energy_is_carried_to_the_step_that_is_observed() -> None:
     gpus = replace(MACHINE, host_watt=0.0)
     drawn = []
     for gas, seconds in ((4, 3.0), (8, 5.0)):
-        ran = strategy_of(STRATEGY).with_accumulation(gas)
+        ran = STRATEGY.with_accumulation(gas)
         joules = joules_per_token(MODEL, gpus, ran, iteration_time_s=seconds, timed=())
         assert joules is not None
         drawn.append((joules, gas))
@@ -95,7 +94,7 @@ def test_out_of_memory_says_that_alone() -> None:
 @pytest.mark.parametrize("purpose", ["search", "confirmation"])
 def test_memory_ran_out_within_the_strategys_micro_batches(purpose: str) -> None:
     """A pipeline of four stages that runs three micro-batches was never asked for four."""
-    few = STRATEGY.model_copy(update={"gradient_accumulation_steps": 3})
+    few = replace(STRATEGY, gradient_accumulation_steps=3)
     failed = trial(state=TrialState.OOM, accumulations=[], strategy=few, purpose=purpose)
     [observation] = observations_of(MODEL, [failed], machine=MACHINE)
     assert observation.strategy.gradient_accumulation_steps == 3

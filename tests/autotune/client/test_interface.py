@@ -14,8 +14,8 @@ from autotune import Client
 from autotune.client.question import CampaignInput
 from autotune.errors import ApiError
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.shapes import ModelShape
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.transformer import Transformer
 from tests.autotune.client.conftest import campaign_input
 from tests.serving import Served
 
@@ -62,7 +62,7 @@ def test_a_model_is_a_shape_or_a_file_that_is_read_here(client: Client, tmp_path
             }
         )
     )
-    shape = ModelShape(num_layers=4, hidden_size=256, num_attention_heads=4)
+    shape = Transformer(num_layers=4, hidden_size=256, num_attention_heads=4)
     assert client.plan(model=shape, machine="perlmutter").model.num_layers == 4
     report = client.plan(model=config, machine="perlmutter")
     assert report.model.num_query_groups == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,16 @@ CPU = Machine(
 GIB = 2.0**30
 
 NO_LIMIT = 1e15
-"""GB/s or similar of which nothing is ever short."""
+"""GB/s or similar of which nothing is ever short: more than a machine may have."""
+
+
+def without_limit(machine: Machine, *names: str) -> Machine:
+    """The machine with figures that are beyond what is plausible."""
+    ideal = copy(machine)
+    for name in names:
+        object.__setattr__(ideal, name, NO_LIMIT)
+    return ideal
+
 
 # A busy machine takes its time now and then: that is no failure.
 unhurried = settings(deadline=None, max_examples=40)

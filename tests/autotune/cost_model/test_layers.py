@@ -18,14 +18,14 @@ from search_spaces.transformer import Transformer
 from tests.autotune.cost_model.examples import (
     DGX_H100,
     LLAMA,
-    NO_LIMIT,
     strategies_of,
     strategy,
+    without_limit,
     without_losses,
 )
 
 RACK = load_machine("gb200-nvl72")
-NO_TRAFFIC = replace(DGX_H100, memory_bandwidth_gb_per_s=NO_LIMIT)
+NO_TRAFFIC = without_limit(DGX_H100, "memory_bandwidth_gb_per_s")
 PEAK = 989e12
 IDEAL: dict[str, Any] = {"expert_load": 1.0, "grouped_gemm": 1.0, "exposed_all_to_all": 1.0}
 QWEN = load_model("qwen3-30b-a3b")

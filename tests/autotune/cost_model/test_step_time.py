@@ -23,7 +23,6 @@ from tests.autotune.cost_model.examples import (
     FRONTIER,
     GPT_22B,
     GPT_175B,
-    NO_LIMIT,
     TINY,
     cost,
     machines,
@@ -32,6 +31,7 @@ from tests.autotune.cost_model.examples import (
     strategies_of,
     strategy,
     unhurried,
+    without_limit,
     without_losses,
 )
 
@@ -66,12 +66,8 @@ def test_parts_add_up(chosen: list[Strategy], transformer: Transformer, machine:
 def test_operations_of_a_step(tensor_parallel: int, pipeline_parallel: int) -> None:
     """`72 B s L h^2 (1 + s/6h + V/12Lh)` over all GPUs (Korthikanti et al. 2022, appendix A),
     where nothing is lost and no stage waits."""
-    ideal = replace(
-        DGX_A100,
-        memory_bandwidth_gb_per_s=NO_LIMIT,
-        intra_node_gb_per_s=NO_LIMIT,
-        inter_node_gb_per_s=NO_LIMIT,
-    )
+    links = ("intra_node_gb_per_s", "inter_node_gb_per_s")
+    ideal = without_limit(DGX_A100, "memory_bandwidth_gb_per_s", *links)
     layout = strategy(
         tensor_parallel=tensor_parallel,
         pipeline_parallel=pipeline_parallel,
@@ -93,7 +89,7 @@ def test_operations_of_a_step(tensor_parallel: int, pipeline_parallel: int) -> N
 
 def test_recomputation_in_a_step() -> None:
     """A third more with full checkpointing, logits apart; `s/18h` more with selective."""
-    ideal = replace(DGX_A100, memory_bandwidth_gb_per_s=NO_LIMIT)
+    ideal = without_limit(DGX_A100, "memory_bandwidth_gb_per_s")
     for checkpointing, share in (("full", 1 / 3), ("selective", 1 / 18 * 2048 / 6144)):
         layout = strategy(activation_checkpointing=checkpointing, flash_attention=False)
         estimate = cost(layout, machine=ideal, parameters=without_losses(ideal))
@@ -116,7 +112,7 @@ def test_iteration_time_is_linear_in_accumulation() -> None:
 def test_bubble_of_equal_stages(stages: int, micro_batches: int, virtual_stages: int) -> None:
     """`(p - 1)/(m v)` of the rest (Narayanan et al. 2021, section 2.2), with next to no ends."""
     small_vocabulary = replace(GPT_22B, vocab_size=1)
-    ideal = replace(DGX_A100, inter_node_gb_per_s=NO_LIMIT, intra_node_gb_per_s=NO_LIMIT)
+    ideal = without_limit(DGX_A100, "inter_node_gb_per_s", "intra_node_gb_per_s")
     plain = strategy(
         tensor_parallel=1,
         pipeline_parallel=stages,

@@ -10,7 +10,6 @@ from autotune.calibration import Calibration
 from autotune.explanation.failures import explain_failures
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.explanations import FailureCause
-from autotune.schemas.resolution import strategy_of
 from autotune.search import SearchTrial
 from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
@@ -82,8 +81,8 @@ def test_each_remedy_is_a_request_that_holds_its_strategy() -> None:
         }
         nodes = remedy.fields.get("nodes", space.nodes)
         searched = check_campaign(request(model="gpt-175b", nodes=nodes, space=spec))
-        assert strategy_of(remedy.strategy) in list(searched.lattice())
-        assert strategy_of(remedy.strategy).global_batch_size(space.machine.gpus_per_node) == BATCH
+        assert remedy.strategy in list(searched.lattice())
+        assert remedy.strategy.global_batch_size(space.machine.gpus_per_node) == BATCH
 
 
 def test_several_dimensions_where_none_alone_suffices() -> None:

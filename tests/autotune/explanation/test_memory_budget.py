@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from autotune.calibration import general_knowledge
 from autotune.explanation.memory_budget import memory_budget
-from autotune.schemas.resolution import strategy_of
 from tests.autotune.cost_model.examples import FRONTIER, GPT_175B
 from tests.autotune.cost_model.study import SETTINGS
 
@@ -21,7 +20,7 @@ def test_the_study_fits_and_without_checkpointing_it_does_not() -> None:
     assert not budget.fits
     again = {tuple(each.changes.items()): each for each in budget.changes}
     full = again[(("activation_checkpointing", "full"),)]
-    assert strategy_of(full.strategy) == STUDY
+    assert full.strategy == STUDY
     assert full.relative < 0.9
     assert re.fullmatch(
         r"With full checkpointing: \d+ % fewer tokens per node-hour.*, 37.9 GiB\.",

@@ -17,7 +17,6 @@ from autotune.explanation.steps import Surroundings, at_batch, with_values
 from autotune.explanation.what_if import CHANGED, WORTH, WhatIf, left_out
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange
-from autotune.schemas.resolution import strategy_of
 from evaluators.trainer.support import CAPABILITIES
 from search_spaces.dimensions import ACCUMULATION
 from search_spaces.lattice import Lattice
@@ -76,7 +75,7 @@ def test_smallest_changes_are_legal_fit_and_are_few(layout: Strategy) -> None:
     sizes = {len(set(each.changes) - {ACCUMULATION}) for each in found}
     assert (sizes == {1}) == (len(fitting) > 0)
     for each in found:
-        broken = findings(strategy_of(each.strategy), GPT_22B, FRONTIER)
+        broken = findings(each.strategy, GPT_22B, FRONTIER)
         assert [finding for finding in broken if finding.severity == "refuse"] == []
         assert each.fit_probability >= LIKELY_TO_FIT
         assert each.relative_low <= each.relative <= each.relative_high
@@ -111,7 +110,7 @@ def test_what_is_predicted_outside_is_right_when_it_is_run() -> None:
     for seed in range(1, 9):
         space, winner = world(TABLE_V, seed=seed).space, best(TABLE_V, seed=seed)
         for each in beyond(seed=seed):
-            pair = [winner, strategy_of(each.strategy)]
+            pair = [winner, each.strategy]
             lattice = Lattice.of(pair, gpus_per_node=space.machine.gpus_per_node)
             rates = true_log_rates(TABLE_V, lattice, seed=seed)
             errors.append(abs(each.relative / np.exp(rates[1] - rates[0]) - 1.0))
@@ -145,7 +144,7 @@ def test_layouts_outside_are_better_at_the_same_nodes_and_batch() -> None:
     assert found
     assert found[0].relative == max(each.relative for each in found) >= 1.0 + WORTH
     for each in found:
-        strategy = strategy_of(each.strategy)
+        strategy = each.strategy
         assert each.global_batch_size == start.global_batch_size(8) == 512
         assert (strategy.num_nodes, strategy.precision) == (start.num_nodes, start.precision)
         assert any(value not in space.dimensions[name] for name, value in each.changes.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,13 @@ import pytest
 from autotune.prediction.strategy import predict
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.resolution import strategy_shape
-from autotune.schemas.shapes import MachineShape
+from search_spaces.machine import Machine
 from tests.autotune import records
 from tests.autotune.prediction.calibrated import SLOWER, slow
 
 
-def query(machine: str | MachineShape = "frontier", **changes: Any) -> PredictionQuery:
-    strategy = strategy_shape(records.strategy(tp=1, pp=8, gas=64)).model_copy(update=changes)
+def query(machine: str | Machine = "frontier", **changes: Any) -> PredictionQuery:
+    strategy = replace(records.strategy(tp=1, pp=8, gas=64), **changes)
     return PredictionQuery(model="gpt-22b", machine=machine, strategy=strategy)
 
 

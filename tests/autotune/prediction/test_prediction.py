@@ -26,29 +26,24 @@ from autotune.schemas.requests import (
     PredictionQuery,
     ProtocolSpec,
 )
-from autotune.schemas.resolution import (
-    campaign_space,
-    space_of,
-    strategy_of,
-    strategy_shape,
-    subject_of,
-)
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.resolution import campaign_space, space_of, subject_of
 from autotune.schemas.spaces import SpaceSpec
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from tests.autotune import records
 from tests.autotune.records import request as campaign
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def strategy(**changes: Any) -> StrategyShape:
-    plain = strategy_shape(records.strategy(tp=1, pp=8, gas=320, precision="fp16"))
-    return plain.model_copy(update=changes)
+def strategy(**changes: Any) -> Strategy:
+    plain = records.strategy(tp=1, pp=8, gas=320, precision="fp16")
+    return replace(plain, **changes)
 
 
 def predicted(**changes: Any) -> Prediction:
@@ -116,9 +111,9 @@ def test_both_unknown_names_are_refused_at_once() -> None:
 
 
 def test_every_fault_of_two_shapes_is_refused_at_once() -> None:
-    model = ModelShape(num_layers=2, hidden_size=10, num_attention_heads=3)
+    model = Transformer(num_layers=2, hidden_size=10, num_attention_heads=3)
     machine = load_machine("frontier")
-    shape = MachineShape(**(vars(machine) | {"gpu_idle_watt": 500.0}))
+    shape = Machine(**(vars(machine) | {"gpu_idle_watt": 500.0}))
     with pytest.raises(InvalidInputs) as refusal:
         predict(PredictionQuery(model=model, machine=shape, strategy=strategy()))
     fields = {problem.field.split(".")[0] for problem in refusal.value.problems}
@@ -194,7 +189,7 @@ def test_a_campaign_that_fits_nowhere() -> None:
 
 
 def test_a_campaign_that_not_even_the_whole_machine_fits() -> None:
-    small = MachineShape(**(vars(load_machine("frontier")) | {"max_nodes": 3, "name": "small"}))
+    small = Machine(**(vars(load_machine("frontier")) | {"max_nodes": 3, "name": "small"}))
     problem = problems(campaign(model="gpt-1t", machine=small))["nodes"]
     assert "not even the whole of small, 3 nodes, would do" in problem.reason
 
@@ -314,7 +309,7 @@ def test_a_trial_never_costs_more_than_its_time_limit() -> None:
 def test_a_trial_costs_only_the_accumulations_that_it_runs() -> None:
     """A strategy of four micro-batches runs four, beside one that is measured at eight and 16."""
     model, machine = load_model("gpt-22b"), load_machine("frontier")
-    few, many = (strategy_of(strategy(gradient_accumulation_steps=gas)) for gas in (4, 320))
+    few, many = (strategy(gradient_accumulation_steps=gas) for gas in (4, 320))
 
     def node_hours(*trials: tuple[Strategy, tuple[int, ...]]) -> list[float]:
         strategies, accumulations = zip(*trials, strict=True)
@@ -336,7 +331,7 @@ def test_the_predicted_cost_of_a_trial_equals_the_simulated_cost(
 ) -> None:
     """As the service runs it, but for what the simulated world differs from the model."""
     model, machine = load_model("gpt-22b"), load_machine("frontier")
-    layout = strategy_of(strategy(num_nodes=nodes, gradient_accumulation_steps=20))
+    layout = strategy(num_nodes=nodes, gradient_accumulation_steps=20)
     probes = probe_accumulations(layout)
     (predicted,) = trial_node_hours(
         model, machine, [layout], [probes], protocol=ProtocolSpec(), evaluator="simulated"

@@ -12,7 +12,6 @@ from autotune.prediction.scaling import scaling_series
 from autotune.prediction.strategy import predict
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.resolution import strategy_of, strategy_shape
 from autotune.schemas.scaling import ScalingSeries
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
@@ -48,7 +47,7 @@ def test_the_study(printed: Scaling, kind: ScalingKind) -> None:
     )
     least, most = curve.points
     assert (least.num_nodes, most.num_nodes) == (small.num_nodes, large.num_nodes)
-    assert (strategy_of(most.strategy), most.global_batch_size) == (large.strategy, large.batch)
+    assert (most.strategy, most.global_batch_size) == (large.strategy, large.batch)
     assert least.efficiency == 1.0
     assert (least.efficiency_low, least.efficiency_high) == (1.0, 1.0)
     assert 100 * most.efficiency == pytest.approx(
@@ -62,7 +61,7 @@ def test_measured_points_say_so_and_narrow_the_others() -> None:
     nodes = [16, 32, 64, 128]
     before = scaling(KNOWN, GPT_175B, STRATEGY, kind="strong", nodes=nodes)
     ran = before.points[:2]
-    seconds = {strategy_of(point.strategy): 1.1 * point.iteration_time_s for point in ran}
+    seconds = {point.strategy: 1.1 * point.iteration_time_s for point in ran}
     calibration = Calibration.of(
         FRONTIER,
         [
@@ -72,7 +71,7 @@ def test_measured_points_say_so_and_narrow_the_others() -> None:
     )
     after = scaling(calibration, GPT_175B, STRATEGY, kind="strong", nodes=nodes, measured=seconds)
     assert [point.measured for point in after.points] == [True, True, False, False]
-    assert after.points[0].iteration_time_s == pytest.approx(seconds[strategy_of(ran[0].strategy)])
+    assert after.points[0].iteration_time_s == pytest.approx(seconds[ran[0].strategy])
     for known, foreseen in zip(after.points, before.points, strict=True):
         assert known.efficiency == pytest.approx(foreseen.efficiency, rel=0.02)
     width_before, width_after = (
@@ -86,13 +85,13 @@ def test_measured_points_say_so_and_narrow_the_others() -> None:
 def test_what_failed_stands_apart_and_is_no_base() -> None:
     nodes = [16, 32, 64]
     ran = [
-        strategy_of(point.strategy)
+        point.strategy
         for point in scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes).points
     ]
     failed = {ran[0]: TrialState.OOM, ran[2]: TrialState.CRASHED}
     curve = scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes, failed=failed)
     assert [(point.num_nodes, point.efficiency) for point in curve.points] == [(32, 1.0)]
-    assert {strategy_of(each.strategy): each.state for each in curve.failed} == failed
+    assert {each.strategy: each.state for each in curve.failed} == failed
     assert curve.sentence.endswith("; out of memory on 16 nodes; crashed on 64 nodes")
     failed[ran[1]] = TrialState.OOM
     curve = scaling(KNOWN, GPT_175B, STRATEGY, kind="weak", nodes=nodes, failed=failed)
@@ -125,7 +124,7 @@ def test_both_kinds_over_halves_and_doubles() -> None:
 
 
 def query(strategy: Strategy, *nodes: int) -> PredictionQuery:
-    shape = strategy_shape(strategy)
+    shape = strategy
     return PredictionQuery(
         model="gpt-22b", machine="frontier", strategy=shape, over_nodes=list(nodes)
     )

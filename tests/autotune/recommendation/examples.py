@@ -9,7 +9,6 @@ from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, Objective, TrialState
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Accumulation, Routing, Trial
 from autotune.schemas.wire import TrialPurpose
 from search_spaces.strategy import Strategy
@@ -99,7 +98,7 @@ def trial(
         number,
         id=1000 - number,
         purpose=purpose,
-        strategy=strategy_shape(subject),
+        strategy=subject,
         state=state,
         node_hours=node_hours,
         predicted_iteration_time_s=9.9,

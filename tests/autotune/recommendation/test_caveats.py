@@ -9,7 +9,6 @@ import pytest
 
 from autotune.cost_model import estimate
 from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.resolution import machine_shape, model_shape
 from autotune.schemas.trials import Routing, Trial
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
@@ -66,7 +65,7 @@ def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told:
     predicted = estimate(MODEL, machine, Lattice.of([A], gpus_per_node=machine.gpus_per_node))
     assert predicted.memory_limit_gib == pytest.approx(76.8)
     trials = [trial(1, A, seconds=1.0, peak=peak), trial(2, B, seconds=2.0, peak=60.0)]
-    found = answer(trials, machine=machine_shape(machine))
+    found = answer(trials, machine=machine)
     assert found.best.trial_numbers == [1]
     full = "77.7 of 80 GiB measured: 2.3 GiB are left, less than the 3.2 GiB that predictions keep"
     assert any(sentence.startswith(full) for sentence in found.caveats) is told
@@ -74,7 +73,7 @@ def test_a_best_above_the_limit_of_predictions_is_told(peak: float | None, told:
 
 
 def test_rates_of_a_cpu_say_nothing_about_gpus() -> None:
-    shape = machine_shape(MACHINE).model_copy(update={"peak_tflops": None, "gpu": "CPU core"})
+    shape = replace(MACHINE, peak_tflops=None, gpu="CPU core")
     assert tells("say nothing about GPUs", eight(), machine=shape)
     assert not tells("say nothing about GPUs", eight())
     assert not tells("say nothing about GPUs", eight(), machine=shape, simulated=True)
@@ -125,7 +124,7 @@ def test_routing_that_was_forced_to_be_balanced_is_told() -> None:
 
 
 def test_experts_whose_tokens_cross_the_network_are_told() -> None:
-    mixture = model_shape(load_model("qwen3-30b-a3b"))
+    mixture = load_model("qwen3-30b-a3b")
 
     def told(expert_parallel: int) -> list[str]:
         best = strategy(tp=1, pp=1, expert_parallel=expert_parallel)

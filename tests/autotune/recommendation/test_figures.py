@@ -8,8 +8,10 @@ import pytest
 
 from autotune.recommendation.recommendation import recommend
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import machine_shape, model_shape, transformer_of
+from autotune.schemas.resolution import transformer_of
 from search_spaces.catalog import load_model
+from search_spaces.fields import as_table, checked
+from search_spaces.machine import Machine
 from tests.autotune.cost_model.study import SETTINGS, TERA
 from tests.autotune.recommendation.examples import (
     A,
@@ -70,7 +72,7 @@ def test_training_takes_whole_iterations_of_the_global_batch() -> None:
 def test_without_tokens_a_training_is_of_twenty_a_parameter() -> None:
     asked = campaign(tokens=None)
     trials = [trial(1, A, seconds=2.0)]
-    tiny = asked.model_copy(update={"model": model_shape(load_model("tiny"))})
+    tiny = asked.model_copy(update={"model": load_model("tiny")})
     for question in (asked, tiny):
         found = recommend(question, trials)
         assert found is not None
@@ -110,7 +112,7 @@ def test_energy_of_the_gpus_is_what_the_frontier_study_printed() -> None:
 
 @pytest.mark.parametrize("unknown", ["gpu_max_watt", "host_watt"])
 def test_energy_is_not_given_where_power_is_not_known(unknown: str) -> None:
-    shape = machine_shape(MACHINE).model_copy(update={unknown: None})
+    shape = checked(Machine, as_table(MACHINE) | {unknown: None})
     bare = measured_otherwise(trial(1, A, seconds=1.0), tokens_per_joule=None)
     found = answer([bare], machine=shape)
     assert found.training.energy_mwh is None

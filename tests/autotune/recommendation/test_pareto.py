@@ -13,8 +13,7 @@ from autotune.recommendation.ranking import COSTS, Contender, pareto_fronts
 from autotune.recommendation.recommendation import recommend
 from autotune.schemas.choices import ParetoCost, TrialState
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import machine_shape, strategy_shape
-from autotune.schemas.shapes import StrategyShape
+from search_spaces.strategy import Strategy
 from tests.autotune.recommendation.examples import answer, campaign, measured_otherwise, trial
 from tests.autotune.records import MACHINE, strategy
 
@@ -51,7 +50,7 @@ def test_energy_has_a_front_where_power_is_known() -> None:
     energies = [point.joules_per_token or 0.0 for point in points]
     assert energies[1] == pytest.approx(energies[0] * 2 / 1.2, rel=0.1)
     assert not any(point.energy_sampled for point in points)
-    unknown = campaign(machine=machine_shape(replace(MACHINE, gpu_max_watt=None)))
+    unknown = campaign(machine=replace(MACHINE, gpu_max_watt=None))
     without = recommend(unknown, [measured_otherwise(t, tokens_per_joule=None) for t in trials])
     assert without is not None
     assert [front.against for front in without.pareto] == ["num_nodes"]
@@ -95,7 +94,7 @@ def lattices(draw: st.DrawFn) -> list[Contender]:
     return contenders
 
 
-def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[StrategyShape]:
+def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[Strategy]:
     """By comparing all pairs: those that none equals in one and beats in the other; of equal ones
     the first, the least cost first."""
     able = [
@@ -109,7 +108,7 @@ def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[Strat
         if (cost := COSTS[against](each)) is not None
     )
     return [
-        strategy_shape(own[2])
+        own[2]
         for own in known
         if not any(o[0] <= own[0] and o[1] <= own[1] and o < own for o in known)
     ]

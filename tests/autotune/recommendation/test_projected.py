@@ -11,7 +11,6 @@ from autotune.recommendation.recommendation import recommend, strategies_to_conf
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Trial
 from autotune.search import belief_without_start
 from search_spaces.strategy import Strategy
@@ -96,7 +95,7 @@ def test_a_projection_from_few_layers_is_of_the_whole_model() -> None:
     best = found.best
     assert found.provisional
     assert (best.projected_from_layers, best.projected_from_nodes) == (LAYERS, 4)
-    assert best.strategy == strategy_shape(DEEP)
+    assert best.strategy == DEEP
     slots = (8 + 8 - 1) / (8 + 2 - 1)
     assert 0.85 < best.metrics.iteration_time_s / (2.0 * slots) < 1.5
     assert "projected from 12 of 48 layers on 4 nodes, not measured in full" in found.caveats[0]
@@ -112,7 +111,7 @@ def test_a_trial_with_few_layers_is_not_of_its_lookalike_layout() -> None:
     trials = [trial(1, like_it, seconds=4.0), short(2, DEEP, seconds=2.0)]
     found = recommend(campaign(), trials)
     assert found is not None
-    assert found.best.strategy == strategy_shape(like_it)
+    assert found.best.strategy == like_it
     assert found.best.metrics.iteration_time_s == pytest.approx(4.0)
     assert {each.iteration_time_s for each in found.accumulations} == {4.0}
 

@@ -70,7 +70,7 @@ def test_what_says_nothing_of_each_other_is_not_compared() -> None:
     one = result(asked(2), trial(1, A, seconds=1.0))
     energy = result(asked(3, objective="tokens_per_node_hour"), trial(1, A, seconds=1.0))
     other = asked(4)
-    larger = other.model.model_copy(update={"name": "gpt-big", "num_layers": 96})
+    larger = replace(other.model, name="gpt-big", num_layers=96)
     model = result(other.model_copy(update={"model": larger}), trial(1, A, seconds=1.0))
     simulated = result(asked(5).model_copy(update={"simulated": True}), trial(1, A, seconds=1.0))
     for another, words in (

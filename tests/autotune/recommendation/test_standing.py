@@ -6,7 +6,6 @@ from functools import cache
 
 from autotune.recommendation.standing import standing
 from autotune.schemas.recommendations import Neighbour, SpaceStanding
-from autotune.schemas.resolution import strategy_of
 from autotune.search import Proposer, SearchTrial
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
@@ -105,7 +104,5 @@ def test_a_neighbour_that_leaves_too_little_memory_does_not_fit() -> None:
     for wanted in (0.0, headroom):
         subject = Proposer(space(), objective="tokens_per_s", seed=1, headroom_gib=wanted)
         neighbours = subject.neighbours(trials, best)
-        fits += [
-            each.fit_probability for each in neighbours if strategy_of(each.strategy) == next_to_it
-        ]
+        fits += [each.fit_probability for each in neighbours if each.strategy == next_to_it]
     assert fits == [1.0, 0.0]

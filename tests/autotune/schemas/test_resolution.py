@@ -1,26 +1,21 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import (
-    campaign_space,
-    machine_of,
-    machine_shape,
-    model_shape,
-    space_of,
-    strategy_of,
-    strategy_shape,
-    transformer_of,
-)
-from autotune.schemas.shapes import MachineShape, ModelShape, StrategyShape
+from autotune.schemas.resolution import campaign_space, machine_of, space_of, transformer_of
 from autotune.schemas.spaces import BatchBounds, SpaceSpec
 from search_spaces.catalog import load_machine, load_model, machine_names, model_names
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.fields import as_table, checked
+from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 SHAPE = {"num_layers": 8, "hidden_size": 512, "num_attention_heads": 8}
 
@@ -39,26 +34,26 @@ def fields(nodes: int = 16, **spec: Any) -> list[str]:
 @pytest.mark.parametrize("name", model_names())
 def test_models_survive_the_wire(name: str) -> None:
     model = transformer_of(name)
-    wire = ModelShape.model_validate_json(model_shape(model).model_dump_json())
+    wire = checked(Transformer, json.loads(json.dumps(as_table(model))), prefix="model")
     assert transformer_of(wire) == model
 
 
 @pytest.mark.parametrize("name", machine_names())
 def test_machines_survive_the_wire(name: str) -> None:
     machine = machine_of(name)
-    wire = MachineShape.model_validate_json(machine_shape(machine).model_dump_json())
+    wire = checked(Machine, json.loads(json.dumps(as_table(machine))), prefix="machine")
     assert machine_of(wire) == machine
 
 
 def test_strategies_survive_the_wire() -> None:
     chosen = space(preset="table-v").lattice().strategy(7)
-    assert strategy_of(strategy_shape(chosen)) == chosen
-    with pytest.raises(ValidationError):
-        StrategyShape.model_validate(strategy_shape(chosen).model_dump() | {"zero_stage": 4})
+    assert checked(Strategy, json.loads(json.dumps(as_table(chosen)))) == chosen
+    with pytest.raises(InvalidInputs):
+        checked(Strategy, as_table(chosen) | {"zero_stage": 4})
 
 
 def test_what_a_shape_leaves_out_follows_gpt_3() -> None:
-    model = transformer_of(ModelShape.model_validate(SHAPE))
+    model = transformer_of(checked(Transformer, SHAPE, prefix="model"))
     assert (model.name, model.num_query_groups, model.ffn_hidden_size) == ("custom", 8, 2048)
 
 
@@ -76,14 +71,14 @@ def test_bare_sizes_are_models() -> None:
 )
 def test_a_wrong_shape_is_refused_by_field(change: dict[str, int], field: str) -> None:
     with pytest.raises(InvalidInputs) as refusal:
-        transformer_of(ModelShape.model_validate(SHAPE | change))
+        transformer_of(checked(Transformer, SHAPE | change, prefix="model"))
     assert [problem.field for problem in refusal.value.problems] == [field]
 
 
 def test_a_machine_in_a_wrong_unit_is_refused_by_field() -> None:
-    wire = machine_shape(load_machine("frontier")).model_copy(update={"memory_gib": 65536.0})
+    table = as_table(load_machine("frontier")) | {"memory_gib": 65536.0}
     with pytest.raises(InvalidInputs, match="looks like MiB") as refusal:
-        machine_of(wire)
+        checked(Machine, table, prefix="machine")
     assert [problem.field for problem in refusal.value.problems] == ["machine.memory_gib"]
 
 

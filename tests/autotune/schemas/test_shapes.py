@@ -5,37 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from autotune.schemas.requests import Budget
-from autotune.schemas.shapes import StrategyShape
 from autotune.schemas.spaces import BatchBounds, Range, SpaceSpec
 from autotune.schemas.validation import validated
-from autotune.schemas.wire import storable
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInputs
+from search_spaces.fields import checked, fields_of, storable
+from search_spaces.strategy import Strategy
 
 ONE: dict[str, Any] = {d.name: 1 for d in TABLE if d.default is None}
 
 
 def test_there_is_a_field_for_each_dimension() -> None:
-    assert tuple(StrategyShape.model_fields) == (*DIMENSIONS, "settings")
+    assert tuple(fields_of(Strategy)) == (*DIMENSIONS, "settings")
     assert set(SpaceSpec.model_fields) == {*DIMENSIONS, "preset", "settings", "global_batch_size"}
-    for shape in (StrategyShape, SpaceSpec):
-        said = shape.model_json_schema()["properties"]
+    for shape in (Strategy, SpaceSpec):
+        said = TypeAdapter(shape).json_schema()["properties"]
         assert all(said[d.name]["description"] == d.sentence for d in TABLE)
 
 
 @pytest.mark.parametrize(("name", "value"), [("zero_stage", 4), ("precision", "int8")])
 def test_a_value_that_a_dimension_cannot_have_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ValidationError, match=name):
-        StrategyShape(**ONE | {name: value})
+    with pytest.raises(InvalidInputs, match=name):
+        checked(Strategy, ONE | {name: value})
 
 
 def test_settings_name_no_dimension_of_all_trainers() -> None:
-    with pytest.raises(ValidationError, match="not dimensions of a trainer's own"):
-        StrategyShape(**ONE, settings={"virtual_stages": 2})
+    with pytest.raises(InvalidInputs, match="not dimensions of a trainer's own"):
+        checked(Strategy, {**ONE, "settings": {"virtual_stages": 2}})
 
 
 def test_a_text_that_no_database_stores_is_refused() -> None:

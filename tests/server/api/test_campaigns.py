@@ -14,8 +14,8 @@ from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, CampaignPage, StartWorth
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.resolution import transformer_of
 from search_spaces.catalog import load_model
+from search_spaces.fields import as_table
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import campaign_row, change_state
@@ -48,9 +48,9 @@ def test_a_model_and_a_machine_as_shapes_are_kept_whole(client: TestClient) -> N
         campaign = client.post(CAMPAIGNS, json=asked).json()
         assert (campaign["model"], campaign["machine"]) == (shape, rack)
         listed = CampaignPage.model_validate(client.get(CAMPAIGNS).json()).items[0]
-        assert listed.model.model_dump(mode="json") == shape
-        assert listed.machine.model_dump(mode="json") == rack
-        assert transformer_of(listed.model) == load_model(name)
+        assert as_table(listed.model) == shape
+        assert as_table(listed.machine) == rack
+        assert listed.model == load_model(name)
 
 
 def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) -> None:
@@ -239,7 +239,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "a shape with a wrong size": (
         {"model": {"num_layers": -1, "hidden_size": 8, "num_attention_heads": 4}},
         "model.num_layers",
-        "more than 0",
+        "must be positive",
     ),
     "a shape with fewer experts than a token passes": (
         {"model": SHAPE | {"experts": {"num_experts": 8, "top_k": 9, "ffn_hidden_size": 8}}},

@@ -6,7 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
-from autotune.schemas.shapes import MachineShape, ModelShape
+from search_spaces.fields import checked
+from search_spaces.machine import Machine
+from search_spaces.transformer import Transformer
 from server.catalog import usable_adapters
 from server.settings import Settings
 from tests.evaluators.adapter.samples import my_script
@@ -40,11 +42,15 @@ NCCL_DEBUG = "WARN"
 def test_every_name_of_the_catalog_can_be_read(shared_client: TestClient) -> None:
     for name in shared_client.get("/api/v1/models").json():
         assert (
-            ModelShape.model_validate(shared_client.get(f"/api/v1/models/{name}").json()).name
+            checked(
+                Transformer, shared_client.get(f"/api/v1/models/{name}").json(), prefix="model"
+            ).name
             == name
         )
     for name in shared_client.get("/api/v1/machines").json():
-        found = MachineShape.model_validate(shared_client.get(f"/api/v1/machines/{name}").json())
+        found = checked(
+            Machine, shared_client.get(f"/api/v1/machines/{name}").json(), prefix="machine"
+        )
         assert found.gpus_per_node >= 1
     assert "table-v" in shared_client.get("/api/v1/spaces").json()
     assert shared_client.get("/api/v1/models/13B").json()["num_layers"] == 40

@@ -14,6 +14,7 @@ from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.resolution import machine_of, space_of, transformer_of
 from autotune.search import CampaignBelief
 from autotune.words.quantities import figure
+from search_spaces.fields import as_table
 from server.api.planning import Plans
 from server.cache import Cache
 from server.campaign.start import SearchStart
@@ -78,7 +79,7 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
     campaign = created(store)
     [trial] = with_trials(store, campaign, 1)
     about = {name: body()[name] for name in ("model", "machine", "evaluator")}
-    strategy = trial.strategy.model_dump(mode="json")
+    strategy = as_table(trial.strategy)
     questions = {"predictions": about | {"strategy": strategy}, "plans": about | {"nodes": 4}}
 
     def answer(path: str, **changes: Any) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store
 
     def peak(**changes: Any) -> str:
         best = planned(client, **changes).best[0]
-        question = body(**changes) | {"strategy": best.strategy.model_dump(mode="json")}
+        question = body(**changes) | {"strategy": as_table(best.strategy)}
         answer = client.post("/fragments/memory", json=question)
         low, high = figure(best.memory_low_gib), figure(best.memory_high_gib)
         interval = f"80 %: {low} to {high}"
@@ -162,7 +163,7 @@ def test_what_cannot_be_asked_is_refused_by_field(
 
 
 def test_a_prediction_says_what_would_make_it_fit(shared_client: TestClient) -> None:
-    strategy = STRATEGY.model_dump() | {"pipeline_parallel": 1, "micro_batch_size": 16}
+    strategy = as_table(STRATEGY) | {"pipeline_parallel": 1, "micro_batch_size": 16}
     question = {"model": "gpt-22b", "machine": "frontier", "strategy": strategy}
     answer = shared_client.post("/api/v1/predictions", json=question).json()
     assert not answer["fits"]

@@ -15,8 +15,8 @@ from autotune.recommendation.recommendation import recommend
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.scaling import ScalingSeries
+from search_spaces.fields import as_table
 from server.api.campaign_cache import CampaignCache
 from server.app import create_app
 from server.cache import Cache
@@ -116,7 +116,7 @@ def test_a_finished_campaign_is_explained(finished: tuple[FastAPI, Campaign]) ->
     best = client.get(f"{at}/recommendation").json()["best"]
     assert found.simulated
     assert found.strategies[0].role == "winner"
-    assert found.strategies[0].strategy.model_dump() == best["strategy"]
+    assert as_table(found.strategies[0].strategy) == best["strategy"]
     assert found.strategies[0].iteration_time_s == best["metrics"]["iteration_time_s"]
     assert "baseline" in [each.role for each in found.strategies]
     assert 2 <= len(found.sentences) <= 3
@@ -202,5 +202,5 @@ def test_what_trials_measured_is_said_and_the_rest_predicted(
     assert measured
     assert len(measured) < len(points)
     for point in measured:
-        step = strategy_of(point.strategy)
+        step = point.strategy
         assert point.iteration_time_s == pytest.approx(steps[step])

@@ -10,7 +10,6 @@ import pytest
 from autotune.calibration import Calibration, Observation
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import Accumulation, Trial
 from server.campaign.protocol import protocol_of
 from server.campaign.results import Workload
@@ -32,7 +31,7 @@ def test_a_confirmation_has_time_for_all_of_its_micro_batches(
     store: Store, accumulation: int, purpose: str, measured: tuple[int, ...], longer: float
 ) -> None:
     campaign = created(store)
-    strategy = STRATEGY.model_copy(update={"gradient_accumulation_steps": accumulation})
+    strategy = replace(STRATEGY, gradient_accumulation_steps=accumulation)
     [trial] = with_trials(store, campaign, 1)
     asked = protocol_of(
         campaign, trial.model_copy(update={"strategy": strategy, "purpose": purpose}), trials=()
@@ -44,7 +43,7 @@ def test_a_confirmation_has_time_for_all_of_its_micro_batches(
 
 def with_best(trial: Trial, store: Store, seconds: float, *, finished: int = -1) -> Trial:
     """It as ended so many seconds after the trial was created, with this iteration time."""
-    workload, strategy = Workload.of(created(store)), strategy_of(trial.strategy)
+    workload, strategy = Workload.of(created(store)), trial.strategy
     own = strategy.gradient_accumulation_steps
     measured = AccumulationMeasurement(
         gradient_accumulation_steps=own, iteration_times_s=(seconds,)
@@ -55,8 +54,8 @@ def with_best(trial: Trial, store: Store, seconds: float, *, finished: int = -1)
 
 
 def with_accumulation(trial: Trial, accumulation: int) -> Trial:
-    update = {"gradient_accumulation_steps": accumulation}
-    return trial.model_copy(update={"strategy": trial.strategy.model_copy(update=update)})
+    strategy = trial.strategy.with_accumulation(accumulation)
+    return trial.model_copy(update={"strategy": strategy})
 
 
 def test_a_search_trial_far_below_the_best_ended_one_is_given_up(store: Store) -> None:
@@ -108,7 +107,7 @@ def test_limits_follow_what_trials_have_shown_of_the_machine(store: Store) -> No
         limits = protocol_of(campaign, trial, trials=[best], calibration=lambda: known)
         return limits.give_up_above_s[0]
 
-    own = strategy_of(trial.strategy)
+    own = trial.strategy
     shown = [
         Observation(
             transformer=workload.transformer,

@@ -7,7 +7,6 @@ import pytest
 
 from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from evaluators.trial import TrialOutcome
 from search_spaces.catalog import load_machine, load_model
 from server.campaign.results import Workload, finished_trial
@@ -36,7 +35,7 @@ def outcome(**changes: object) -> TrialOutcome:
 
 
 def test_the_figures_of_a_trial_that_went_well() -> None:
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), outcome(), now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, outcome(), now=NOW)
     assert result.state is TrialState.OK
     assert result.metrics is not None
     assert result.metrics.iteration_time_s == 4.0
@@ -49,14 +48,14 @@ def test_the_figures_of_a_trial_that_went_well() -> None:
 
 
 def test_a_simulated_trial_does_not_end_in_the_future() -> None:
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), outcome(duration_s=500.0), now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, outcome(duration_s=500.0), now=NOW)
     assert result.finished_at == NOW
     assert result.duration_s == 500.0
 
 
 def test_a_failed_trial_has_no_figures_but_costs_its_time() -> None:
     failed = outcome(status=TrialState.OOM, error="no memory")
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), failed, now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, failed, now=NOW)
     assert result.metrics is None
     assert list(result.accumulations) == []
     assert result.error == "no memory"
@@ -75,7 +74,7 @@ def test_a_trial_that_measured_too_little_has_crashed(
     measurements: tuple[AccumulationMeasurement, ...],
 ) -> None:
     found = outcome(measurements=measurements)
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, found, now=NOW)
     assert (result.state, result.metrics) == (TrialState.CRASHED, None)
     assert "no iteration time" in (result.error or "")
 
@@ -85,7 +84,7 @@ def test_a_trial_with_times_that_no_machine_reaches_has_crashed(times_s: tuple[f
     """On 16 GCDs an iteration takes at least 1.4 s; one time that is shorter makes all doubtful."""
     together = AccumulationMeasurement(gradient_accumulation_steps=16, iteration_times_s=times_s)
     found = outcome(measurements=(MEASURED[0], together))
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, found, now=NOW)
     assert (result.state, result.metrics) == (TrialState.CRASHED, None)
     assert list(result.accumulations) == []
     assert "GAS 16" in (result.error or "")
@@ -93,7 +92,7 @@ def test_a_trial_with_times_that_no_machine_reaches_has_crashed(times_s: tuple[f
 
 
 def test_a_trial_given_up_has_the_least_rate_its_value_allows() -> None:
-    pipeline = strategy_of(STRATEGY).with_accumulation(32)
+    pipeline = STRATEGY.with_accumulation(32)
     found = outcome(measurements=MEASURED[:1])
     result = finished_trial(WORKLOAD, pipeline, found, now=NOW)
     assert result.state is TrialState.OK
@@ -105,7 +104,7 @@ def test_a_trial_given_up_has_the_least_rate_its_value_allows() -> None:
 
 
 def test_a_loss_that_is_no_number_is_not_stored() -> None:
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), outcome(loss=math.nan), now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, outcome(loss=math.nan), now=NOW)
     assert result.metrics is not None
     assert result.metrics.loss is None
 
@@ -113,7 +112,7 @@ def test_a_loss_that_is_no_number_is_not_stored() -> None:
 def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
     def counted(told: float | None) -> tuple[int | None, int | None]:
         found = outcome(trainer_parameters=told)
-        figures = finished_trial(WORKLOAD, strategy_of(STRATEGY), found, now=NOW).metrics
+        figures = finished_trial(WORKLOAD, STRATEGY, found, now=NOW).metrics
         assert figures is not None
         return figures.trainer_parameters, figures.model_parameters
 
@@ -123,10 +122,10 @@ def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
 
 def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
     told = outcome(job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
-    result = finished_trial(WORKLOAD, strategy_of(STRATEGY), told, now=NOW)
+    result = finished_trial(WORKLOAD, STRATEGY, told, now=NOW)
     assert (result.job_id, result.gpu_joules_per_token) == ("4711", 0.25)
     assert result.energy_note == "nvidia-smi on 2 nodes"
     for none in (math.nan, 0.0, None):
         told = outcome(gpu_joules_per_token=none)
-        result = finished_trial(WORKLOAD, strategy_of(STRATEGY), told, now=NOW)
+        result = finished_trial(WORKLOAD, STRATEGY, told, now=NOW)
         assert result.gpu_joules_per_token is None

@@ -16,12 +16,6 @@ from autotune.prediction.campaign import check_campaign
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.requests import CampaignCreate
-from autotune.schemas.resolution import (
-    machine_shape,
-    model_shape,
-    strategy_of,
-    strategy_shape,
-)
 from autotune.schemas.trials import Expectation, Trial
 from autotune.schemas.wire import TrialPurpose
 from evaluators.cluster import load_profile, profile_as_dict
@@ -72,8 +66,8 @@ class Campaigns:
             return create_campaign(
                 session,
                 request,
-                model=model_shape(space.transformer),
-                machine=machine_shape(space.machine),
+                model=space.transformer,
+                machine=space.machine,
                 simulated=request.evaluator == "simulated",
                 profile=profile_as_dict(load_profile(request.slurm.profile))
                 if request.slurm
@@ -109,7 +103,7 @@ class Campaigns:
         )
         new = [
             NewTrial(
-                strategy=strategy_shape(strategy),
+                strategy=strategy,
                 purpose=purpose,
                 predicted_iteration_time_s=10.0,
                 predicted_memory_gib=40.0,
@@ -129,7 +123,7 @@ class Campaigns:
                 token=trial.token,
                 transformer=workload.transformer,
                 machine=workload.machine,
-                strategy=strategy_of(trial.strategy),
+                strategy=trial.strategy,
                 protocol=protocol_of(campaign, trial, trials=()),
                 directory=self.settings.trial_dir(trial.token),
                 seed=campaign.request.seed,
@@ -164,9 +158,7 @@ class Campaigns:
         now = datetime.now(UTC)
         usual: dict[str, Any] = {"started_at": now, "duration_s": 60.0, "simulated": False}
         outcome = TrialOutcome(status=status, **usual | how)
-        result = finished_trial(
-            Workload.of(campaign), strategy_of(trial.strategy), outcome, now=now
-        )
+        result = finished_trial(Workload.of(campaign), trial.strategy, outcome, now=now)
         with self.store.transaction() as session:
             assert finish_trial(session, trial, result)
 
@@ -191,7 +183,7 @@ class Campaigns:
         with self.store.session() as session:
             measured = [t for t in all_trials(session, campaign.id) if t.metrics is not None]
         measured.sort(key=lambda t: t.metrics.tokens_per_s if t.metrics else 0.0, reverse=True)
-        best = dict.fromkeys(strategy_of(trial.strategy) for trial in measured)
+        best = dict.fromkeys(trial.strategy for trial in measured)
         again = self.start(campaign, list(best)[:3], purpose="confirmation")
         self.finish(campaign, again)
         self.move(campaign, CampaignState.DONE, reason="the budget of 22 trials is spent")

@@ -9,8 +9,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from autotune.schemas.requests import SlurmChoice
-from autotune.schemas.shapes import ExpertsShape
 from autotune.schemas.spaces import Range
+from search_spaces.layers import Experts
 from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
 from tests.server.dashboard.perception import UNNAMED
@@ -95,7 +95,7 @@ def test_form_takes_an_own_shape_and_dimensions(
         request = get_campaign(session, number).request
     assert not isinstance(request.model, str)
     assert request.model.num_layers == 8
-    assert request.model.experts == ExpertsShape(num_experts=8, top_k=2, ffn_hidden_size=512)
+    assert request.model.experts == Experts(num_experts=8, top_k=2, ffn_hidden_size=512)
     assert request.space.tensor_parallel == [1, 2]
     assert request.space.pipeline_parallel == Range(minimum=1, maximum=2)
     assert request.space.flash_attention is True

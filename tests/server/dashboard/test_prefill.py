@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from autotune.schemas.predictions import LayoutChange
 from autotune.schemas.requests import CampaignCreate
+from search_spaces.fields import as_table
 from server.dashboard.prefill import address, inputs
 from tests.server.asking import STRATEGY
 
@@ -19,7 +20,7 @@ def test_values_other_than_defaults_are_written_as_a_user_would() -> None:
             "nodes": 4,
             "evaluator": "slurm",
             "slurm": {"profile": "frontier"},
-            "baseline": STRATEGY.model_dump(),
+            "baseline": as_table(STRATEGY),
             "space": {
                 "tensor_parallel": [1, 2],
                 "micro_batch_size": {"minimum": 4, "maximum": 20, "step": 4},

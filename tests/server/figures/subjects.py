@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_shape
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from server.figures.source import FigureSource, SpaceBelief
 from tests.autotune import records
 from tests.autotune.records import strategy
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-STRATEGY = strategy_shape(strategy(tp=8, pp=1, gas=4))
+STRATEGY = strategy(tp=8, pp=1, gas=4)
 
 
 def campaign(**fields: Any) -> Campaign:
@@ -56,7 +56,7 @@ def of_layouts(*layouts: dict[str, Any], failing: int = 0) -> FigureSource:
         trial(
             n,
             None if failing and n % failing == 0 else 10.0 * n,
-            strategy=STRATEGY.model_copy(update=layout),
+            strategy=replace(STRATEGY, **layout),
             predicted_iteration_time_s=1.0,
             predicted_memory_gib=12.0,
             expected=expected,

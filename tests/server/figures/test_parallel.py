@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrialState
+from search_spaces.fields import as_table
 from server.figures.outcome import NOT_DRAWN
 from server.figures.parallel import (
     ALWAYS,
@@ -29,7 +30,7 @@ MEASURED = ["peak_memory_gib", "rate"]
 def test_a_line_crosses_each_axis_at_its_value(done: FigureSource) -> None:
     figure = ParallelFigure.of(done)
     ended = {t.number: t for t in done.trials if t.state not in NOT_DRAWN}
-    shapes = [t.strategy.model_dump() for t in ended.values()]
+    shapes = [as_table(t.strategy) for t in ended.values()]
     varying = [name for name in shapes[0] if len({shape[name] for shape in shapes}) > 1]
     assert {axis.name for axis in figure.axes} == {*varying, *MEASURED}
     assert {line.number for line in figure.lines} == set(ended)

@@ -10,9 +10,9 @@ import pytest
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import COSTS
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import model_shape
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInput
+from search_spaces.fields import as_table
 from server.figures.calibration import CalibrationFigure
 from server.figures.importance import ImpactFigure
 from server.figures.layout_map import LayoutMapFigure
@@ -39,7 +39,7 @@ def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
 def test_a_mixture_of_experts_has_its_parts_of_time_and_memory(stages: Stages) -> None:
     """Qwen3-30B-A3B, 32k tokens long and split over GPUs: the ring of keys and values hides behind
     attention, so that it has no part of its own."""
-    shape = model_shape(load_model("qwen3-30b-a3b")).model_dump(mode="json", exclude_none=True)
+    shape = as_table(load_model("qwen3-30b-a3b"))
     space = {
         "tensor_parallel": 1,
         "pipeline_parallel": 1,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrialState
-from autotune.schemas.resolution import strategy_of
 from server.settings import Settings
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
@@ -127,7 +126,7 @@ def test_all_trials_of_a_campaign_end_well(
     trials = service.trials(campaign)
     for trial in trials:
         times = [round(t, 3) for p in trial.accumulations for t in p.iteration_times_s]
-        layout = strategy_of(trial.strategy).short()
+        layout = trial.strategy.short()
         print(f"{trial.number} {trial.purpose}: {trial.state}, {layout}; {times} s; {trial.error}")
     assert {trial.state for trial in trials} == {TrialState.OK}
     assert service.campaign(campaign).state == "done"

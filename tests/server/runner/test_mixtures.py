@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from autotune.recommendation.recommendation import recommend
-from autotune.schemas.resolution import strategy_of
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts import Launch, trainer_artefacts
@@ -59,7 +58,7 @@ def test_a_configuration_becomes_arguments(
     campaign = running.done(**asked)
     found = recommend(campaign, running.trials(campaign))
     assert found is not None
-    strategy = strategy_of(found.best.strategy)
+    strategy = found.best.strategy
     there = load_machine(machine)
     launch = Launch(
         transformer=model, machine=there, strategy=strategy, name=name, evaluator="simulated"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_a_list_is_sorted_by_known_values_while_writes_wait(tmp_path: Path) -> N
 
 def test_what_is_projected_is_listed_so(store: Store) -> None:
     campaign = screened(store, {1: 5.0})
-    full = STRATEGY.model_copy(update={"num_nodes": 16})
+    full = replace(STRATEGY, num_nodes=16)
     campaigns = CampaignList(store, Cache())
     [found] = listed(campaigns)
     answer = recommend(found, read(store, all_trials, campaign))

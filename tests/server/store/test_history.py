@@ -9,9 +9,10 @@ from sqlalchemy import select
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign, StartedFrom, StartWorth
 from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.resolution import machine_of, machine_shape, model_shape
+from autotune.schemas.resolution import machine_of
 from autotune.schemas.trials import TrialMetrics
 from search_spaces.catalog import load_machine, load_model
+from search_spaces.fields import as_table
 from server.cache import Cache
 from server.campaign.results import FinishedTrial
 from server.store import Store
@@ -114,15 +115,15 @@ def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -
         store,
         create_campaign,
         request,
-        model=model_shape(load_model("gpt-22b")),
-        machine=machine_shape(machine),
+        model=load_model("gpt-22b"),
+        machine=machine,
         simulated=request.evaluator == "simulated",
         profile=profile,
     )
 
 
-BIGGER = machine_shape(replace(load_machine("frontier"), memory_gib=96.0)).model_dump()
-RENAMED = machine_shape(replace(load_machine("frontier"), max_nodes=3)).model_dump()
+BIGGER = as_table(replace(load_machine("frontier"), memory_gib=96.0))
+RENAMED = as_table(replace(load_machine("frontier"), max_nodes=3))
 MEASURED: dict[str, Any] = {"evaluator": "local"}
 FOR_REAL = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
 

@@ -14,7 +14,6 @@ from autotune.recommendation.recommendation import recommend
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.resolution import strategy_of
 from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import belief_without_start
@@ -42,7 +41,7 @@ def told(store: Store, trials: list[Told], **changes: object) -> int:
     campaign = created(store, **changes)
     with store.transaction() as session:
         for batch, purpose, rate in trials:
-            strategy = STRATEGY.model_copy(update={"micro_batch_size": batch})
+            strategy = replace(STRATEGY, micro_batch_size=batch)
             new = new_trial(strategy=strategy, purpose=purpose)
             [trial] = insert_trials(session, campaign_row(session, campaign.id), [new])
             if rate is None:
@@ -69,7 +68,7 @@ def screened(store: Store, seconds: dict[int, float]) -> int:
 
 
 def end_on_few_nodes(store: Store, campaign_id: int, batch: int, *, seconds: float) -> None:
-    strategy = STRATEGY.model_copy(update={"num_nodes": 4, "micro_batch_size": batch})
+    strategy = replace(STRATEGY, num_nodes=4, micro_batch_size=batch)
     figures = METRICS | {"iteration_time_s": seconds, "tokens_per_s": 1e5 * batch / seconds}
     done = ended(TrialState.OK, metrics=TrialMetrics.model_validate(figures))
     with store.transaction() as session:
@@ -149,7 +148,7 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
     seen = [
         Observation(
             transformer=belief.transformer,
-            strategy=replace(strategy_of(STRATEGY), num_nodes=nodes, zero_stage=stage),
+            strategy=replace(STRATEGY, num_nodes=nodes, zero_stage=stage),
             iteration_time_s=seconds,
             fitted=True,
         )

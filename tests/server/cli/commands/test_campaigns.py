@@ -30,9 +30,13 @@ ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "
 
 
 def submitted() -> str:
-    """The number of a campaign whose trials take minutes."""
+    """The number of a campaign whose trials take hours."""
+    long = {"measured_iterations": 1000, "most_iterations": 1000, "time_limit_s": 86400}
     with Client() as client:
-        return str(client.create(model="gpt-22b", machine="frontier", nodes=2, time_scale=1.0).id)
+        campaign = client.create(
+            model="gpt-22b", machine="frontier", nodes=2, time_scale=1.0, protocol=long
+        )
+        return str(campaign.id)
 
 
 def test_watching_ends_with_the_recommendation(

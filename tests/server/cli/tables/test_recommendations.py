@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from server.cli.tables.campaigns import campaigns, recommendation, trials
@@ -38,7 +40,7 @@ def test_a_list_says_what_a_campaign_waits_for_or_why_it_ended() -> None:
 
 def test_what_is_the_same_in_all_rows_is_said_once() -> None:
     first = told_trial(1, 50.0)
-    other = first.strategy.model_copy(update={"tensor_parallel": 4})
+    other = replace(first.strategy, tensor_parallel=4)
     lines = printed(trials([first, told_trial(2, 60.0, strategy=other)]))
     assert lines.count("ZeRO-1") == lines.count("2 nodes") == 1
     assert lines.count("TP 8") == lines.count("TP 4") == 1
