@@ -68,6 +68,8 @@ class StateWidths:
             (HybridEP, DeepEP), 1 where it does (all-to-all).
         cuda_graphs: share of a step's kernels that CUDA graphs launch.
         uneven_routing: 0 where balance is forced, 2 where routing is natural, 1: not known.
+        keeps_gathered: 1 where ZeRO 3 keeps the weights of a pipeline's stage gathered during a
+            step (torchtitan's default), 0 where each micro-batch gathers them.
     """
 
     fp8_weight_bytes: float = 2.0
@@ -84,6 +86,7 @@ class StateWidths:
     waits_for_counts: float = 1.0
     cuda_graphs: float = 0.0
     uneven_routing: float = 1.0
+    keeps_gathered: float = 0.0
 
 
 USUAL_STATES = StateWidths()

@@ -213,21 +213,23 @@ class Copies:
 def traffic_s(strategies: Strategies, copies: Copies) -> tuple[Array, Array]:
     """Return seconds of the replicas' traffic with every micro-batch, and once per step.
 
-    With every micro-batch, stage 3 gathers the weights forward and again backward and
-    reduce-scatters the gradients, `3 N`, unless a pipeline keeps them gathered; stage 2
+    With every micro-batch, stage 3 gathers the weights forward and again backward, unless a
+    pipeline keeps them, and reduce-scatters the gradients, unless there is a pipeline; stage 2
     reduce-scatters the gradients (DeepSpeed, `stage_1_and_2.py`: partitioned gradients are reduced
     before the accumulation boundary). Once per step, stage 0 all-reduces the gradients; stage 1
     reduce-scatters them over all replicas and all-gathers the new weights over those that share
-    them; stage 2 only all-gathers, and stage 3 does both if a pipeline keeps the gathered weights.
+    them; stage 2 only all-gathers; stage 3 with a pipeline reduce-scatters, and gathers what it
+    keeps.
     """
-    stage, once = strategies.zero_stage, strategies.gathered_once
+    stage, kept = strategies.zero_stage, strategies.gathered_once
     over_all = copies.ring_time_s(strategies, copies.replicas)
     over_shards = copies.ring_time_s(strategies, copies.shards)
-    times = np.where((stage == 3) & ~once, 3.0, np.where(stage == 2, 1.0, 0.0))
-    both = (stage <= 1) | once
+    of_weights = np.where((stage == 3) & ~kept, 2.0, 0.0)
+    of_gradients = (stage >= 2) & ~strategies.reduced_once
     gathered = np.where(stage == 0, over_all, over_shards)
-    reduced = np.where(both, over_all, 0.0)
-    return over_shards * times, reduced + np.where(both | (stage == 2), gathered, 0.0)
+    reduced = np.where(of_gradients, 0.0, over_all)
+    once = reduced + np.where((stage < 3) | kept, gathered, 0.0)
+    return over_shards * (of_weights + of_gradients), once
 
 
 def exposed_time_s(strategies: Strategies, traffic: Array, *, behind: Array) -> Array:

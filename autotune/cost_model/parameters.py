@@ -466,6 +466,12 @@ class Parameters:
         "9 to 10 of 64 GiB above what is allocated at every scale of LUMI's runs; they show in "
         "reserved memory, but do not decide whether a strategy fits",
     )
+    keeps_gathered: Constant = constant(
+        0.0,
+        unit="switch",
+        reason="whether ZeRO 3 gathers the weights of a pipeline's stage once per step and keeps "
+        "them (FSDP's reshard_after_forward off), not for each pass of a micro-batch",
+    )
 
     def usable_gib(self, machine: Machine) -> float:
         """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.

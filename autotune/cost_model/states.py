@@ -41,6 +41,7 @@ def state_bytes_per_parameter(
     moment_bytes: ArrayLike = 4.0,
     weight_bytes: ArrayLike | None = None,
     gathered: ArrayLike = False,
+    reduced_once: ArrayLike = False,
 ) -> StateBytes:
     """Return bytes per parameter; for mixed-precision Adam 6 of parameters, 4 of gradients and 8 of
     optimizer states.
@@ -56,10 +57,12 @@ def state_bytes_per_parameter(
         master_bytes: of a master weight in mixed precision.
         moment_bytes: of each of the two moments.
         weight_bytes: of a weight; `element_bytes` by default.
-        gathered: whether stage 3 keeps weights and gradients gathered during a step.
+        gathered: whether stage 3 keeps weights gathered during a step.
+        reduced_once: whether it keeps gradients whole until the end of a step.
     """
     stage, over = np.asarray(zero_stage), np.asarray(shards)
-    width, kept = np.asarray(element_bytes, dtype=np.float64), np.asarray(gathered)
+    width = np.asarray(element_bytes, dtype=np.float64)
+    kept, whole = np.asarray(gathered), np.asarray(reduced_once)
     mixed = np.where(stage >= 1, gradient_bytes, full_gradient_bytes)
     gradient = np.where(width < 4, mixed, FULL_GRADIENT_BYTES)
     master = np.where(width < 4, master_bytes, 0.0)
@@ -67,7 +70,7 @@ def state_bytes_per_parameter(
     weight = width if weight_bytes is None else np.asarray(weight_bytes)
     return StateBytes(
         parameters=weight / np.where((stage >= 3) & ~kept, over, 1.0) + master / optimizer,
-        gradients=gradient / np.where((stage >= 2) & ~kept, over, 1.0),
+        gradients=gradient / np.where((stage >= 2) & ~whole, over, 1.0),
         optimizer=2.0 * np.asarray(moment_bytes) / optimizer,
     )
 
@@ -249,6 +252,7 @@ def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> State
             strategies.flag("fp8"), parameters.fp8_weight_bytes, strategies.element_bytes
         ),
         gathered=strategies.gathered_once,
+        reduced_once=strategies.reduced_once,
     )
 
 

@@ -111,8 +111,13 @@ class Strategies:
 
     @cached_property
     def gathered_once(self) -> Mask:
-        """Whether ZeRO-3 with a pipeline gathers a stage's weights once per step and keeps them
-        (FSDP's default under pipelines; DeepSpeed refuses the combination)."""
+        """Whether ZeRO-3 gathers the weights of a pipeline's stage once per step and keeps them."""
+        return np.asarray(self.reduced_once & bool(self.parameters.keeps_gathered))
+
+    @cached_property
+    def reduced_once(self) -> Mask:
+        """Whether ZeRO-3 keeps gradients whole until the last micro-batch, as PyTorch's pipelines
+        do (torch.distributed.pipelining, stage.py)."""
         return np.asarray((self.zero_stage == 3) & self.has_pipeline)
 
     @cached_property

@@ -81,7 +81,10 @@ TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "offloaded_inputs": ("0 to 1", lambda value: 0 <= value <= 1),
     "cuda_graphs": ("0 to 1", lambda value: 0 <= value <= 1),
     **dict.fromkeys(
-        ("selective_by_operation", "vendor_attention", "expert_loop", "waits_for_counts"),
+        (
+            *("selective_by_operation", "vendor_attention", "expert_loop", "waits_for_counts"),
+            "keeps_gathered",
+        ),
         ("0, 1", {0, 1}.__contains__),
     ),
 }

@@ -176,22 +176,24 @@ def test_a_ring_of_replicas_sends_its_data_once_but_for_one_part(precision: str)
 
 
 @pytest.mark.parametrize(
-    ("zero_stage", "pipeline_parallel", "each", "once"),
+    ("zero_stage", "pipeline_parallel", "keeps", "each", "once"),
     [
-        (0, 1, 0, 2),  # an all-reduce of the gradients
-        (1, 1, 0, 2),  # their reduce-scatter, and an all-gather of the weights
-        (2, 1, 1, 1),  # gradients are reduced with every micro-batch
-        (3, 1, 3, 0),  # weights gathered forward and backward, gradients scattered
-        (3, 2, 0, 2),  # gathered once in a step under a pipeline
-        (2, 2, 1, 1),
+        (0, 1, 0, 0, 2),  # an all-reduce of the gradients
+        (1, 1, 0, 0, 2),  # their reduce-scatter, and an all-gather of the weights
+        (2, 1, 0, 1, 1),  # gradients are reduced with every micro-batch
+        (3, 1, 1, 3, 0),  # weights gathered forward and backward, gradients scattered
+        (3, 2, 0, 2, 1),  # under a pipeline gradients are scattered once
+        (3, 2, 1, 0, 2),  # and weights gathered once, where a program keeps them
+        (2, 2, 1, 1, 1),
     ],
 )
 def test_what_each_zero_stage_sends(
-    zero_stage: int, pipeline_parallel: int, each: int, once: int
+    zero_stage: int, pipeline_parallel: int, keeps: int, each: int, once: int
 ) -> None:
     """In rings over the replicas: with every micro-batch, and once in a step."""
     layout = strategy(zero_stage=zero_stage, pipeline_parallel=pipeline_parallel)
-    one, n = on_a100(layout), np.array(1e9)
+    one = on_a100(layout, parameters=replace(PLAIN, keeps_gathered=keeps))
+    n = np.array(1e9)
     copies = communication.Copies.unrouted(one, n)
     ring = communication.replica_ring_time_s(one, parameters_of_rank=n, group=one.replicas)
     with_each, with_step = communication.traffic_s(one, copies)

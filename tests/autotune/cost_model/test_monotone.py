@@ -90,6 +90,7 @@ TRAITS = {
     "waits_for_counts",
     "cuda_graphs",
     "uneven_routing",
+    "keeps_gathered",
     "bf16_gradient_bytes",
     "cached_share",
 }

@@ -54,9 +54,11 @@ def test_fp32_weight_is_its_own_master() -> None:
     assert float(sharded.total) == 4 + 4 + 8 / 4
 
 
-def test_a_pipeline_keeps_what_zero_3_gathers() -> None:
+def test_what_zero_3_gathers_may_stay_whole() -> None:
     """Weights and gradients whole, master and moments divided."""
-    states = state_bytes_per_parameter(zero_stage=3, shards=8, gradient_bytes=2, gathered=True)
+    states = state_bytes_per_parameter(
+        zero_stage=3, shards=8, gradient_bytes=2, gathered=True, reduced_once=True
+    )
     assert float(states.parameters) == 2 + 4 / 8
     assert float(states.gradients) == 2
     assert float(states.optimizer) == 1
@@ -158,20 +160,21 @@ def test_tied_embeddings_are_one_without_a_pipeline_and_two_with(pipeline_parall
 
 
 @pytest.mark.parametrize(
-    ("zero_stage", "pipeline_parallel", "expected"),
+    ("zero_stage", "pipeline_parallel", "keeps", "expected"),
     [
-        (0, 4, (6, 4, 8)),
-        (1, 4, (2 + 4 / 2, 3, 8 / 2)),
-        (2, 4, (2 + 4 / 2, 3 / 2, 8 / 2)),
-        (3, 4, (2 + 4 / 2, 3, 8 / 2)),
-        (3, 1, (6 / 8, 3 / 8, 8 / 8)),
+        (0, 4, 0, (6, 4, 8)),
+        (1, 4, 0, (2 + 4 / 2, 3, 8 / 2)),
+        (2, 4, 0, (2 + 4 / 2, 3 / 2, 8 / 2)),
+        (3, 4, 0, (6 / 2, 3, 8 / 2)),
+        (3, 4, 1, (2 + 4 / 2, 3, 8 / 2)),
+        (3, 1, 1, (6 / 8, 3 / 8, 8 / 8)),
     ],
 )
 def test_states_of_a_rank(
-    zero_stage: int, pipeline_parallel: int, expected: tuple[float, float, float]
+    zero_stage: int, pipeline_parallel: int, keeps: int, expected: tuple[float, float, float]
 ) -> None:
     """DP 2 with the pipeline, 8 without; a gradient of 3 bytes under ZeRO."""
-    constants = replace(paper_bytes(FRONTIER), gradient_bytes=3.0)
+    constants = replace(paper_bytes(FRONTIER), gradient_bytes=3.0, keeps_gathered=keeps)
     layout = strategy(zero_stage=zero_stage, pipeline_parallel=pipeline_parallel)
     size = state_bytes(strategies_of(layout, parameters=constants))
     sizes = (size.parameters[0], size.gradients[0], size.optimizer[0])
@@ -183,8 +186,11 @@ def test_states_of_a_rank(
     [(GPT_22B, 12 * 6144**2 / 2), (replace(GPT_22B, vocab_size=102400 * 6), 102400 * 6 * 6144 / 2)],
 )
 def test_zero_3_gathers_its_largest_layer(transformer: Transformer, largest: float) -> None:
-    """4 bytes for each parameter of a layer, or of the embedding; nothing where a pipeline keeps
-    them, and nothing under other stages."""
+    """4 bytes for each parameter of a layer, or of the embedding; nothing where a program keeps
+    those of a pipeline's stage, and nothing under other stages."""
     chosen = [strategy(zero_stage=z, pipeline_parallel=p) for z, p in ((3, 1), (3, 4), (2, 1))]
     size = gather_memory(strategies_of(*chosen, transformer=transformer))
+    assert size.tolist() == pytest.approx([4 * largest, 4 * largest, 0])
+    keeping = replace(paper_bytes(FRONTIER), keeps_gathered=1.0)
+    size = gather_memory(strategies_of(*chosen, transformer=transformer, parameters=keeping))
     assert size.tolist() == pytest.approx([4 * largest, 0, 0])

@@ -79,8 +79,11 @@ def states_of(framework: str) -> StateWidths:
     """What the ready adapter of a table's framework says, of what rows do not tell."""
     name = framework.casefold()
     if name == "torchtitan":
-        told = load_adapter("torchtitan-0.2").states.selective_by_operation
-        return StateWidths(selective_by_operation=told)
+        states = load_adapter("torchtitan-0.2").states
+        return StateWidths(
+            selective_by_operation=states.selective_by_operation,
+            keeps_gathered=states.keeps_gathered,
+        )
     if name.startswith("megatron-deepspeed"):
         told = load_adapter("megatron-deepspeed").states.bf16_gradient_bytes
         return StateWidths(bf16_gradient_bytes=told)

@@ -175,7 +175,7 @@ def _strategy(told: Mapping[str, Any]) -> Strategy:
         pipeline_parallel=pipeline,
         micro_batch_size=micro_batch,
         gradient_accumulation_steps=batch // (micro_batch * replicas * shards),
-        zero_stage={"always": 3, "never": 2}[parallelism["fsdp_reshard_after_forward"]]
+        zero_stage={"default": 3, "never": 2}[parallelism["fsdp_reshard_after_forward"]]
         if shards > 1
         else 0,
         num_nodes=replicas * shards * tensor * pipeline // GPUS,
