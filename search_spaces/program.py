@@ -368,14 +368,3 @@ def _places(column: NDArray[Any]) -> NDArray[np.int64]:
     values = column.ravel().tolist()
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
     return np.array([places[value] for value in values], dtype=np.int64).reshape(column.shape)
-
-
-def stage_layers(num_layers: int, stages: int) -> tuple[int, ...]:
-    """Return the layers of each pipeline stage, `stages` numbers that add up to `num_layers`.
-
-    Where they differ, the first stages have one more, as DeepSpeed from 0.12.5 on cuts a model by
-    the type of its layers: the last one has the logits to compute, and the cost model takes the
-    first, which keeps the most micro-batches, to be the fullest.
-    """
-    each, more = divmod(num_layers, stages)
-    return (each + 1,) * more + (each,) * (stages - more)

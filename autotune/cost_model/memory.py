@@ -37,7 +37,7 @@ def micro_batches_in_flight(strategies: Strategies, *, first: bool, last: bool) 
     if last and first:
         return np.ones(())
     p, v = strategies.pipeline_parallel, strategies.virtual_stages
-    after = p - 1.0 if first else 0.0 if last else p - 2.0
+    after = p - 1.0 if first else 0.0 if last else p - 1.0 - strategies.stages.place
     most = after + 1.0
     if strategies.interleaved.any():
         warm_up = (2.0 * after + (v - 1.0) * p + 1.0) / v
@@ -138,11 +138,10 @@ def context_memory(strategies: Strategies) -> Array:
 
 
 def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[str, Array]:
-    """Return the parts of the fullest stage: the only one, or the first, the second or the last.
+    """Return the parts of the fullest stage: the only one, or the first, one between or the last.
 
     The first stage has the most micro-batches in flight, the last one the logits. Stages between
-    hold less than the first, except that the second may hold more if the first has the layers
-    without experts.
+    hold less than the first, unless it has fewer layers or those without experts.
 
     Args:
         kept: activations of each strategy's micro-batches, if already computed.
@@ -151,10 +150,10 @@ def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[
     if not strategies.has_pipeline.any():
         return stage_memory(strategies, terms, first=True, last=True)
     fullest = stage_memory(strategies, terms, first=True, last=False)
-    if strategies.have("dense_layers"):
-        second = stage_memory(strategies, terms, first=False, last=False)
+    if strategies.have("dense_layers") or strategies.uneven.any():
+        inner = stage_memory(strategies, terms, first=False, last=False)
         between = strategies.pipeline_parallel > MOST_ENDS
-        fullest = _chosen(between & (total(second) > total(fullest)), second, fullest)
+        fullest = _chosen(between & (total(inner) > total(fullest)), inner, fullest)
     last = stage_memory(strategies, terms, first=False, last=True)
     fullest = _chosen(total(last) > total(fullest), last, fullest)
     if strategies.has_pipeline.all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,16 +80,15 @@ def stage_layers(strategies: Strategies, *, first: bool, last: bool) -> tuple[Ar
     """Return the layers of a stage with a dense MLP, and those with experts, including the layers
     of multi-token prediction on the last stage.
 
-    The first stages have `ceil(L/p)`, the last one `floor(L/p)`. Dense layers come first: they fill
-    the first stage, then the second; those of a hybrid are mixed. A stage that is neither first nor
-    last counts as the second.
+    A stage that is neither first nor last is the fullest of these. Dense layers come first: they
+    fill the first stage, then the second; those of a hybrid are mixed.
     """
-    whole = strategies.num_layers / strategies.pipeline_parallel
-    layers = np.floor(whole) if last and not first else strategies.stage_layers
+    stages = strategies.stages
+    layers = stages.first if first else stages.last if last else stages.between
     predicting = strategies.columns["mtp_layers"] if last else np.zeros(())
     if not strategies.any_experts:
         return (layers + predicting if strategies.have("mtp_layers") else layers), np.zeros(())
-    stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else 1.0
+    stage = 0.0 if first else strategies.pipeline_parallel - 1.0 if last else stages.place
     part = layers / strategies.virtual_stages
     dense = np.clip(strategies.columns["dense_layers"] - stage * part, 0.0, part)
     if strategies.have("single_blocks", "interleaved_dense"):
@@ -213,18 +213,23 @@ def vector_parameters(strategies: Strategies) -> Array:
 
 
 def fullest_stage_parameters(strategies: Strategies) -> Array:
-    """Return the parameters, without routed experts, of a rank of the first stage, which no other
-    stage exceeds except for positions."""
-    whole = stage_parameters(strategies, first=True, last=True)
-    first = stage_parameters(strategies, first=True, last=False)
-    return np.where(strategies.has_pipeline, first, whole)
+    """Return the parameters, without routed experts, of a rank of the first stage, which others
+    exceed only where they have more layers."""
+    return _of_fuller(strategies, stage_parameters)
 
 
 def fullest_routed_parameters(strategies: Strategies) -> Array:
-    """Return the parameters of a rank's routed experts on that stage."""
-    whole = stage_routed_parameters(strategies, first=True, last=True)
-    first = stage_routed_parameters(strategies, first=True, last=False)
-    return np.where(strategies.has_pipeline, first, whole)
+    """Return the parameters of a rank's routed experts, of the same stages."""
+    return _of_fuller(strategies, stage_routed_parameters)
+
+
+def _of_fuller(strategies: Strategies, parameters_of: Callable[..., Array]) -> Array:
+    fuller = parameters_of(strategies, first=True, last=False)
+    if strategies.uneven.any():
+        between = parameters_of(strategies, first=False, last=False)
+        fuller = np.where(strategies.uneven, np.maximum(fuller, between), fuller)
+    whole = parameters_of(strategies, first=True, last=True)
+    return np.where(strategies.has_pipeline, fuller, whole)
 
 
 def state_bytes(strategies: Strategies, *, shards: Array | None = None) -> StateBytes:

@@ -143,15 +143,16 @@ def _mean_parts(strategies: Strategies) -> dict[str, Array]:
 
 
 def ends_of_slowest(strategies: Strategies, micro_batch: MicroBatch) -> Array:
-    """Return seconds of the slowest stage besides its layers: the worse end, or both without a
-    pipeline. If layers do not divide evenly, end stages have fewer layers."""
+    """Return seconds of the slowest stage besides the layers of the fullest: the worse end, or both
+    without a pipeline. Uneven stages have fewer layers at the ends, which are taken to balance
+    them."""
     last = last_s(strategies, micro_batch)
     worse = np.maximum(micro_batch.first, last)
     if not strategies.uneven.any():
         return np.where(strategies.has_pipeline, worse, micro_batch.first + last)
     layers = strategies.num_layers * micro_batch.layer_s
     balanced = (layers + micro_batch.first + last) / strategies.pipeline_parallel
-    over = np.maximum(balanced - strategies.stage_layers * micro_batch.layer_s, 0.0)
+    over = np.maximum(balanced - strategies.stages.fullest * micro_batch.layer_s, 0.0)
     worse = np.where(strategies.uneven, np.minimum(over, worse), worse)
     return np.where(strategies.has_pipeline, worse, micro_batch.first + last)
 
@@ -185,7 +186,7 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
     Traffic overlaps the computation of one micro-batch on the stage with most parameters; traffic
     once per step overlaps what the last micro-batch's own traffic leaves of it.
     """
-    work = strategies.stage_layers * micro_batch.layer_s
+    work = strategies.stages.fullest * micro_batch.layer_s
     held = [communication.Copies.unrouted(strategies, fullest_stage_parameters(strategies))]
     if strategies.any_experts:
         routed = fullest_routed_parameters(strategies)
@@ -217,12 +218,12 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
 def time_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, Array]:
     """Return the parts of one iteration in seconds; they add up to its time."""
     m = strategies.micro_batches
-    layers = m * strategies.stage_layers
+    layers = m * strategies.stages.fullest
     parts = {name: layers * seconds for name, seconds in micro_batch.layer.items()}
     ends = ends_of_slowest(strategies, micro_batch)
     parts["embedding_and_logits"] = m * ends
     parts["pipeline_transfer"] = m * micro_batch.transfer
-    slowest = strategies.stage_layers * micro_batch.layer_s + ends + micro_batch.transfer
+    slowest = strategies.stages.fullest * micro_batch.layer_s + ends + micro_batch.transfer
     bubble = bubble_time_s(strategies, micro_batch, slowest=slowest)
     parts["pipeline_bubble"] = bubble
     parts["stragglers"] = communication.straggling_share(strategies) * (m * slowest + bubble)

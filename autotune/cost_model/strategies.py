@@ -9,10 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows
+from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows, distinct
 from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.groups import ParallelGroups
 from search_spaces.machine import NARROW_PEAKS, Machine
+from search_spaces.stages import stage_layers
 
 GIGA = 1e9
 TERA = 1e12
@@ -32,6 +33,47 @@ def total(parts: Mapping[str, Array]) -> Array:
         whole = np.add(whole, part, out=whole if fits else None)
         own = True
     return whole
+
+
+@dataclass(frozen=True, eq=False)
+class StageLayers:
+    """Layers of pipeline stages, without those of multi-token prediction.
+
+    Attributes:
+        first, last: of the stages with the embedding and with the logits.
+        between: of the fullest other stage; that of the last where there are two.
+        place: number of that stage, from 0.
+    """
+
+    first: Array
+    last: Array
+    between: Array
+    place: Array
+
+    @property
+    def fullest(self) -> Array:
+        return np.maximum(np.maximum(self.first, self.last), self.between)
+
+    @classmethod
+    def of(cls, columns: Columns) -> StageLayers:
+        layers, stages = columns["num_layers"], columns["pipeline_parallel"]
+        if not np.any(layers % (stages * columns["virtual_stages"])):
+            each = np.asarray(layers / stages)
+            return cls(first=each, last=each, between=each, place=np.ones(()))
+        deciding = [columns[name] for name in DIVISION]
+        rows, which = distinct(deciding, rows=len(columns))
+        whole = np.stack([np.broadcast_to(each, len(columns))[rows] for each in deciding])
+        return cls(*np.array([_ends(*row) for row in whole.T.astype(int).tolist()]).T[:, which])
+
+
+DIVISION = ("num_layers", "pipeline_parallel", "virtual_stages", "mtp_layers")
+"""Columns that decide how layers are divided over stages."""
+
+
+def _ends(layers: int, stages: int, virtual_stages: int, mtp_layers: int) -> tuple[float, ...]:
+    each = stage_layers(layers, stages, virtual_stages=virtual_stages, mtp_layers=mtp_layers)
+    between = each[1:-1] or each[-1:]
+    return each[0], each[-1], max(between), 1 + between.index(max(between))
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,14 +380,14 @@ class Strategies:
         return self.element_bytes * self.tokens * self.hidden_size
 
     @cached_property
-    def stage_layers(self) -> Array:
-        """Layers of the largest stage: `ceil(L / p)`."""
-        return np.ceil(self.num_layers / self.pipeline_parallel)
+    def stages(self) -> StageLayers:
+        """How the layers are divided over the pipeline."""
+        return StageLayers.of(self.columns)
 
     @cached_property
     def uneven(self) -> Mask:
         """Whether stages hold different numbers of layers."""
-        return np.asarray(self.stage_layers * self.pipeline_parallel != self.num_layers)
+        return np.asarray(self.stages.fullest * self.pipeline_parallel != self.num_layers)
 
     @cached_property
     def peak_flops(self) -> Constant:

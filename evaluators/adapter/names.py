@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from autotune.cost_model.parameters import is_cpu
 from evaluators.adapter.expression import Value
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING
 from search_spaces.machine import Machine
-from search_spaces.program import stage_layers
+from search_spaces.stages import chunk_layers, stage_layers
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -74,11 +74,17 @@ PATTERN = "hybrid_pattern"
 """The block of each layer of a hybrid: M, *, E or -, with | between pipeline stages; 0 for other
 models."""
 
+LAYOUT = "pipeline_layout"
+"""Chunks of unequal length in Megatron Core's letters: E embeds, t is a layer, m one of multi-token
+prediction, L the loss; 0 where all chunks are equal."""
+OF_CHUNKS = ("chunk_layers", "first_chunk_layers", "last_chunk_layers")
+"""Layers of the longest virtual stage, the first and the last."""
+
 RANK_PARAMETERS = "rank_parameters"
 """Upper bound of the parameters of one rank before ZeRO divides them."""
 
 EVERYWHERE = (
-    *(*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, RANK_PARAMETERS),
+    *(*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, LAYOUT, *OF_CHUNKS, RANK_PARAMETERS),
     *(*OF_MACHINE, "on_cpu"),
 )
 """Names with a value before anything runs."""
@@ -89,8 +95,8 @@ DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": ("num_nodes",),
     "data_parallel": _REPLICAS,
     "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
-    PATTERN: ("pipeline_parallel", "virtual_stages"),
-    RANK_PARAMETERS: ("pipeline_parallel", "tensor_parallel"),
+    **dict.fromkeys((PATTERN, LAYOUT, *OF_CHUNKS), ("pipeline_parallel", "virtual_stages")),
+    RANK_PARAMETERS: ("pipeline_parallel", "virtual_stages", "tensor_parallel"),
 }
 """Name -> the dimensions that it depends on, where it is none."""
 
@@ -98,8 +104,7 @@ MENTIONED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": (),
     "data_parallel": (),
     "global_batch_size": (ACCUMULATION,),
-    PATTERN: (),
-    RANK_PARAMETERS: (),
+    **dict.fromkeys((PATTERN, LAYOUT, *OF_CHUNKS, RANK_PARAMETERS), ()),
 }
 """Derived name -> the dimensions that a trainer varies if its adapter mentions it. A number of
 replicas does not determine how the other ranks are used."""
@@ -118,6 +123,8 @@ def strategy_names(
         **{name: getattr(transformer, name) for name in OF_MODEL},
         **_layer_names(transformer),
         PATTERN: _pattern(transformer, strategy),
+        LAYOUT: _layout(transformer, strategy),
+        **dict(zip(OF_CHUNKS, _chunk_lengths(transformer, strategy), strict=True)),
         RANK_PARAMETERS: rank_parameters(transformer, strategy),
         **{name: getattr(machine, name) for name in OF_MACHINE},
         "on_cpu": is_cpu(machine),
@@ -155,13 +162,38 @@ def _pattern(transformer: Transformer, strategy: Strategy) -> Value:
     for number in range(1, layers + 1):
         behind = {kind: counts[kind] * number - pattern.count(kind) * layers for kind in counts}
         pattern += max(behind, key=behind.__getitem__)
-    stages = stage_layers(layers, strategy.pipeline_parallel * strategy.virtual_stages)
-    ends = list(accumulate(stages))
-    return "|".join(pattern[end - count : end] for end, count in zip(ends, stages, strict=True))
+    chunks = _chunks(transformer, strategy)
+    ends = list(accumulate(chunks))
+    return "|".join(pattern[end - count : end] for end, count in zip(ends, chunks, strict=True))
+
+
+def _chunks(transformer: Transformer, strategy: Strategy) -> tuple[int, ...]:
+    chunks = strategy.pipeline_parallel * strategy.virtual_stages
+    return chunk_layers(transformer.num_layers, chunks, mtp_layers=transformer.mtp_layers)
+
+
+def _chunk_lengths(transformer: Transformer, strategy: Strategy) -> tuple[int, int, int]:
+    chunks = _chunks(transformer, strategy)
+    return max(chunks), chunks[0], chunks[-1]
+
+
+def _layout(transformer: Transformer, strategy: Strategy) -> Value:
+    chunks = _chunks(transformer, strategy)
+    if len(set(chunks)) == 1:
+        return 0
+    first, *others = ("t" * count for count in chunks)
+    letters = [f"E{first}", *others]
+    letters[-1] += "m" * transformer.mtp_layers + "L"
+    runs = [(chunk, len(list(run))) for chunk, run in groupby(letters[:-1])]
+    return "".join(f"({c}|)*{n}" if n > 1 else f"{c}|" for c, n in runs) + letters[-1]
 
 
 def rank_parameters(transformer: Transformer, strategy: Strategy) -> int:
-    layers = -(-transformer.num_layers // strategy.pipeline_parallel)
+    stages, virtual = strategy.pipeline_parallel, strategy.virtual_stages
+    mtp = transformer.mtp_layers
+    layers = max(
+        stage_layers(transformer.num_layers, stages, virtual_stages=virtual, mtp_layers=mtp)
+    )
     ends = 2 * transformer.embedding_parameters + transformer.seq_length * transformer.hidden_size
     layer = max(kind.parameters for kind in transformer.kinds)
     cut = (layers * layer + ends) // strategy.tensor_parallel

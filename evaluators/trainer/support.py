@@ -17,8 +17,8 @@ from search_spaces.program import (
     OwnDimension,
     ProgramCapabilities,
     lacking,
-    stage_layers,
 )
+from search_spaces.stages import stage_layers
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 

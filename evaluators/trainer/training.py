@@ -33,7 +33,7 @@ from evaluators.trainer.memory import Memory
 from evaluators.trainer.model import Block, WholeModel, loss_of, middle_layers
 from evaluators.trainer.support import BALANCED, routing_of
 from evaluators.trial import TrialRequest
-from search_spaces.program import stage_layers
+from search_spaces.stages import stage_layers
 from search_spaces.strategy import Strategy
 
 # Few tokens are frequent, as in text: the loss then falls from the first step on.

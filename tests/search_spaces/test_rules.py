@@ -12,7 +12,7 @@ from search_spaces.batch import GlobalBatch
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
-from search_spaces.program import ProgramCapabilities, stage_layers
+from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import RULES, Finding, findings, rule_masks
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -69,14 +69,6 @@ def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
     )
     assert first.reason == "virtual_stages 2 interleave a pipeline, and there is none"
     assert second.reason == "96 layers cannot fill pipeline_parallel 4 x virtual_stages 25"
-
-
-@given(layers=st.integers(1, 200), stages=st.integers(1, 200))
-def test_stages_differ_by_one_layer_at_most(layers: int, stages: int) -> None:
-    of_stages = stage_layers(layers, stages)
-    assert (len(of_stages), sum(of_stages)) == (stages, layers)
-    assert of_stages[0] == max(of_stages) == -(-layers // stages)
-    assert of_stages[-1] == min(of_stages) >= of_stages[0] - 1
 
 
 @pytest.mark.parametrize(

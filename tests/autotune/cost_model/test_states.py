@@ -132,14 +132,21 @@ def test_parameters_of_the_stages() -> None:
     assert fullest_stage_parameters(one)[0] == first[0]
 
 
-def test_uneven_stages_count_the_fullest() -> None:
-    """48 layers over 5 stages: 10 on the fullest."""
-    uneven = strategies_of(strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5))
-    even = strategies_of(
-        strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5),
-        transformer=replace(GPT_22B, num_layers=50),
+@pytest.mark.parametrize(("layers", "first", "between"), [(49, 10, 10), (48, 9, 10)])
+def test_uneven_stages_have_their_own_layers(layers: int, first: int, between: int) -> None:
+    """49 layers over 5 stages are 10, 10, 10, 10, 9; 48 are 9, 10, 10, 10, 9."""
+    layout = strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5)
+    uneven, *others = (
+        strategies_of(layout, transformer=replace(GPT_22B, num_layers=each))
+        for each in (layers, 5 * first, 5 * between)
     )
-    assert fullest_stage_parameters(uneven) == fullest_stage_parameters(even)
+    of_first, of_between = (
+        stage_parameters(even, first=one, last=False)
+        for even, one in zip(others, (True, False), strict=True)
+    )
+    assert stage_parameters(uneven, first=True, last=False) == of_first
+    assert stage_parameters(uneven, first=False, last=False) == of_between
+    assert fullest_stage_parameters(uneven) == np.maximum(of_first, of_between)
 
 
 @pytest.mark.parametrize("pipeline_parallel", [1, 4])

@@ -151,14 +151,18 @@ def test_no_pipeline_has_no_bubble_nor_transfer() -> None:
     assert part("pipeline_transfer", layout) == 0
 
 
-def test_uneven_stages_wait_for_the_fullest() -> None:
-    """48 layers over 5 stages: 10 on the fullest, so the layers take as long as 50 over 5."""
-    uneven = strategy(pipeline_parallel=5, tensor_parallel=1, num_nodes=5)
+@pytest.mark.parametrize("virtual_stages", [1, 2])
+def test_uneven_stages_wait_for_the_fullest(virtual_stages: int) -> None:
+    """48 layers over 5 stages: 10 on the fullest, so the layers take as long as 50 over 5; the ends
+    have 9 and take no longer than the others."""
+    uneven = strategy(
+        pipeline_parallel=5, tensor_parallel=1, num_nodes=5, virtual_stages=virtual_stages
+    )
     even = replace(GPT_22B, num_layers=50)
     name = "matrix_multiplication"
     assert part(name, uneven) == pytest.approx(part(name, uneven, transformer=even))
-    bubble = "pipeline_bubble"
-    assert part(bubble, uneven) < part(bubble, uneven, transformer=even)
+    for less in ("pipeline_bubble", "embedding_and_logits"):
+        assert part(less, uneven) < part(less, uneven, transformer=even)
 
 
 def test_the_slower_end_counts() -> None:

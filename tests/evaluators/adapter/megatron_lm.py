@@ -10,6 +10,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -59,6 +60,9 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         zero = sharded[args["data_parallel_sharding_strategy"]]
         assert args["ckpt_format"] == "fsdp_dtensor"  # it insists on it
     given = args["num_virtual_stages_per_pipeline_rank"]
+    if args["pipeline_model_parallel_layout"]:
+        chunks = re.sub(r"\((.+?)\)\*(\d+)", _repeated, args["pipeline_model_parallel_layout"])
+        given = (chunks.count("|") + 1) // pipeline
     if args["hybrid_layer_pattern"]:
         given = (args["hybrid_layer_pattern"].count("|") + 1) // pipeline
     assert (args["recompute_method"] is not None) == (args["recompute_granularity"] == "full")
@@ -78,6 +82,10 @@ def strategy_of_arguments(args: Mapping[str, Any], machine: Machine, *, num_node
         expert_tensor_parallel=args["expert_tensor_parallel_size"] if args["num_experts"] else 1,
         precision=precision_of(args),
     )
+
+
+def _repeated(run: re.Match[str]) -> str:
+    return run[1] * int(run[2])
 
 
 def recomputed(args: Mapping[str, Any]) -> Any:
