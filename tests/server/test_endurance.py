@@ -1,25 +1,26 @@
 """Eight faults at random while campaigns of all backends run: nothing is lost, doubled or left.
 
-`python -m tests.benchmarks.endurance` is the same at length.
+For longer: `FAULTS=1000 SEED=1 python -m pytest -s tests/server/test_endurance.py`.
 """
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 import pytest
 
 from autotune.schemas.choices import TrialState
-from tests.benchmarks.faults.endurance import Endurance
-from tests.benchmarks.faults.stage import Stage
 from tests.ray_nodes import RayNodes, ray_nodes
 from tests.server import postgres
+from tests.server.faults.endurance import Endurance
+from tests.server.faults.stage import Stage
 
 __all__ = ["ray_nodes"]
 
-FAULTS = 8
-REAL_CAMPAIGNS = 3
-SEED = 50
+FAULTS = int(os.environ.get("FAULTS", "8"))
+REAL_CAMPAIGNS = 3 * FAULTS // 8
+SEED = int(os.environ.get("SEED", "50"))
 
 
 pytestmark = pytest.mark.xdist_group("ray")  # its last: nothing follows on what faults leave
@@ -36,12 +37,12 @@ def cluster(request: pytest.FixtureRequest) -> RayNodes | None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(120 * FAULTS)
 def test_every_trial_has_one_outcome_whatever_fails(cluster: RayNodes | None) -> None:
     """On PostgreSQL, where there are two runners; on SQLite where this machine has no such."""
     has_server = postgres.binary("initdb") and postgres.server_user()
     database = "postgresql" if has_server else "sqlite"
-    with Stage(database=database, seed=SEED, trainer=False, ray=cluster) as stage:
+    with Stage(database=database, seed=SEED, ray=cluster) as stage:
         report = Endurance(stage, faults=FAULTS, real=REAL_CAMPAIGNS, tell=print).run()
     assert not report.violations, report
     assert report.faults.total() == FAULTS

@@ -35,10 +35,10 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.events import last_event_id
 from server.store.trials import all_trials
-from tests.benchmarks.faults.questions import ONE_RANK, SPACE, TINY
 from tests.patience import PATIENCE_S
 from tests.requirement import require
 from tests.server.asking import body, read
+from tests.server.faults.questions import ONE_RANK, SPACE, TINY
 
 KILLS = int(os.environ.get("AUTOTUNE_KILLS", "0"))
 """So many at random; otherwise one, of both."""

@@ -19,10 +19,10 @@ from server.settings import Settings
 from server.store import Store
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
-from tests.benchmarks.faults.questions import ONE_RANK, SPACE
 from tests.evaluators.program.checkout import make_checkout
 from tests.patience import TRIAL_LIMIT_S
 from tests.server.entitled import entitled
+from tests.server.faults.questions import ONE_RANK, SPACE
 
 PROFILE = """
 python = "{python}"

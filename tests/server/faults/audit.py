@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 import psutil
 from sqlalchemy import text
@@ -20,9 +19,9 @@ from autotune.schemas.trials import Trial
 from evaluators.trial import read_result
 from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
-from tests.benchmarks.faults.kinds import DISK
-from tests.benchmarks.faults.programs import marked
-from tests.benchmarks.faults.stage import Stage
+from tests.server.faults.kinds import DISK
+from tests.server.faults.programs import marked
+from tests.server.faults.stage import Stage
 
 OF_TRIAL = re.compile(r"c\d+-t\d+-[0-9a-f]{12}")
 """Names of trial folders, which are tokens."""
@@ -171,7 +170,6 @@ def orphans(stage: Stage) -> Iterator[str]:
 EXPLAINS = frozenset({DISK})
 """Faults after which a trial may fail: what it wrote meanwhile is lost. After any other it runs
 again, or its campaign goes on without having noticed."""
-LINES_OF_A_LOG = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,33 +180,8 @@ class InflictedFault:
     began_s: float
     ended_s: float
 
-
-@dataclass(frozen=True, kw_only=True)
-class FailedTrial:
-    """`faults`: what happened in its time, from before it was seen until after it had ended.
-    `log_end`: the last lines of its last attempt."""
-
-    sentence: str
-    faults: tuple[InflictedFault, ...]
-    log_end: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trial: Trial, *, backend: str, faults: tuple[InflictedFault, ...]) -> Self:
-        return cls(
-            sentence=f"trial {trial.token} ({backend}) is {trial.state}: {trial.error}",
-            faults=faults,
-            log_end=tuple(_log_end(trial)),
-        )
-
-    @property
-    def is_explained(self) -> bool:
-        return any(fault.name in EXPLAINS for fault in self.faults)
-
-    @property
-    def lines(self) -> list[str]:
-        faults = ", ".join(map(_words, self.faults)) or "none"
-        log = [f"    | {line}" for line in self.log_end]
-        return [self.sentence, f"    faults in its time: {faults}", *log]
+    def __str__(self) -> str:
+        return f"{self.name} ({self.began_s:.1f} to {self.ended_s:.1f} s)"
 
 
 @dataclass
@@ -239,22 +212,16 @@ class LifeSpans:
         )
 
 
-def has_failed(trial: Trial) -> bool:
-    """Whether it ended as no trial of these questions does by itself. Memory is short in
-    simulated ones alone; nobody cancels a campaign, and a pause withdraws only what waits."""
-    fine = {TrialState.PENDING, TrialState.OK}
-    if trial.simulated:
-        fine.add(TrialState.OOM)
-    return trial.state not in fine and not trial.withdrawn
+def unexplained(trial: Trial, faults: Sequence[InflictedFault]) -> str:
+    """Why a trial ended as none of these questions does by itself, in a sentence; empty where it
+    did not, or where a fault explains it. Memory is short in simulated ones alone; nobody cancels
+    a campaign, and a pause withdraws only what waits.
 
-
-def _words(fault: InflictedFault) -> str:
-    return f"{fault.name} ({fault.began_s:.1f} to {fault.ended_s:.1f} s)"
-
-
-def _log_end(trial: Trial) -> list[str]:
-    try:
-        text = Path(trial.log_path or "").read_text(errors="replace")
-    except OSError:
-        return []
-    return text.splitlines()[-LINES_OF_A_LOG:]
+    Args:
+        faults: in its time.
+    """
+    fine = {TrialState.PENDING, TrialState.OK, *([TrialState.OOM] if trial.simulated else [])}
+    if trial.state in fine or trial.withdrawn or any(fault.name in EXPLAINS for fault in faults):
+        return ""
+    happened = ", ".join(map(str, faults)) or "none"
+    return f"trial {trial.token} is {trial.state}: {trial.error}; faults: {happened}"

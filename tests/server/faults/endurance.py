@@ -13,19 +13,18 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.trials import Trial
 from evaluators.slurm.batch_script import LEASE_S
 from server.runner.runner import DISK_FULL
-from tests.benchmarks.faults.audit import (
+from tests.server.faults.audit import (
     AT_REST,
-    FailedTrial,
     FinishedTrials,
     InflictedFault,
     LifeSpans,
     audit,
-    has_failed,
     orphans,
+    unexplained,
 )
-from tests.benchmarks.faults.kinds import DISK, FaultKind, kinds_for
-from tests.benchmarks.faults.programs import ENDED_WELL
-from tests.benchmarks.faults.stage import Stage
+from tests.server.faults.kinds import DISK, FaultKind, kinds_for
+from tests.server.faults.programs import ENDED_WELL
+from tests.server.faults.stage import Stage
 
 LONGEST_CALM_S = 6.0
 """A fault waits until something has happened since the last, but no longer."""
@@ -36,7 +35,6 @@ QUIET_LIMIT_S = LEASE_S + 30.0
 """In which jobs and processes have to be gone after the end: the allocation of a runner that was
 stopped, before it stood idle for long enough to be given back, lasts until its lease ends."""
 LOOK_S = 0.4
-MOST_OF_AN_ERROR = 160
 AWAY = {503, 507}
 """Answers of a service whose database is away, or whose disk is full."""
 
@@ -51,11 +49,7 @@ class EnduranceReport:
     faults: Counter[str] = field(default_factory=Counter)
     campaigns: Counter[tuple[str, str]] = field(default_factory=Counter)
     trials: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    failed: dict[str, FailedTrial] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
-    elapsed_s: float = 0.0
 
 
 class Endurance:
@@ -80,6 +74,7 @@ class Endurance:
         self._finished = FinishedTrials()
         self._spans = LifeSpans()
         self._inflicted: list[InflictedFault] = []
+        self._failed: set[str] = set()
         self._began = time.monotonic()
         self._seen = -1
         self._report = EnduranceReport(
@@ -168,7 +163,7 @@ class Endurance:
             campaign, trials = self._stage.campaign(number), self._stage.trials(number)
             self._spans.look(number, trials, began_s=began_s, ended_s=self._elapsed_s())
             self._wrong(self._finished.look(trials))
-            self._note_failures(campaign, trials)
+            self._note_failures(trials)
             if campaign.state == "paused" and campaign.reason == DISK_FULL:
                 self._stage.post(f"/campaigns/{number}/resume")
                 self._seen = -1  # it may not have been heard
@@ -198,32 +193,17 @@ class Endurance:
             stage, campaigns, elapsed_s=elapsed_s, disk_was_full=bool(report.faults[DISK])
         )
         self._wrong(wrong)
-        report.elapsed_s = elapsed_s
         for campaign in campaigns:
             report.campaigns[str(campaign.request.evaluator), str(campaign.state)] += 1
-            trials = stage.trials(campaign.id)
-            self._note_failures(campaign, trials)
-            report.errors.update(
-                f"{trial.state}: {trial.error[:MOST_OF_AN_ERROR]}"
-                for trial in trials
-                if trial.error and not has_failed(trial)
-            )
-            if campaign.state != "done":
-                report.reasons[f"{campaign.state}: {campaign.reason}"] += 1
+            self._note_failures(stage.trials(campaign.id))
 
-    def _note_failures(self, campaign: Campaign, trials: Sequence[Trial]) -> None:
-        known = self._report.failed
+    def _note_failures(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
-            if not has_failed(trial) or trial.token in known:
+            if trial.token in self._failed:
                 continue
-            failed = FailedTrial.of(
-                trial,
-                backend=str(campaign.request.evaluator),
-                faults=self._spans.faults_in(trial, self._inflicted),
-            )
-            known[trial.token] = failed
-            if not failed.is_explained:
-                self._wrong([f"no fault explains that {failed.sentence}"])
+            if found := unexplained(trial, self._spans.faults_in(trial, self._inflicted)):
+                self._failed.add(trial.token)
+                self._wrong([found])
 
     def _numbers(self) -> list[int]:
         """Return all campaigns that the database knows; each was asked for once."""

@@ -115,25 +115,6 @@ def local(chance: random.Random) -> dict[str, Any]:
     )
 
 
-def local_or_trained(chance: random.Random) -> dict[str, Any]:
-    return trained(chance) if chance.random() < 0.5 else local(chance)
-
-
-def trained(chance: random.Random) -> dict[str, Any]:
-    """With the bundled trainer on this machine, one rank."""
-    return body(
-        model=TINY,
-        machine=ONE_RANK | {"name": "local", "gpu": "a process", "max_nodes": 1, "memory_gib": 2.0},
-        nodes=1,
-        pool_nodes=1,
-        evaluator="local",
-        space=SPACE,
-        seed=chance.randrange(1000),
-        budget={"max_trials": chance.randint(1, 3)},
-        protocol={"confirmations": chance.randint(0, 1), "measured_iterations": 10},
-    )
-
-
 def slurm(chance: random.Random) -> dict[str, Any]:
     mode = chance.choice(["sbatch", "pilot"])
     return _on_cluster(chance) | {"evaluator": "slurm", "slurm": {"profile": "quick", "mode": mode}}

@@ -31,7 +31,7 @@ IMPORTED = (
     "server.cli.application",
     "server.cli.commands.serve",
     "deephyper.hpo",
-    "tests.benchmarks.faults.programs",
+    "tests.server.faults.programs",
 )
 START_LIMIT_S = 120.0
 END_LIMIT_S = 60.0

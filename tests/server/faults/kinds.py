@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.benchmarks.faults.programs import ENDED_WELL
-from tests.benchmarks.faults.quick_runner import LEASE_S
-from tests.benchmarks.faults.stage import Stage
+from tests.server.faults.programs import ENDED_WELL
+from tests.server.faults.quick_runner import LEASE_S
+from tests.server.faults.stage import Stage
 
 BALLAST = "ballast"
 DISK = "disk full"

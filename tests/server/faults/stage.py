@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -26,25 +25,24 @@ from server.store.campaigns import get_campaign
 from server.store.events import last_event_id
 from server.store.tables import CampaignRow
 from server.store.trials import all_trials
-from tests.benchmarks.faults import questions
-from tests.benchmarks.faults.programs import (
+from tests.cluster.cluster import Cluster, lacking
+from tests.cluster.daemons import clean_environment
+from tests.evaluators.program.checkout import make_checkout
+from tests.ray_nodes import RayNodes
+from tests.server import postgres
+from tests.server.faults import questions
+from tests.server.faults.programs import (
     MARK,
     Nursery,
     Program,
     ServiceRecord,
     SteppedClock,
 )
-from tests.cluster.cluster import Cluster, lacking
-from tests.cluster.daemons import clean_environment
-from tests.evaluators.program.checkout import make_checkout
-from tests.ray_nodes import RayNodes
-from tests.server import postgres
 
 DISK_MB = 512
 ASK_LIMIT_S = 20.0
 PATIENCE_S = 180.0
 """That a database or a service has to be back."""
-RAY_NODES = 3
 
 Question = Callable[[random.Random], dict[str, Any]]
 Found = TypeVar("Found")
@@ -54,9 +52,7 @@ class Stage:
     """All that faults happen to. It ends what it started, and only that.
 
     Args:
-        trainer: whether trials on this machine are the bundled trainer's, too, which takes ten
-            seconds of a core to begin.
-        ray: a cluster that others have as well; None: one of its own.
+        ray: a cluster that others have as well; None where this machine has no Ray.
 
     Attributes:
         absent: what this machine lacks of it, in words.
@@ -65,9 +61,7 @@ class Stage:
         small_disk: whether the data folder is a file system of its own that can be filled.
     """
 
-    def __init__(
-        self, *, database: str, seed: int, trainer: bool = True, ray: RayNodes | None = None
-    ) -> None:
+    def __init__(self, *, database: str, seed: int, ray: RayNodes | None) -> None:
         self.mark = uuid4().hex
         self.seed = seed
         self.database = database
@@ -80,7 +74,6 @@ class Stage:
         self.postgres: postgres.PostgresServer | None = None
         self.slurm: Cluster | None = None
         self.ray = ray
-        self._trainer = trainer
         self.small_disk = False
         self._ends = ExitStack()
 
@@ -123,7 +116,7 @@ class Stage:
         self.service = self._program(["server.cli", "serve", "--no-runner"], nursery, "serve")
         for number in range(1 if self.database == "sqlite" else 2):
             self.runners.append(
-                self._program(["tests.benchmarks.faults.quick_runner"], nursery, f"runner-{number}")
+                self._program(["tests.server.faults.quick_runner"], nursery, f"runner-{number}")
             )
         self.start_service()
         for runner in self.runners:
@@ -141,17 +134,11 @@ class Stage:
             self.absent.append("the right to mount a file system (no full disk)")
 
     def _make_machines(self) -> None:
-        if self._trainer and find_spec("torch") and find_spec("deepspeed"):
-            self.asks["local"] = questions.local_or_trained
-        elif self._trainer:
-            self.absent.append("torch and deepspeed (no trials of the bundled trainer)")
         if missing := lacking():
             self.absent.append(f"{', '.join(missing)} (no Slurm)")
         else:
             self.slurm = self._ends.enter_context(Cluster())
             self.asks["slurm"] = questions.slurm
-        if self.ray is None and find_spec("ray"):
-            self.ray = self._ends.enter_context(RayNodes(RAY_NODES))
         if self.ray:
             self.asks["ray"] = self._ask_of_ray
         else:
