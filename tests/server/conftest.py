@@ -20,6 +20,9 @@ from tests.pace import QUICK
 from tests.requirement import require
 from tests.server import postgres
 from tests.server.entitled import entitled
+from tests.server.recorded import recorded
+
+__all__ = ["recorded"]
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from autotune import Client
 from autotune.client.campaign import CampaignHandle
 from autotune.client.question import CampaignInput
-from autotune.schemas.campaigns import Event
+from tests.server.recorded import NUMBER, copied, recorded
 from tests.serving import Served, serving
+
+__all__ = ["recorded"]
 
 CAMPAIGN: CampaignInput = {
     "model": "gpt-22b",
@@ -30,9 +33,9 @@ def campaign_input(**changes: Any) -> CampaignInput:
 
 
 @pytest.fixture(scope="package")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """For no longer than these tests: its runner takes a twentieth of a core while it waits."""
-    with serving(tmp_path_factory.mktemp("service")) as served:
+    with serving(copied(recorded, tmp_path_factory.mktemp("service"))) as served:
         yield served
 
 
@@ -43,14 +46,7 @@ def client(service: Served) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="package")
-def watched(service: Served) -> Iterator[tuple[CampaignHandle, list[Event]]]:
-    """A campaign that was watched until it was done, and what was seen."""
+def finished(service: Served) -> Iterator[CampaignHandle]:
+    """The recorded campaign, for tests that only read."""
     with Client(service.url) as connected:
-        campaign = connected.create(**CAMPAIGN)
-        yield campaign, list(campaign.watch())
-
-
-@pytest.fixture(scope="package")
-def finished(watched: tuple[CampaignHandle, list[Event]]) -> CampaignHandle:
-    """That campaign, shared by the tests that only read."""
-    return watched[0]
+        yield connected.campaign(NUMBER)

@@ -15,7 +15,6 @@ from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.transport import Follower, Transport
 from autotune.errors import ApiError
-from autotune.schemas.campaigns import Event
 from autotune.schemas.choices import CampaignState
 from search_spaces.errors import InvalidInput
 from tests.autotune.client.conftest import campaign_input
@@ -57,10 +56,9 @@ def test_a_campaign_from_the_question_to_the_launch_script(
         assert {Path(name).name for name in opened.namelist()} == set(finished.artefacts())
 
 
-def test_watching_yields_every_event_once_and_ends(
-    watched: tuple[CampaignHandle, list[Event]],
-) -> None:
-    finished, seen = watched
+def test_watching_yields_every_event_once_and_ends(client: Client) -> None:
+    finished = client.create(**campaign_input(budget={"max_trials": 2}))
+    seen = list(finished.watch())
     trials = {trial.number for trial in finished.trials()}
     assert {event.trial.number for event in seen if event.trial and event.trial.metrics} <= trials
     ended = {event.trial.number for event in seen if event.trial and event.trial.state != "pending"}

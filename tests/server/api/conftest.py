@@ -13,14 +13,14 @@ from fastapi.testclient import TestClient
 
 from autotune.schemas.campaigns import Campaign
 from server.app import create_app
-from server.runner.runner import Runner
 from server.service import WebServer
 from server.settings import Settings
 from server.store import Store
 from server.store.campaigns import get_campaign
 from tests.pace import QUICK
-from tests.server.asking import created
+from tests.server.asking import read
 from tests.server.entitled import entitled
+from tests.server.recorded import NUMBER, copied
 
 HERE = Path(__file__).parent
 
@@ -33,19 +33,14 @@ def store(app: FastAPI) -> Store:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FastAPI, Campaign]]:
+def finished(
+    recorded: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[FastAPI, Campaign]]:
     """An application with one campaign that is done, for what changes nothing."""
-    settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
-    app = create_app(settings, pace=QUICK)
+    folder = copied(recorded, tmp_path_factory.mktemp("finished"))
+    app = create_app(Settings(data_dir=folder), pace=QUICK)
     store: Store = app.state.store
-    campaign = created(store)
-    runner = Runner(settings, store, pace=QUICK)
-    while campaign.state != "done":
-        runner.round()
-        with store.session() as session:
-            campaign = get_campaign(session, campaign.id)
-    runner.close()
-    yield app, campaign
+    yield app, read(store, get_campaign, NUMBER)
     store.close()
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from server.cli.application import app
+from tests.server.recorded import NUMBER, copied
 from tests.serving import Served, serving
 
 HERE = Path(__file__).parent
@@ -45,9 +46,9 @@ class Autotune:
 
 
 @pytest.fixture(scope="package")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def service(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """For no longer than these tests: its runner takes a twentieth of a core while it waits."""
-    with serving(tmp_path_factory.mktemp("service")) as served:
+    with serving(copied(recorded, tmp_path_factory.mktemp("service"))) as served:
         yield served
 
 
@@ -67,21 +68,10 @@ def autotune(service: Served, monkeypatch: pytest.MonkeyPatch) -> Autotune:
     return Autotune()
 
 
-@pytest.fixture(scope="package")
-def watched(service: Served) -> Ran:
-    """A simulated campaign, submitted and watched until it was done."""
-    return Autotune().done(
-        *("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),
-        *("--pool-nodes", "4", "--max-trials", "5", "--protocol", "confirmations=1"),
-        *("--train-tokens", "300e9"),
-        *("--name", "shared", "--url", service.url, "--watch", "--json"),
-    )
-
-
-@pytest.fixture(scope="package")
-def finished(watched: Ran) -> str:
-    """The number of a simulated campaign that is done."""
-    return str(watched.json()["campaign"]["id"])
+@pytest.fixture
+def finished() -> str:
+    """The number of the recorded campaign."""
+    return str(NUMBER)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,6 +20,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from autotune.schemas.campaigns import Campaign
 from server.app import create_app
 from server.auth.authentication import SIGN_IN, Authenticator
 from server.service import WebServer
@@ -112,6 +113,12 @@ def service(tmp_path_factory: pytest.TempPathFactory, scripts: Path) -> Iterator
         running = Service(data_dir, scripts=scripts)
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def done(service: Service) -> Campaign:
+    """A finished campaign on two numbers of nodes, for tests that only read it."""
+    return service.campaigns.done(space={"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]})
 
 
 @pytest.fixture

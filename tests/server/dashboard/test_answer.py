@@ -7,6 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.trials import Trial
 from server.dashboard.rendering import TEMPLATES
@@ -34,9 +35,10 @@ def fits_the_screen(page: Page) -> bool:
     return found
 
 
-def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.done()
-    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+def test_the_answer_stands_first_with_why_it_won(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    page = explained(visit(f"{service.url}/campaigns/{done.id}"))
     card = page.locator(".answer")
     expect(page.locator("main section").first).to_have_class(re.compile("answer"))
     for words in (
@@ -69,11 +71,10 @@ def test_the_answer_stands_first_with_why_it_won(service: Service, visit: Open) 
 
 
 def test_the_launch_script_is_shown_with_its_needs_and_copied(
-    service: Service, visit: Open
+    service: Service, done: Campaign, visit: Open
 ) -> None:
-    campaign = service.campaigns.done()
     page = visit(
-        f"{service.url}/campaigns/{campaign.id}#launch",
+        f"{service.url}/campaigns/{done.id}#launch",
         permissions=["clipboard-read", "clipboard-write"],
     )
     launch = page.locator(".launch")
@@ -89,7 +90,7 @@ def test_the_launch_script_is_shown_with_its_needs_and_copied(
     expect(trainers).to_contain_text("transformers: has no word for")
     with page.expect_download() as download:
         trainers.get_by_role("link", name="megatron-bridge (zip)").click()
-    assert download.value.suggested_filename == f"campaign-{campaign.id}-rank-1-megatron-bridge.zip"
+    assert download.value.suggested_filename == f"campaign-{done.id}-rank-1-megatron-bridge.zip"
 
 
 def test_beyond_the_edge_is_one_click(service: Service, visit: Open) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
+from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from server.dashboard.rendering import HERE
 from server.figures.outcome import Outcome
@@ -70,9 +71,10 @@ def test_the_list_is_searched_and_sorted_by_its_address(own_service: Service, vi
     expect(page.get_by_text("No campaign matches all of these words: nowhere")).to_be_visible()
 
 
-def test_finished_campaign_is_drawn_with_its_failures(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.done()
-    page = visit(f"{service.url}/campaigns/{campaign.id}", color_scheme="dark")
+def test_finished_campaign_is_drawn_with_its_failures(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    page = visit(f"{service.url}/campaigns/{done.id}", color_scheme="dark")
     assert drawn(page, Outcome.MEASURED, scheme="dark") > 5 * LEGEND_PX
     page.emulate_media(color_scheme="light")
     page.reload()
@@ -96,9 +98,10 @@ def test_finished_campaign_is_drawn_with_its_failures(service: Service, visit: O
     assert Path(download.value.path()).stat().st_size > 500
 
 
-def test_tabs_are_reached_by_keys_links_and_the_way_back(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.done()
-    address = f"{service.url}/campaigns/{campaign.id}"
+def test_tabs_are_reached_by_keys_links_and_the_way_back(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    address = f"{service.url}/campaigns/{done.id}"
     page = explained(visit(address))
     tabs = page.get_by_role("tab")
     expect(tabs).to_have_text(["Answer", "Why", "Space", "Trials", "Launch"])
@@ -158,10 +161,8 @@ def test_equal_failures_are_one_row_that_opens(service: Service, visit: Open) ->
     expect(rows).to_have_count(2)
 
 
-def test_rates_are_on_the_screen_of_a_phone(service: Service, visit: Open) -> None:
-    service.campaigns.done()
-    campaign = service.campaigns.done()
-    for path in ("/", f"/campaigns/{campaign.id}", f"/campaigns/{campaign.id}#trials", "/plan"):
+def test_rates_are_on_the_screen_of_a_phone(service: Service, done: Campaign, visit: Open) -> None:
+    for path in ("/", f"/campaigns/{done.id}", f"/campaigns/{done.id}#trials", "/plan"):
         page = visit(f"{service.url}{path}", width=390, height=844)
         rates = page.locator("td.rate:visible")
         expect(rates.first).to_be_visible()
@@ -170,14 +171,15 @@ def test_rates_are_on_the_screen_of_a_phone(service: Service, visit: Open) -> No
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_without_scripts_all_parts_are_shown(service: Service, chromium: Browser) -> None:
-    campaign = service.campaigns.done()
+def test_without_scripts_all_parts_are_shown(
+    service: Service, done: Campaign, chromium: Browser
+) -> None:
     context = chromium.new_context(java_script_enabled=False)
     service.let_in(context)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     # goto returns once the pictures are loaded: until then they move what is below them.
-    page.goto(f"{service.url}/campaigns/{campaign.id}")
+    page.goto(f"{service.url}/campaigns/{done.id}")
     expect(page.locator(".panel:visible")).to_have_count(5)
     page.get_by_role("link", name="Launch", exact=True).click()
     expect(page.locator("#launch")).to_be_in_viewport()

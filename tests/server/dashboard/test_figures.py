@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import expect
 
+from autotune.schemas.campaigns import Campaign
 from tests.server.dashboard.conftest import Open, Service
 from tests.server.dashboard.perception import UNNAMED, explained
 
@@ -31,9 +32,10 @@ PLACE_ON_AXIS = """async ([name, place]) => {
 }"""
 
 
-def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, visit: Open) -> None:
-    campaign = service.campaigns.done()
-    page = visit(f"{service.url}/campaigns/{campaign.id}#why", width=390, color_scheme="dark")
+def test_a_figure_has_its_picture_its_sentence_and_its_table(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    page = visit(f"{service.url}/campaigns/{done.id}#why", width=390, color_scheme="dark")
     figure = page.locator(FIGURE)
     expect(figure.locator("canvas")).to_be_attached()  # though nobody has scrolled to it
     expect(figure.get_by_role("heading", name="Importance")).to_be_visible()
@@ -52,10 +54,8 @@ def test_a_figure_has_its_picture_its_sentence_and_its_table(service: Service, v
     assert download.value.path()
 
 
-def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> None:
-    space = {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2], "num_nodes": [2, 4]}
-    campaign = service.campaigns.done(space=space)
-    page = visit(f"{service.url}/campaigns/{campaign.id}#space")
+def test_a_map_is_narrowed_by_its_selectors(service: Service, done: Campaign, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/{done.id}#space")
     figure = page.locator("[data-figure=map]")
     figure.scroll_into_view_if_needed()
     nodes = figure.get_by_label("nodes")
@@ -72,10 +72,10 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, visit: Open) -> No
     expect(link).to_have_attribute("href", re.compile(r"map\.svg\?num_nodes=2$"))
 
 
-def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Open) -> None:
-    space = {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}
-    campaign = service.campaigns.done(space=space)
-    address = f"{service.url}/campaigns/{campaign.id}#space"
+def test_lines_are_brushed_and_lead_to_their_trials(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    address = f"{service.url}/campaigns/{done.id}#space"
     page = explained(visit(address, reduced_motion="reduce"))
     page.evaluate(ALONE)
     figure = page.locator(PARALLEL)
@@ -87,7 +87,7 @@ def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Ope
     page.mouse.down()
     page.mouse.move(**middle, steps=3)
     page.mouse.up()
-    chart = page.request.get(f"{service.url}/api/v1/campaigns/{campaign.id}/figures/parallel.json")
+    chart = page.request.get(f"{service.url}/api/v1/campaigns/{done.id}/figures/parallel.json")
     lines = chart.json()["lines"]
     within = [line for line in lines if line["places"][-1] >= 0.5]
     assert 0 < len(within) < len(lines)
@@ -95,7 +95,7 @@ def test_lines_are_brushed_and_lead_to_their_trials(service: Service, visit: Ope
     expect(told).to_contain_text(f"the best is trial {within[-1]['number']}")
     failed = page.evaluate(PLACE_ON_AXIS, ["rate", -0.12])
     page.mouse.click(**failed)
-    expect(told).to_contain_text(f"{campaign.failures} of them failed")
+    expect(told).to_contain_text(f"{done.failures} of them failed")
     told.get_by_role("button", name="Clear").click()
     expect(told).to_contain_text("Drag along an axis")
     page.mouse.click(**middle)

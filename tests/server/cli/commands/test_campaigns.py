@@ -23,7 +23,7 @@ from server.store.campaigns import campaign_row, change_state
 from tests.evaluators.adapter.samples import my_script
 from tests.patience import TRAINING_S, until
 from tests.server.asking import created
-from tests.server.cli.conftest import Autotune, Ran
+from tests.server.cli.conftest import Autotune
 from tests.serving import COMMAND, Served, environment
 
 ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
@@ -39,10 +39,8 @@ def submitted() -> str:
         return str(campaign.id)
 
 
-def test_watching_ends_with_the_recommendation(
-    autotune: Autotune, watched: Ran, finished: str
-) -> None:
-    document = watched.json()
+def test_watching_ends_with_the_recommendation(autotune: Autotune, finished: str) -> None:
+    document = autotune.done("watch", finished, "--json").json()
     assert document["campaign"]["state"] == "done"
     assert document["recommendation"]["simulated"] is True
     ran = autotune.done("watch", finished)

@@ -30,7 +30,7 @@ def test_options_replace_the_subject_of_the_copied_campaign(
     autotune: Autotune, finished: str
 ) -> None:
     machine = ("--machine", "dgx-h100", "--evaluator", "simulated")
-    budget = ("--nodes", "1", "--max-trials", "1")
+    budget = ("--nodes", "1", "--num-nodes", "1", "--max-trials", "1")
     made = autotune.done(
         "submit", "--like", finished, "--model", "gpt-1.4b", *machine, *budget, "--json"
     ).json()
