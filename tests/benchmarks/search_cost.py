@@ -15,41 +15,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import numpy as np
+import structlog
 
+from autotune.cost_model.columns import Columns
 from autotune.measurement.metrics import SECONDS_PER_HOUR, metrics
-from autotune.recommendation.recommendation import recommend
-from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState, TrialState
+from autotune.schemas.choices import TrialState
+from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import machine_of, space_of, transformer_of
 from autotune.schemas.trials import FAILURES, Trial
 from autotune.search.layouts import Layouts
+from autotune.search.uncalibrated import OUT_OF_MEMORY, uncalibrated
 from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.strategy import Strategy
-from server.runner.runner import Runner
 from server.settings import Settings
-from server.store import Store
-from server.store.campaigns import create_campaign, get_campaign
-from server.store.trials import all_trials
-from tests.benchmarks.worlds.searches import ProductSearch
-from tests.pace import QUICK
+from tests.server.recorded import ran
 
 WITHIN = 0.99
 TRIAL_HOURS = 20.0 / 60.0
 """Of each of the study's trials."""
 
 MOST_OF_THE_STUDYS = 200
-PATIENCE_S = 1800.0
 
 QUESTIONS: dict[str, dict[str, Any]] = {
     "175B on 16 Frontier nodes, table V": {
@@ -69,28 +65,21 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-
 Cost = dict[str, Any]
 """What one campaign, and the study's way to as good a strategy, take; `rate` is the strategy's
 without noise, in tokens/s. The baseline and the confirmations are no trials of the search."""
 
 
 def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: str) -> Cost:
+    how = {"seed": seed, "screen_nodes": screen_nodes}
     simulated = {"machine": "frontier", "evaluator": "simulated"}
-    request = CampaignCreate.model_validate(
-        {**asked, **simulated, "seed": seed, "screen_nodes": screen_nodes}
-    )
-    campaign, trials = _campaign(request)
-    found = recommend(campaign, trials)
-    if found is None:
-        raise RuntimeError(f"{question}: no strategy was found: {campaign.reason}")
-    best = found.best.strategy
+    request = CampaignCreate.model_validate({**asked, **simulated, **how})
+    trials, best = _campaign(request)
     rate, _ = _rate(request, best)
     searched = [trial for trial in trials if trial.purpose == "search"]
     return {
         "question": question,
-        "seed": seed,
-        "screen_nodes": screen_nodes,
+        **how,
         "narrow": sum(trial.stands_for_nodes is not None for trial in trials),
         "rate": rate,
         "strategy": best.short(),
@@ -102,40 +91,16 @@ def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: st
     }
 
 
-def _campaign(request: CampaignCreate) -> tuple[Campaign, list[Trial]]:
-    """The product's own, from its creation to its end."""
-    with _service() as (store, runner):
-        with store.transaction() as session:
-            created = create_campaign(
-                session,
-                request,
-                model=transformer_of(request.model),
-                machine=machine_of(request.machine),
-                simulated=True,
-            )
-        ends = time.monotonic() + PATIENCE_S
-        while time.monotonic() < ends:
-            runner.round()
-            with store.session() as session:
-                campaign = get_campaign(session, created.id)
-                if campaign.state is CampaignState.DONE:
-                    return campaign, all_trials(session, campaign.id)
-        raise RuntimeError(f"the campaign did not end: {campaign.state} {campaign.reason}")
-
-
-@contextmanager
-def _service() -> Iterator[tuple[Store, Runner]]:
-    with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(data_dir=Path(folder))
-        settings.trials_dir.mkdir(parents=True)
-        store = Store(settings.url)
-        store.upgrade()
-        runner = Runner(settings, store, pace=QUICK)
-        try:
-            yield store, runner
-        finally:
-            runner.close()
-            store.close()
+def _campaign(request: CampaignCreate) -> tuple[list[Trial], Strategy]:
+    """Trials and best strategy of the product's own campaign, from its creation to its end."""
+    asked = request.model_dump(mode="json", exclude_unset=True)
+    with (
+        TemporaryDirectory() as folder,
+        ran(Settings(data_dir=Path(folder)), asked) as (client, at),
+    ):
+        trials = client.get(f"{at}/trials", params={"limit": 1000}).json()
+        found = Recommendation.model_validate(client.get(f"{at}/recommendation").json())
+    return [Trial.model_validate(each) for each in trials["items"]], found.best.strategy
 
 
 def _rate(request: CampaignCreate, strategy: Strategy) -> tuple[float, float]:
@@ -151,7 +116,7 @@ def _rate(request: CampaignCreate, strategy: Strategy) -> tuple[float, float]:
             protocol=TrialProtocol(
                 accumulations=(strategy.gradient_accumulation_steps,), time_limit_s=np.inf
             ),
-            directory=Path(tempfile.gettempdir()),
+            directory=Path(gettempdir()),
             seed=request.seed,
         ),
         started_at=datetime.now(UTC),
@@ -166,21 +131,24 @@ def _study(request: CampaignCreate, *, target: float) -> Cost:
     transformer, machine = transformer_of(request.model), machine_of(request.machine)
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     layouts = Layouts.of(space, objective="tokens_per_s")
-    search = ProductSearch("deephyper", layouts, transformer, seed=request.seed)
-    hours, rates = 0.0, list[float]()
-    while len(rates) < MOST_OF_THE_STUDYS and (row := search.ask()) is not None:
-        strategy = layouts.lattice.strategy(row)
-        rate, seconds = _rate(request, strategy)
-        hours += strategy.num_nodes * (TRIAL_HOURS if rate else seconds / SECONDS_PER_HOUR)
-        rates.append(rate)
-        if rate >= target:
+    columns = Columns.of(transformer, layouts.lattice)
+    choose = uncalibrated("deephyper", layouts, columns, surrogate="forest", seed=request.seed)
+    assert choose
+    hours, rates, left = 0.0, dict[int, float](), np.arange(len(layouts))
+    while len(rates) < MOST_OF_THE_STUDYS and len(left):
+        results = {row: math.log(rate) if rate else OUT_OF_MEMORY for row, rate in rates.items()}
+        row = choose(left, results)
+        assert row is not None
+        strategy, left = layouts.lattice.strategy(row), left[left != row]
+        rates[row], seconds = _rate(request, strategy)
+        hours += strategy.num_nodes * (TRIAL_HOURS if rates[row] else seconds / SECONDS_PER_HOUR)
+        if rates[row] >= target:
             break
-        search.tell(row, rate or None)
     return {
         "study_trials": len(rates),
-        "study_failed": rates.count(0.0),
+        "study_failed": list(rates.values()).count(0.0),
         "study_node_hours": hours,
-        "study_found": max(rates, default=0.0) >= target,
+        "study_found": max(rates.values(), default=0.0) >= target,
     }
 
 
@@ -216,6 +184,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     costs = []
     for question, asked in QUESTIONS.items():
         for seed in range(options.seeds):

@@ -10,7 +10,7 @@ from autotune.calibration import Calibration
 from autotune.cost_model.columns import Array
 from search_spaces.lattice import Lattice
 from search_spaces.strategy import Strategy
-from tests.benchmarks.worlds.world import QUESTIONS, RealMachine, World
+from tests.autotune.explanation.world import QUESTIONS, RealMachine, World
 
 TABLE_V = "175B on 16 Frontier nodes, table V"
 SURPRISE = 0.1

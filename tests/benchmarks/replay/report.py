@@ -94,8 +94,10 @@ def _percent(value: float | None) -> str:
 
 
 def _overall(whole: dict[str, Any]) -> Table:
-    heads = ("search", "median", "90th pct.", "worst", "failures", "solved", "aimed at")
-    cells = "{median:.1f} {p90:.1f} {worst:.0f} {failures:.2f} {solved:.0%}"
+    heads = ("search", "median", "90th pct.", "worst", "failures", "solved", "s each", "aimed at")
+    cells = (
+        "{median:.1f} {p90:.1f} {worst:.0f} {failures:.2f} {solved:.0%} {seconds_per_proposal:.3f}"
+    )
     return table(
         f"Trials to within 1 % of the best: {len(whole['landscapes'])} landscapes",
         heads,
@@ -104,6 +106,7 @@ def _overall(whole: dict[str, Any]) -> Table:
             for name, found in whole["overall"].items()
         ],
         caption="Every replay of every landscape counts alike. Failures: the mean until then. "
+        "s each: seconds for the choice of a trial. "
         "ours_warm only where the stack has other rows; ours_wrong: one figure of the data sheet "
         "times or divided by 5.",
     )

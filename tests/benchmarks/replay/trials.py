@@ -129,6 +129,7 @@ def summary(replays: Sequence[Replay]) -> dict[str, float]:
         "worst": float(max(trials)),
         "failures": float(np.mean([one.failures for one in replays])),
         "solved": float(np.mean([one.solved for one in replays])),
+        "seconds_per_proposal": float(np.mean([one.seconds_per_proposal for one in replays])),
     }
 
 

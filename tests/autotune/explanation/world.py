@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -113,46 +113,31 @@ class Question:
 
     Attributes:
         batch: samples of a step; None where it is free.
-        earlier: model and number of nodes of a campaign on the same machine before this one.
     """
 
     model: str
     machine: str
     nodes: int
     batch: int | None
-    earlier: tuple[str, int]
     choices: Mapping[str, DimensionChoice] = field(default_factory=lambda: CHECKPOINTING)
-
-    def before(self) -> Question:
-        model, nodes = self.earlier
-        choices, batch = CHECKPOINTING, EARLIER_BATCH
-        return replace(self, model=model, nodes=nodes, choices=choices, batch=batch)
 
 
 CHECKPOINTING: dict[str, DimensionChoice] = {"activation_checkpointing": ["none", "full"]}
-EARLIER_BATCH = 256
 
 
 QUESTIONS: dict[str, Question] = {
     "175B on 16 Frontier nodes, table V": Question(
-        model="gpt-175b",
-        machine="frontier",
-        nodes=16,
-        choices=load_space("table-v"),
-        batch=None,
-        earlier=("gpt-22b", 4),
+        model="gpt-175b", machine="frontier", nodes=16, choices=load_space("table-v"), batch=None
     ),
-    "22B on 4 Frontier nodes": Question(
-        model="gpt-22b", machine="frontier", nodes=4, batch=512, earlier=("llama-2-7b", 2)
-    ),
+    "22B on 4 Frontier nodes": Question(model="gpt-22b", machine="frontier", nodes=4, batch=512),
     "Llama 2 70B on 8 DGX A100": Question(
-        model="llama-2-70b", machine="dgx-a100", nodes=8, batch=512, earlier=("llama-2-13b", 2)
+        model="llama-2-70b", machine="dgx-a100", nodes=8, batch=512
     ),
     "Llama 2 13B on 8 Polaris nodes": Question(
-        model="llama-2-13b", machine="polaris", nodes=8, batch=256, earlier=("llama-2-7b", 4)
+        model="llama-2-13b", machine="polaris", nodes=8, batch=256
     ),
     "Llama 3 8B on 2 DGX H100": Question(
-        model="llama-3-8b", machine="dgx-h100", nodes=2, batch=128, earlier=("llama-2-13b", 2)
+        model="llama-3-8b", machine="dgx-h100", nodes=2, batch=128
     ),
 }
 
@@ -200,9 +185,6 @@ class World:
             seconds=seconds,
             peaks_gib=peaks,
         )
-
-    def before(self) -> World:
-        return World.of(self.question.before(), seed=self.seed, surprise=self.surprise)
 
     def trial(self, row: int) -> SearchTrial:
         """What a trial of this layout would report."""

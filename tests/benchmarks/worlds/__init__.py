@@ -1,1 +1,0 @@
-"""Searches on simulated machines that differ from what is believed of them."""
