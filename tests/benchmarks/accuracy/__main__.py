@@ -25,8 +25,8 @@ from tests.benchmarks.accuracy.command import at_least_1, bars, check_writable, 
 from tests.benchmarks.accuracy.judgement import judge
 from tests.benchmarks.accuracy.report import show
 from tests.benchmarks.accuracy.rows import Tables, write
+from tests.benchmarks.accuracy.speed import speed
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, TableError
-from tests.benchmarks.cost_model_speed import speed
 
 CONVENTIONS = """\
 An empty cell is not known, and read as what a launcher does without being told: 1 of every degree,

@@ -49,14 +49,12 @@ def table(
     heads: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    left: int = 1,
     caption: str | None = None,
 ) -> Table:
-    """A table whose first columns, so many, are words and all others figures."""
+    """A table whose first column is words and all others figures."""
     made = Table(title=title, caption=caption)
     for place, head in enumerate(heads):
-        words = place < left
-        made.add_column(head, justify="left" if words else "right", overflow="fold")
+        made.add_column(head, justify="right" if place else "left", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made

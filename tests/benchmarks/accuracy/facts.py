@@ -9,26 +9,13 @@ from dataclasses import dataclass
 from tests.benchmarks.accuracy.tables import PublishedRow
 
 SHAPE = (
-    "num_attention_heads",
-    "num_query_groups",
-    "head_dim",
-    "ffn_hidden_size",
-    "seq_length",
-    "vocab_size",
-    "gated_mlp",
+    *("num_attention_heads", "num_query_groups", "head_dim", "ffn_hidden_size", "seq_length"),
+    *("vocab_size", "gated_mlp"),
 )
 """What one table may say of a model and another leave out."""
 
 GATED_FAMILIES = (
-    "llama",
-    "intern",
-    "mistral",
-    "mixtral",
-    "qwen",
-    "gemma",
-    "deepseek",
-    "baichuan",
-    "olmo",
+    *("llama", "intern", "mistral", "mixtral", "qwen", "gemma", "deepseek", "baichuan", "olmo"),
     "chatglm",
 )
 USUAL_HEAD = 128

@@ -99,10 +99,9 @@ def sheet_of(row: PublishedRow) -> Sheet:
     """Raises:
     LookupError: where `unknown_gpu`.
     """
-    results = _found(row["gpu"])
-    if results is None:
-        raise LookupError(f"no data sheet of {row['gpu']!r} is known")
-    return results
+    if found := _found(row["gpu"]):
+        return found
+    raise LookupError(f"no data sheet of {row['gpu']!r} is known")
 
 
 def _found(gpu: str) -> Sheet | None:
@@ -145,14 +144,10 @@ def _catalog_machine(row: PublishedRow, sheet: Sheet) -> Machine | None:
     `frontier-mi250x` is `frontier`, and a `lumi` with another GPU is not `lumi-g`."""
     words = _words(row["cluster"])
     for machine in _catalog():
-        if _words(machine.name)[0] in words and _is_a(sheet, machine):
+        known = _found(machine.gpu)
+        if _words(machine.name)[0] in words and known and known.kind == sheet.kind:
             return machine
     return None
-
-
-def _is_a(sheet: Sheet, machine: Machine) -> bool:
-    results = _found(machine.gpu)
-    return results is not None and results.kind == sheet.kind
 
 
 @cache

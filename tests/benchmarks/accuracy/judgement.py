@@ -14,8 +14,8 @@ from tests.benchmarks.accuracy import memory, memory_2026, models_2026, throughp
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.memory import LabelAccuracy
 from tests.benchmarks.accuracy.rows import Tables
+from tests.benchmarks.accuracy.speed import Speed
 from tests.benchmarks.accuracy.throughput import SIZES, StackAccuracy, mean
-from tests.benchmarks.cost_model_speed import Speed
 
 JUDGED = (
     "zero_shot_mape",

@@ -24,11 +24,11 @@ from search_spaces.catalog import load_machine
 from search_spaces.program import USUAL_STATES, StateWidths
 from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy import tables
-from tests.benchmarks.accuracy.configurations import usual_zero
+from tests.benchmarks.accuracy.configurations import OF_KINDS, usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
 from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, shaped, stacks_of, tuning_of
-from tests.benchmarks.accuracy.tables import TEXT, PublishedRow, read
+from tests.benchmarks.accuracy.tables import OF_EXPERTS, TEXT, PublishedRow, read
 
 PEAK = "mem_max_early_bytes"
 """The column of the peak."""
@@ -37,67 +37,32 @@ RESIDENT = "mem_allocated_bytes"
 """The column of what is left after a step: weights, gradients and optimizer states."""
 
 WORDS = (
-    "config_id",
-    "gpu",
-    "precision",
-    "attention_backend",
-    "transformer_impl",
-    "recompute_granularity",
-    "recompute_modules",
-    "world_source",
-    "excluded",
+    *("config_id", "gpu", "precision", "attention_backend", "transformer_impl"),
+    *("recompute_granularity", "recompute_modules", "world_source", "excluded"),
 )
-MODEL = {
-    "num_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "num_attention_heads": "num_attention_heads",
-    "num_query_groups": "num_query_groups",
-    "head_dim": "head_width",
-    "ffn_hidden_size": "ffn_hidden_size",
-    "seq_length": "seq_length",
-    "vocab_size": "vocab_size",
-    "gated_mlp": "gated_mlp",
-    "tied_embeddings": "tied_embeddings",
-    "num_experts": "num_experts",
-    "moe_top_k": "top_k",
-    "moe_ffn_hidden_size": "expert_ffn_hidden_size",
-    "moe_shared_ffn_hidden_size": "shared_ffn_hidden_size",
-    "num_dense_layers": "dense_layers",
-    "mtp_layers": "mtp_layers",
-}
-LATENT = {
-    "kv_lora_rank": "kv_rank",
-    "q_lora_rank": "q_rank",
-    "qk_head_dim": "qk_head_dim",
-    "qk_rope_head_dim": "rope_head_dim",
-    "v_head_dim": "v_head_dim",
-}
+SIZES = (
+    *("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "head_dim"),
+    *("ffn_hidden_size", "seq_length", "vocab_size"),
+)
+EXPERTS = tuple(name for name in OF_EXPERTS if name in OF_KINDS and name != "moe_latent_size")
+MODEL = (*SIZES, "gated_mlp", "tied_embeddings", *EXPERTS, "mtp_layers")
+LATENT = ("kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_rope_head_dim", "v_head_dim")
+OF_COST_MODEL = {**OF_KINDS, "head_dim": "head_width"}
+"""What the cost model calls columns otherwise."""
+
 LAYOUT = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "virtual_stages",
-    "context_parallel",
-    "expert_parallel",
-    "expert_tensor_parallel",
-    "sequence_parallel",
-    "micro_batch_size",
+    *("tensor_parallel", "pipeline_parallel", "virtual_stages", "context_parallel"),
+    *("expert_parallel", "expert_tensor_parallel", "sequence_parallel", "micro_batch_size"),
 )
 OTHERS = (
-    "world_size",
-    "global_batch_size",
-    "distributed_optimizer",
-    "hidden_dropout",
-    "cross_entropy_fusion",
-    "grad_reduce_bf16",
-    "mla",
-    RESIDENT,
-    PEAK,
+    *("world_size", "global_batch_size", "distributed_optimizer", "hidden_dropout"),
+    *("cross_entropy_fusion", "grad_reduce_bf16", "mla", RESIDENT, PEAK),
 )
 GOLDEN = (*WORDS, *MODEL, *LATENT, *LAYOUT, *OTHERS)
 """Columns of such a table; others are not read."""
 
 NEEDED = (
-    *list(MODEL)[:8],
+    *SIZES,
     *LAYOUT,
     *(name for name in OTHERS if name not in {"grad_reduce_bf16", PEAK}),
 )
@@ -201,8 +166,8 @@ def _values(row: PublishedRow) -> dict[str, float]:
     # Megatron's own layers ("local") have no flash attention; Transformer Engine's have.
     unfused = row["attention_backend"] == "unfused" or row["transformer_impl"] == "local"
     return {
-        **{column: figures.get(name, 0.0) for name, column in MODEL.items()},
-        **{column: figures.get(name, 0.0) * figures["mla"] for name, column in LATENT.items()},
+        **{OF_COST_MODEL.get(name, name): figures.get(name, 0.0) for name in MODEL},
+        **{OF_KINDS.get(name, name): figures.get(name, 0.0) * figures["mla"] for name in LATENT},
         **layout,
         "world_size": figures["world_size"],
         "data_parallel": replicas,

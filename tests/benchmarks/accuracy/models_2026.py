@@ -35,10 +35,6 @@ CORE = "core_attn"
 PROGRAM = "program"
 
 
-def _partly_recomputed(row: PublishedRow) -> bool:
-    return bool(row.number("recompute_num_layers"))
-
-
 def _unknown_module(row: PublishedRow) -> bool:
     return not set(modules(row)) <= {*MODULES, CORE}
 
@@ -52,7 +48,7 @@ NOT_DESCRIBABLE: Mapping[str, Callable[[PublishedRow], bool]] = {
     "states or activations offloaded to the host": lambda row: bool(row.number("offload")),
     "tokens above an expert's capacity dropped": lambda row: row["routing"].startswith("token"),
     "attention in 8 bits": lambda row: bool(row.number("fp8_attention")),
-    "some layers recomputed, others not": _partly_recomputed,
+    "some layers recomputed, others not": lambda row: bool(row.number("recompute_num_layers")),
     "a module recomputed that no strategy names": _unknown_module,
     "fewer samples than replicas": _contradictory,
 }

@@ -1,4 +1,4 @@
-"""The figures as tables for people, with what is aimed at and what others publish beside."""
+"""The figures as tables for people, with what is aimed at beside."""
 
 from __future__ import annotations
 
@@ -15,19 +15,6 @@ from tests.benchmarks.accuracy.throughput import LEAST_STRATEGIES, SIZES
 
 TAU_DIGITS = 2
 
-PEERS = (
-    ("Calculon", "14 to 39 % scaled on 5 trials, 15 to 39 % zero-shot; 1,500 strategies/s"),
-    ("vTrain (its paper)", "14.7 % on several nodes, 8.4 % on one"),
-    ("Zhang et al. 2025 (on their own)", "5.0 % on Perlmutter, 9.4 % on Vista"),
-    ("AMPeD (its paper)", "12 %"),
-    (
-        "a plain closed form of 14 parameters",
-        "7 to 13 % after 5, 6 to 10 % after 20, 5 to 17 % for a left-out model; "
-        "memory AUC 0.949 to 0.976, peaks 7 to 8 %",
-    ),
-)
-"""What others say of themselves or reach on such tables."""
-
 
 def show(figures: dict[str, Any], console: Console) -> None:
     """Print everything."""
@@ -42,7 +29,6 @@ def show(figures: dict[str, Any], console: Console) -> None:
     if "describable" in newer:
         console.print(_models_2026(newer))
         _left_out(console, "models of 2026", newer["left_out"])
-    console.print(table("What others publish", ("who", "figures"), PEERS, left=2))
 
 
 def percent(value: float | None) -> str:

@@ -12,22 +12,10 @@ from pathlib import Path
 WORDS = ("cluster", "framework", "gpu", "model", "status")
 CHOICES = ("activation_checkpointing", "attention_kernel", "precision")
 SIZES = (
-    "num_gpus",
-    "gpus_per_node",
-    "num_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_query_groups",
-    "ffn_hidden_size",
-    "seq_length",
-    "vocab_size",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "context_parallel",
-    "virtual_stages",
-    "micro_batch_size",
-    "global_batch_size",
+    *("num_gpus", "gpus_per_node", "num_layers", "hidden_size", "num_attention_heads"),
+    *("num_query_groups", "ffn_hidden_size", "seq_length", "vocab_size", "tensor_parallel"),
+    *("pipeline_parallel", "data_parallel", "context_parallel", "virtual_stages"),
+    *("micro_batch_size", "global_batch_size"),
 )
 SWITCHES = ("zero_stage", "sequence_parallel", "flash_attention")
 """Figures that may be 0."""
@@ -48,34 +36,15 @@ MEMORY = (*WORDS, *CHOICES, *SIZES, *SWITCHES, "gpu_memory_gb", "memory_kind", "
 """Columns of a table of peak memory."""
 
 OF_EXPERTS = (
-    "num_experts",
-    "moe_top_k",
-    "moe_ffn_hidden_size",
-    "moe_shared_ffn_hidden_size",
-    "moe_latent_size",
-    "num_dense_layers",
-    "expert_parallel",
-    "expert_tensor_parallel",
+    *("num_experts", "moe_top_k", "moe_ffn_hidden_size", "moe_shared_ffn_hidden_size"),
+    *("moe_latent_size", "num_dense_layers", "expert_parallel", "expert_tensor_parallel"),
 )
 OF_LAYERS = (
-    "num_mamba_layers",
-    "num_attention_layers",
-    "mtp_layers",
-    "head_dim",
-    "kv_lora_rank",
-    "q_lora_rank",
-    "qk_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "attention_window",
+    *("num_mamba_layers", "num_attention_layers", "mtp_layers", "head_dim", "kv_lora_rank"),
+    *("q_lora_rank", "qk_head_dim", "qk_rope_head_dim", "v_head_dim", "attention_window"),
 )
-HOW_TRAINED = (
-    "recompute_num_layers",
-    "offload",
-    "fp8_attention",
-    "nvlink_domain",
-    "moe_a2a_overlap",
-)
+SWITCHES_OF_2026 = ("recompute_num_layers", "offload", "fp8_attention", "moe_a2a_overlap")
+HOW_TRAINED = (*SWITCHES_OF_2026, "nvlink_domain")
 WORDS_OF_2026 = ("recompute_modules", "routing", "cuda_graph", "dispatcher", "config_id", "release")
 
 OPTIONAL = (*OF_EXPERTS, *OF_LAYERS, *HOW_TRAINED, *WORDS_OF_2026)
@@ -89,10 +58,7 @@ MAY_BE_ZERO = {
     "tied_embeddings",
     *OF_EXPERTS,
     *OF_LAYERS,
-    "recompute_num_layers",
-    "offload",
-    "fp8_attention",
-    "moe_a2a_overlap",
+    *SWITCHES_OF_2026,
 }
 
 

@@ -25,15 +25,8 @@ RATES = ("mfu", "tflops_per_gpu", "tokens_per_s_per_gpu")
 """Columns of a measured rate: that which most layouts of a grid have counts."""
 
 COLUMNS = (
-    "grid_id",
-    "recompute",
-    "notes",
-    *WORDS,
-    *CHOICES,
-    *SIZES,
-    "zero_stage",
-    "gated_mlp",
-    *RATES,
+    *("grid_id", "recompute", "notes", *WORDS, *CHOICES, *SIZES),
+    *("zero_stage", "gated_mlp", *RATES),
 )
 NAMES = {*TEXT, "grid_id", "recompute", "notes"}
 MODULE_WORDS = {"none", "full"}

@@ -31,21 +31,10 @@ LEAST_STRATEGIES = 12
 """Fewer are no landscape: random search would be through with them at once."""
 
 STRATEGY_COLUMNS = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "context_parallel",
-    "virtual_stages",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "global_batch_size",
-    "zero_stage",
-    "zero_shard_gpus",
-    "activation_checkpointing",
-    "sequence_parallel",
-    "flash_attention",
-    "attention_kernel",
-    "precision",
+    *("tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel"),
+    *("virtual_stages", "micro_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+    *("zero_stage", "zero_shard_gpus", "activation_checkpointing", "sequence_parallel"),
+    *("flash_attention", "attention_kernel", "precision"),
 )
 """Columns that tell strategies apart."""
 

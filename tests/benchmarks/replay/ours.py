@@ -39,7 +39,7 @@ ROW = "row"
 
 
 def cold(landscape: Landscape) -> Search:
-    return Search(landscape, landscape.machine, earlier=landscape.earlier.take(_none()))
+    return Search(landscape, landscape.machine)
 
 
 def warm(landscape: Landscape, *, draw: int) -> Search:
@@ -54,20 +54,14 @@ def wrong(landscape: Landscape, *, variant: int) -> Search:
     factor_of, figure_of = divmod(variant, len(WRONG_FIGURES))
     figure, factor = WRONG_FIGURES[figure_of], WRONG_FACTORS[factor_of]
     machine = replace(landscape.machine, **{figure: factor * getattr(landscape.machine, figure)})
-    return Search(landscape, machine, earlier=landscape.earlier.take(_none()))
+    return Search(landscape, machine)
 
 
 def shuffled(landscape: Landscape, *, seed: int) -> Search:
     """With what the formulas say of each strategy said of another one; where strategies lie stays
     true, so that trials still tell about those like them."""
     order = np.random.default_rng(seed).permutation(len(landscape))
-    return Search(
-        landscape, landscape.machine, earlier=landscape.earlier.take(_none()), order=order
-    )
-
-
-def _none() -> Rows:
-    return np.array([], dtype=np.int64)
+    return Search(landscape, landscape.machine, order=order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +110,11 @@ class Search:
         landscape: Landscape,
         machine: Machine,
         *,
-        earlier: Measurements,
+        earlier: Measurements | None = None,
         order: Rows | None = None,
     ) -> None:
-        self._landscape, self._machine, self._earlier = landscape, machine, earlier
+        self._landscape, self._machine = landscape, machine
+        self._earlier = earlier or landscape.earlier.take(np.array([], dtype=np.int64))
         self._of_time, self._of_memory = quantities(landscape, machine, order)
         self._candidates, self._grid = numbered(landscape.columns), Grid(landscape)
         self._known: list[Revealed] = []

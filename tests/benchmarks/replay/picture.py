@@ -76,12 +76,8 @@ def _chart(replays: Replays) -> Spec:
         # Letters of the reader's own font are wider than those that were measured here.
         "padding": {"left": 5, "top": 5, "right": 40, "bottom": 5},
         "axis": {
-            "labelColor": INK,
-            "titleColor": INK,
-            "gridColor": INK,
+            **{f"{part}Color": INK for part in ("label", "title", "grid", "domain", "tick")},
             "gridOpacity": 0.25,
-            "domainColor": INK,
-            "tickColor": INK,
             "titleFontWeight": "normal",
         },
         "legend": {"labelColor": INK},

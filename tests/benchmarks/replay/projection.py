@@ -22,20 +22,9 @@ REPLICAS = ("data_parallel", "world_size", "zero_shard_gpus")
 """Columns in which two runs of a pair differ."""
 
 
-@dataclass(frozen=True)
-class Band:
-    """Pairs by how many times the replicas the wide one has."""
-
-    name: str
-    least: float
-    most: float
-
-    def holds(self, ratio: float) -> bool:
-        return self.least <= ratio <= self.most
-
-
-BANDS = (Band("2-4", 2.0, 4.0), Band("4-16", 4.001, 15.999), Band("16+", 16.0, np.inf))
-"""What lies between two and four times, sixteen and more, and the rest."""
+BANDS = {"2-4": (2.0, 4.0), "4-16": (4.001, 15.999), "16+": (16.0, np.inf)}
+"""By how many times the replicas the wide run has: between two and four times, sixteen and more,
+and the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +92,10 @@ def _differing_in_replicas(stack: Stack) -> list[dict[float, list[int]]]:
 def figures(found: Sequence[Pair]) -> dict[str, dict[str, float | int | None]]:
     """By band: median and 90th percentile of the error, coverage of the intervals, pairs."""
     results: dict[str, dict[str, float | int | None]] = {}
-    for band in BANDS:
-        mine = [pair for pair in found if band.holds(pair.ratio)]
+    for band, (least, most) in BANDS.items():
+        mine = [pair for pair in found if least <= pair.ratio <= most]
         errors: Array = np.abs(np.expm1([pair.log_error for pair in mine]))
-        results[band.name] = {
+        results[band] = {
             "median": float(np.median(errors)) if mine else None,
             "p90": float(np.percentile(errors, 90)) if mine else None,
             "coverage": float(np.mean([pair.covered for pair in mine])) if mine else None,
