@@ -32,6 +32,7 @@ from tests.patience import TRIAL_LIMIT_S, until
 from tests.requirement import require
 from tests.server.asking import read
 from tests.server.entitled import entitled
+from tests.server.faults.questions import ONE_RANK, SPACE, TINY
 
 __all__ = ["slurm"]
 
@@ -61,39 +62,19 @@ adapter = "{checkout}/quick.toml"
 """
 """Trials of a second: nothing is trained."""
 QUESTION: dict[str, Any] = {
-    "model": {
-        "name": "tinier",
-        "num_layers": 2,
-        "hidden_size": 32,
-        "num_attention_heads": 4,
-        "seq_length": 32,
-        "vocab_size": 128,
-    },
-    "machine": {
-        "name": "virtual",
-        "gpu": "a process",
-        "gpus_per_node": 1,
-        "max_nodes": 8,
-        "memory_gib": 2.0,
-        "peak_tflops": None,
-        "memory_bandwidth_gb_per_s": 10.0,
-        "intra_node_gb_per_s": 10.0,
-        "inter_node_gb_per_s": 1.0,
-    },
+    "model": TINY,
+    "machine": ONE_RANK | {"gpu": "a process", "memory_gib": 2.0},
     "nodes": 2,
     "pool_nodes": 3,
     "evaluator": "slurm",
     "slurm": {"profile": "virtual"},
-    "space": {
-        "tensor_parallel": 1,
+    "space": SPACE
+    | {
         "pipeline_parallel": [1, 2],
         "micro_batch_size": [1, 2],
         "gradient_accumulation_steps": 2,
         "zero_stage": [0, 1],
         "num_nodes": [1, 2],
-        "precision": "fp32",
-        "flash_attention": False,
-        "activation_checkpointing": "none",
     },
     "budget": {"max_trials": 2, "stop_early": False},
     "protocol": {

@@ -11,14 +11,14 @@ def test_a_campaign_is_submitted_again_with_another_search(
     asked = autotune.done("show", finished, "--json").json()["campaign"]["request"]
     ran = autotune.done(
         *("submit", "--like", finished, "--search", "random", "--name", "at random"),
-        *("--max-node-hours", "900", "--tp", "1,2,4", "--watch", "--json"),
+        *("--max-trials", "1", "--max-node-hours", "900", "--tp", "1,2,4", "--watch", "--json"),
     )
     repeated = ran.json()["campaign"]
     assert repeated["request"] == asked | {
         "name": "at random",
         "search": "random",
         "space": asked["space"] | {"tensor_parallel": [1, 2, 4]},
-        "budget": asked["budget"] | {"max_node_hours": 900.0},
+        "budget": asked["budget"] | {"max_trials": 1, "max_node_hours": 900.0},
     }
     other = str(repeated["id"])
     ran = autotune.done("compare", finished, other)
