@@ -246,11 +246,6 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, even: s
     assert {row["strategy"]["pipeline_parallel"] for row in rows} == {4}
 
 
-def test_a_strategys_report_names_what_the_program_lacks(alone: Autotune) -> None:
-    asked = (*ONE, "--sequence-parallel", "on", "--profile", "frontier")
-    assert "the bundled trainer has no sequence parallelism" in alone(*asked).out
-
-
 ONE_NODE = ("--model", "llama-3-8b", "--machine", "dgx-h100", "--num-nodes", "1")
 
 
