@@ -184,7 +184,9 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
     optimizer.
 
     Traffic overlaps the computation of one micro-batch on the stage with most parameters; traffic
-    once per step overlaps what the last micro-batch's own traffic leaves of it.
+    once per step overlaps what the last micro-batch's own traffic leaves of it. ZeRO-3's gathers in
+    a pipeline are not overlapped ("can be expensive and non-overlapped", torchtitan b5bcd76,
+    fsdp.py), and each stage waits for them while the pipeline fills and drains, too.
     """
     work = strategies.stages.fullest * micro_batch.layer_s
     held = [communication.Copies.unrouted(strategies, fullest_stage_parameters(strategies))]
@@ -204,11 +206,13 @@ def replica_parts(strategies: Strategies, micro_batch: MicroBatch) -> dict[str, 
             strict=True,
         )
     )
-    exposed_micro_batch = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
+    partly = communication.exposed_time_s(strategies, every_micro_batch, behind=work)
+    exposed_micro_batch = np.where(strategies.reduced_once, every_micro_batch, partly)
+    filling = np.where(strategies.reduced_once, strategies.pipeline_parallel - 1.0, 0.0)
     left = np.maximum(work - every_micro_batch, 0.0)
     exposed_step = communication.exposed_time_s(strategies, every_step, behind=left)
     return {
-        "zero_micro_batches": strategies.micro_batches * exposed_micro_batch,
+        "zero_micro_batches": (strategies.micro_batches + filling) * exposed_micro_batch,
         "data_parallel": exposed_step + communication.replica_latency_s(strategies),
         "optimizer_step": optimizer,
         "step_overhead": np.asarray(strategies.parameters.step_overhead_s),

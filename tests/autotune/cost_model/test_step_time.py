@@ -226,6 +226,20 @@ def test_zero_sends_with_micro_batches_or_with_steps() -> None:
     assert each == pytest.approx([0, 0, 4 * ring, 12 * ring])
 
 
+def test_a_pipeline_waits_for_what_zero_3_gathers() -> None:
+    """Two gathers for each of 8 micro-batches, and for each of 3 stages while the pipeline fills:
+    computation hides none."""
+    layout = strategy(zero_stage=3, gradient_accumulation_steps=8, pipeline_parallel=4)
+    exposed, half = (
+        replace(Parameters.default(FRONTIER), exposed_data_parallel=share, replica_step_s=0.0)
+        for share in (1.0, 0.5)
+    )
+    once = part("data_parallel", layout, parameters=exposed)  # the gradients' reduce-scatter
+    for constants in (exposed, half):
+        gathers = part("zero_micro_batches", layout, parameters=constants)
+        assert gathers == pytest.approx((8 + 3) * 2 * once)
+
+
 def test_computation_hides_data_parallel_traffic() -> None:
     plain = replace(Parameters.default(FRONTIER), replica_step_s=0.0)
     quarter, all_of_it = (
