@@ -123,9 +123,13 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
         one, other = (np.broadcast_to(c.has_setting(*key), len(c)) for c in (columns, others))
         result &= one[:, np.newaxis] == other
     # ZeRO shards over replicas: with fewer replicas, each holds more.
-    (shards, others_shards), (stage, _) = pair("zero_shard_gpus"), pair("zero_stage")
+    (shards, others_shards), (stage, others_stage) = pair("zero_shard_gpus"), pair("zero_stage")
     parts, others_parts = _parts(columns)[:, np.newaxis], _parts(others)
     result &= (stage == 0) | (shards * parts <= others_shards * others_parts)
+    # ZeRO 3 keeps gradients whole in a pipeline alone.
+    stages, others_stages = pair("pipeline_parallel")
+    whole = (others_stage == 3) & (others_stages > 1)
+    result &= ~whole | (stage <= 1) | (stages > 1)
     return result & (_kept_share(columns)[:, np.newaxis] >= _kept_share(others))
 
 
