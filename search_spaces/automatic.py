@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from search_spaces.machine import Machine, offers, offers_bf16
+from search_spaces.stages import chunk_layers
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
@@ -59,8 +60,22 @@ def micro_batch_size(_: AutomaticFor) -> set[int]:
 
 
 def virtual_stages(given: AutomaticFor) -> set[int]:
-    stages = divisors(given.transformer.num_layers)
-    return {each for each in stages if each <= LARGEST_AUTOMATIC_STAGES}
+    """Return divisors of the layers, and numbers with which some pipeline's chunks differ at the
+    ends alone."""
+    layers, mtp = given.transformer.num_layers, given.transformer.mtp_layers
+    pipelines = [stages for stages in pipeline_parallel(given) if stages > 1]
+
+    def suits(stages: int, virtual: int) -> bool:
+        if stages * virtual > layers:
+            return False
+        chunks = chunk_layers(layers, stages * virtual, mtp_layers=mtp)
+        return max(chunks) == min(chunks[1:-1], default=max(chunks))
+
+    return {
+        each
+        for each in range(1, LARGEST_AUTOMATIC_STAGES + 1)
+        if layers % each == 0 or any(suits(stages, each) for stages in pipelines)
+    }
 
 
 def precision(given: AutomaticFor) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ BATCH = ("micro_batch_size", ACCUMULATION)
 
 COMBINED = (
     (*CUTTING, *BATCH),
-    ("pipeline_parallel", "virtual_stages", ACCUMULATION),
+    ("pipeline_parallel", "virtual_stages"),
     (
         "precision",
         "sequence_parallel",
@@ -93,6 +93,9 @@ class Grid:
         dimensions: name -> values, along an axis each.
         experts_as_usual: whether of the points only those count whose expert_tensor_parallel is 1
             or tensor_parallel.
+
+    Where sequence parallelism has both values, those with it and without tensor parallelism do not
+    count: they are the same layouts as without it.
     """
 
     dimensions: Mapping[str, tuple[Scalar, ...]]
@@ -118,7 +121,7 @@ class Grid:
         left_over = (groups.left_over != 0) | (groups.experts_left_over != 0)
         cut, sequence = lattice["tensor_parallel"] > 1, lattice["sequence_parallel"]
         legal = ~left_over & ~self.left_out(lattice)
-        legal = legal & (num_experts % lattice["expert_parallel"] == 0) & (cut | ~sequence)
+        legal = legal & (num_experts % lattice["expert_parallel"] == 0)
         if program.ties_sequence_parallel(transformer):
             legal = legal & (sequence | ~cut)
         replicas = np.broadcast_to(groups.data_parallel, legal.shape)[legal]
@@ -168,7 +171,9 @@ class Grid:
 
     def left_out(self, lattice: Lattice) -> Mask:
         etp, tp = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
-        return np.asarray((etp != 1) & (etp != tp) & self.experts_as_usual)
+        unusual = (etp != 1) & (etp != tp) & self.experts_as_usual
+        twice = False in self.dimensions["sequence_parallel"]
+        return np.asarray(unusual | (lattice["sequence_parallel"] & (tp == 1) & twice))
 
     def parts(self, program: ProgramCapabilities, *, most: int = MOST_AT_ONCE) -> Iterator[Grid]:
         """Yield grids that make up this one, in the order of its points, each of at most so many

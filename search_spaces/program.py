@@ -264,8 +264,6 @@ class ProgramCapabilities:
             which several GPUs hold then, as in Megatron Core.
         experts_need_sequence_parallel: whether it trains experts with tensor parallelism only where
             sequence parallelism is on, too, as Megatron Core.
-        deepspeed: whether the limits of DeepSpeed's and Megatron-DeepSpeed's pipelines hold; where
-            not, it names its own in `refusals`.
         fixed: the dimensions that it does not vary, with the value that each of them has; None:
             what is usual on the machine.
         refusals: what else it cannot run.
@@ -281,7 +279,6 @@ class ProgramCapabilities:
     activation_checkpointing: tuple[ActivationCheckpointing, ...] = ("none", "selective", "full")
     repeats_query_groups: bool = True
     experts_need_sequence_parallel: bool = False
-    deepspeed: bool = True
     fixed: tuple[tuple[str, Scalar | None], ...] = ()
     refusals: tuple[ProgramRefusal, ...] = ()
     tuning: Tuning = "usual"

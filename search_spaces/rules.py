@@ -240,14 +240,14 @@ _REFUSING = (
         ),
     ),
     Rule(
-        name="zero_without_pipeline",
-        demand="ZeRO stages 2 and 3 run only without a pipeline, in DeepSpeed",
-        broken=lambda lattice, to: (
-            (lattice["zero_stage"] >= 2) & (lattice["pipeline_parallel"] > 1) & to.program.deepspeed
-        ),
+        name="zero_2_without_pipeline",
+        demand="ZeRO stage 2 runs only without a pipeline",
+        # FSDP, which runs with pipelines, accumulates there what it does not yet reduce: stage 2
+        # would be stage 1, or the stage 3 of a program that keeps the weights it has gathered.
+        broken=lambda lattice, _: (lattice["zero_stage"] == 2) & (lattice["pipeline_parallel"] > 1),
         reason=lambda s, _: (
-            f"zero_stage {s.zero_stage} does not go with pipeline_parallel {s.pipeline_parallel}: "
-            "it would reduce gradients once for each micro-batch, and DeepSpeed refuses it"
+            f"zero_stage 2 shards gradients, and with pipeline_parallel {s.pipeline_parallel} they "
+            "stay whole until the last micro-batch: take zero_stage 1 or 3"
         ),
     ),
     Rule(
@@ -270,16 +270,12 @@ _REFUSING = (
     ),
     Rule(
         name="virtual_stages_need_pipeline",
-        demand="virtual_stages above 1 need a pipeline; Megatron-DeepSpeed's, more than two stages",
-        broken=lambda lattice, to: (
-            (lattice["virtual_stages"] > 1)
-            & (lattice["pipeline_parallel"] <= (2 if to.program.deepspeed else 1))
+        demand="virtual_stages above 1 need a pipeline",
+        broken=lambda lattice, _: (
+            (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] == 1)
         ),
-        reason=lambda s, to: (
-            f"virtual_stages {s.virtual_stages} interleave a pipeline of more than two stages "
-            f"(Megatron-DeepSpeed refuses fewer), and pipeline_parallel is {s.pipeline_parallel}"
-            if to.program.deepspeed
-            else f"virtual_stages {s.virtual_stages} interleave a pipeline, and there is none"
+        reason=lambda s, _: (
+            f"virtual_stages {s.virtual_stages} interleave a pipeline, and there is none"
         ),
     ),
     Rule(
@@ -292,47 +288,6 @@ _REFUSING = (
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers cannot fill pipeline_parallel "
             f"{s.pipeline_parallel} x virtual_stages {s.virtual_stages}"
-        ),
-    ),
-    Rule(
-        name="layers_by_virtual_stages",
-        demand="pipeline_parallel x virtual_stages divides the layers, in Megatron-DeepSpeed",
-        broken=lambda lattice, to: (
-            (lattice["virtual_stages"] > 1)
-            & (
-                to.transformer.num_layers
-                % (lattice["pipeline_parallel"] * lattice["virtual_stages"])
-                != 0
-            )
-            & to.program.deepspeed
-        ),
-        reason=lambda s, to: (
-            f"{to.transformer.num_layers} layers are not divisible by pipeline_parallel "
-            f"{s.pipeline_parallel} x virtual_stages {s.virtual_stages}"
-        ),
-    ),
-    Rule(
-        name="accumulation_by_virtual_stages",
-        demand=(
-            "with virtual stages, pipeline_parallel divides gradient_accumulation_steps, in "
-            "Megatron-DeepSpeed"
-        ),
-        broken=lambda lattice, to: (
-            (lattice["virtual_stages"] > 1)
-            & (lattice["gradient_accumulation_steps"] % lattice["pipeline_parallel"] != 0)
-            & to.program.deepspeed
-        ),
-        reason=lambda s, _: (
-            f"gradient_accumulation_steps {s.gradient_accumulation_steps} is not divisible by "
-            f"pipeline_parallel {s.pipeline_parallel}, which the interleaved schedule needs"
-        ),
-    ),
-    Rule(
-        name="sequence_parallel_needs_tensor",
-        demand="sequence_parallel needs tensor_parallel above 1",
-        broken=lambda lattice, _: lattice["sequence_parallel"] & (lattice["tensor_parallel"] == 1),
-        reason=lambda *_: (
-            "sequence_parallel splits over the tensor-parallel ranks, and tensor_parallel is 1"
         ),
     ),
     Rule(

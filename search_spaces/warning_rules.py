@@ -6,14 +6,28 @@ import numpy as np
 
 from search_spaces.lattice import Lattice, Mask
 from search_spaces.rule import Rule
+from search_spaces.stages import LAYERS_OF_PREDICTION, stage_layers
 from search_spaces.transformer import Transformer
 
 EXPERTS_WITHIN_NODE = "experts_within_node"
 
 
+def _fullest_stage(stages: int, virtual_stages: int, transformer: Transformer) -> int:
+    layers, mtp = transformer.num_layers, transformer.mtp_layers
+    return max(stage_layers(layers, stages, virtual_stages=virtual_stages, mtp_layers=mtp))
+
+
 def uneven_stages(lattice: Lattice, transformer: Transformer) -> Mask:
-    layers, stages = transformer.num_layers, lattice["pipeline_parallel"]
-    return np.asarray((layers % stages != 0) & (stages <= layers))
+    """Return where stages lack more layers than the ends make up for, which have the embedding, the
+    logits and the layers of multi-token prediction."""
+    ends = 2 + LAYERS_OF_PREDICTION * transformer.mtp_layers
+    stages, virtual = np.broadcast_arrays(lattice["pipeline_parallel"], lattice["virtual_stages"])
+    uneven = np.zeros(stages.shape, dtype=np.bool_)
+    for pair in set(zip(stages.ravel().tolist(), virtual.ravel().tolist(), strict=True)):
+        missing = pair[0] * _fullest_stage(*pair, transformer) - transformer.num_layers
+        if pair[0] * pair[1] <= transformer.num_layers and missing > ends:
+            uneven |= (stages == pair[0]) & (virtual == pair[1])
+    return uneven
 
 
 WARNING = (
@@ -46,13 +60,14 @@ WARNING = (
     ),
     Rule(
         name="even_stages",
-        demand="pipeline_parallel divides the layers, so that no stage waits for a fuller one",
+        demand="stages are as full as each other but for the first and the last",
         severity="warn",
         broken=lambda lattice, to: uneven_stages(lattice, to.transformer),
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers in {s.pipeline_parallel} stages are uneven: the "
-            f"fullest has {-(-to.transformer.num_layers // s.pipeline_parallel)}, and the others "
-            "wait for it; not every program can do it"
+            "fullest has "
+            f"{_fullest_stage(s.pipeline_parallel, s.virtual_stages, to.transformer)}, and the "
+            "others wait for it"
         ),
     ),
     Rule(
@@ -78,14 +93,10 @@ WARNING = (
         ),
     ),
     Rule(
-        name="fp16_without_zero",
-        demand="fp16 goes with ZeRO stage 1 or more, in DeepSpeed",
+        name="sequence_parallel_needs_tensor",
+        demand="sequence_parallel goes with tensor_parallel above 1",
         severity="warn",
-        broken=lambda lattice, to: (
-            (lattice["precision"] == "fp16") & (lattice["zero_stage"] == 0) & to.program.deepspeed
-        ),
-        reason=lambda *_: (
-            "fp16 with zero_stage 0 gave a wrong loss in DeepSpeed 0.19.8: compare it before use"
-        ),
+        broken=lambda lattice, _: lattice["sequence_parallel"] & (lattice["tensor_parallel"] == 1),
+        reason=lambda *_: "sequence_parallel does nothing where tensor_parallel is 1",
     ),
 )

@@ -117,6 +117,8 @@ def strategy_names(
     gpus = machine.gpus_per_node
     return {
         **strategy.as_dict(),
+        # Where nothing is cut, programs switch it off, or refuse it.
+        "sequence_parallel": strategy.sequence_parallel and strategy.tensor_parallel > 1,
         "world_size": strategy.world_size(gpus),
         "data_parallel": strategy.data_parallel(gpus),
         "global_batch_size": strategy.global_batch_size(gpus),

@@ -281,7 +281,6 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         # Vendor-tuned trainers are built on Megatron Core.
         repeats_query_groups=adapter.tuning == "vendor",
         experts_need_sequence_parallel=adapter.tuning == "vendor",
-        deepspeed=False,
         fixed=fixed,
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))

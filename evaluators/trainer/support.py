@@ -103,6 +103,11 @@ ANYWHERE: tuple[Refusal, ...] = (
         "and tensor_parallel are both above 1",
         meets=lambda s: s.zero_stage == 3 and s.expert_parallel > 1 and s.tensor_parallel > 1,
     ),
+    TrainerRefusal(
+        dimensions=("zero_stage", "pipeline_parallel"),
+        because="DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
+        meets=lambda s: s.zero_stage >= 2 and s.pipeline_parallel > 1,
+    ),
 )
 """Refused on any node, so spaces exclude these strategies."""
 
@@ -137,13 +142,6 @@ OF_MODELS = (
 )
 """Refused for some models, on any node."""
 
-IN_DEEPSPEED = TrainerRefusal(
-    dimensions=("zero_stage", "pipeline_parallel"),
-    because="DeepSpeed runs ZeRO 2 and 3 only without a pipeline: pipeline_parallel must be 1",
-    meets=lambda s: s.zero_stage >= 2 and s.pipeline_parallel > 1,
-)
-"""Every space has this rule, too."""
-
 HERE = TrainerRefusal(
     dimensions=("precision",),
     because="the bundled trainer runs fp16 only on GPUs, and this machine has none: use fp32 or "
@@ -161,18 +159,16 @@ CAPABILITIES = ProgramCapabilities(
     states=replace(USUAL_STATES, gated_activation_bytes=8),  # SiLU and product by own kernels
 )
 
-DECISIVE = tuple(
-    dict.fromkeys(name for each in (*ANYWHERE, IN_DEEPSPEED, HERE) for name in each.dimensions)
-)
+DECISIVE = tuple(dict.fromkeys(name for each in (*ANYWHERE, HERE) for name in each.dimensions))
 """The dimensions that these refusals depend on."""
 
 
 def unsupported(strategy: Strategy) -> str | None:
-    return _first((*ANYWHERE, IN_DEEPSPEED, HERE), strategy)
+    return _first((*ANYWHERE, HERE), strategy)
 
 
 def unsupported_anywhere(strategy: Strategy) -> str | None:
-    return _first((*ANYWHERE, IN_DEEPSPEED), strategy)
+    return _first(ANYWHERE, strategy)
 
 
 def _first(refusals: Sequence[Refusal], strategy: Strategy) -> str | None:

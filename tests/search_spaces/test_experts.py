@@ -250,7 +250,8 @@ def test_a_grid_is_judged_as_each_of_its_points() -> None:
     assert found.removed == {
         name: count for name, mask in masks.items() if (count := int(np.count_nonzero(mask)))
     }
-    legal = whole.take(~np.logical_or.reduce(list(masks.values())))
+    twice = whole["sequence_parallel"] & (whole["tensor_parallel"] == 1)
+    legal = whole.take(~np.logical_or.reduce([twice, *masks.values()]))
     assert len(legal) > 20
     for name in DIMENSIONS:
         assert np.array_equal(found.legal[name], legal[name])
@@ -292,7 +293,7 @@ def test_a_large_space_keeps_tp_and_unrecomputed_layers() -> None:
     no room; parts of layers are given up before `none`, and only where the batch is free."""
     deepseek = load_model("deepseek-v3")
     sets = (("activation_checkpointing", RECOMPUTED_SETS),)
-    program = replace(OF_MEGATRON_CORE, special=sets, deepspeed=False)
+    program = replace(OF_MEGATRON_CORE, special=sets)
     batch = GlobalBatch.of(1024)
     fixed = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=batch, program=program)
     assert not fixed.given_up

@@ -24,7 +24,6 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 MODERN = ProgramCapabilities(
     name="a trainer",
-    deepspeed=False,
     refusals=undeclared("a trainer", VALUES),
     special=tuple(VALUES.items()),
     trains=ANY_PROGRAM.trains,

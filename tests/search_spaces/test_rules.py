@@ -41,32 +41,44 @@ def test_uneven_stages_are_warned_of() -> None:
     assert (warned.rule, warned.severity) == ("even_stages", "warn")
     assert "the fullest has 20" in warned.reason
     interleaved = replace(uneven, virtual_stages=2, gradient_accumulation_steps=10)
-    assert "layers_by_virtual_stages" in {
-        f.rule for f in findings(interleaved, GPT_175B, FRONTIER) if f.severity == "refuse"
-    }
+    (warned,) = findings(interleaved, GPT_175B, FRONTIER)
+    assert "the fullest has 20" in warned.reason
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("layers", "mtp", "warns"), [(94, 0, False), (93, 0, True), (61, 1, False)]
+)
+def test_ends_may_have_fewer_layers(layers: int, mtp: int, warns: bool) -> None:
+    """In four stages: 23, 24, 24, 23, and 23, 24, 23, 23; with multi-token prediction 16, 16, 16,
+    13."""
+    model = replace(GPT_175B, num_layers=layers, mtp_layers=mtp)
+    found_in = {f.rule for f in findings(strategy(), model, FRONTIER)}
+    assert ("even_stages" in found_in) == warns
+
+
+@pytest.mark.parametrize(
+    ("changed", "warned"),
     [
-        {"zero_stage": 3},
-        {"virtual_stages": 5, "gradient_accumulation_steps": 6},
-        {"virtual_stages": 2, "pipeline_parallel": 2},
+        ({"zero_stage": 3}, []),
+        ({"virtual_stages": 5, "gradient_accumulation_steps": 6}, []),
+        ({"virtual_stages": 2, "pipeline_parallel": 2}, []),
+        ({"virtual_stages": 2, "gradient_accumulation_steps": 6}, []),
+        ({"precision": "fp16", "zero_stage": 0}, []),
+        ({"sequence_parallel": True, "tensor_parallel": 1}, ["sequence_parallel_needs_tensor"]),
     ],
 )
-def test_limits_of_deepspeed_are_not_those_of_every_trainer(changed: dict[str, Any]) -> None:
-    other = ProgramCapabilities(name="a trainer", deepspeed=False)
-    assert found(changed)
-    assert findings(strategy(**changed), GPT_175B, FRONTIER, program=other) == []
+def test_what_some_program_does_is_legal(changed: dict[str, Any], warned: list[str]) -> None:
+    """FSDP with pipelines in torchtitan and Automodel; unequal virtual stages, and two stages with
+    them, in Megatron Core and torchtitan, which takes any number of micro-batches, too."""
+    broken = found(changed)
+    assert list(broken) == warned
+    assert all(finding.severity == "warn" for finding in broken.values())
 
 
 def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
-    other = ProgramCapabilities(name="a trainer", deepspeed=False)
     none = strategy(virtual_stages=2, pipeline_parallel=1, gradient_accumulation_steps=4)
     deep = strategy(virtual_stages=25)
-    (first, *_), (second, *_) = (
-        findings(one, GPT_175B, FRONTIER, program=other) for one in (none, deep)
-    )
+    (first, *_), (second, *_) = (findings(one, GPT_175B, FRONTIER) for one in (none, deep))
     assert first.reason == "virtual_stages 2 interleave a pipeline, and there is none"
     assert second.reason == "96 layers cannot fill pipeline_parallel 4 x virtual_stages 25"
 
@@ -80,24 +92,13 @@ def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
         ("layers_fill_pipeline", {"pipeline_parallel": 97}, "96 layers cannot fill 97 stages"),
         ("heads_by_tensor", {"tensor_parallel": 5}, "96 attention heads are not divisible"),
         ("ffn_by_tensor", {"tensor_parallel": 5}, "ffn_hidden_size 49152 is not divisible"),
-        ("zero_without_pipeline", {"zero_stage": 2}, "zero_stage 2 does not go with"),
-        ("zero_without_pipeline", {"zero_stage": 3}, "zero_stage 3 does not go with"),
         (
             "virtual_stages_need_pipeline",
             {"virtual_stages": 2, "pipeline_parallel": 1},
             "virtual_stages 2 interleave a pipeline",
         ),
-        ("layers_by_virtual_stages", {"virtual_stages": 5}, "4 x virtual_stages 5"),
-        (
-            "accumulation_by_virtual_stages",
-            {"virtual_stages": 2, "gradient_accumulation_steps": 6},
-            "gradient_accumulation_steps 6 is not divisible by pipeline_parallel 4",
-        ),
-        (
-            "sequence_parallel_needs_tensor",
-            {"sequence_parallel": True, "tensor_parallel": 1},
-            "tensor_parallel is 1",
-        ),
+        ("zero_2_without_pipeline", {"zero_stage": 2}, "with pipeline_parallel 4 they stay whole"),
+        ("layers_fill_virtual_stages", {"virtual_stages": 25}, "4 x virtual_stages 25"),
     ],
 )
 def test_refusals_name_the_numbers(rule: str, changed: dict[str, Any], numbers: str) -> None:
@@ -151,7 +152,11 @@ def test_bf16_is_refused_where_there_is_none() -> None:
     [
         ("tensor_within_node", {"tensor_parallel": 16, "pipeline_parallel": 1}, "spans nodes of 8"),
         ("accumulation_fills_pipeline", {"gradient_accumulation_steps": 3}, "stages idle"),
-        ("fp16_without_zero", {"precision": "fp16", "zero_stage": 0}, "wrong loss"),
+        (
+            "sequence_parallel_needs_tensor",
+            {"sequence_parallel": True, "tensor_parallel": 1},
+            "does nothing",
+        ),
     ],
 )
 def test_warnings_leave_a_strategy_legal(rule: str, changed: dict[str, Any], numbers: str) -> None:
@@ -176,7 +181,7 @@ def test_a_group_that_straddles_nodes_is_a_warning() -> None:
 
 
 def test_refusals_come_before_warnings() -> None:
-    broken = found({"zero_stage": 3, "gradient_accumulation_steps": 1, "pipeline_parallel": 32})
+    broken = found({"num_nodes": 9857, "gradient_accumulation_steps": 1, "pipeline_parallel": 32})
     assert [f.severity for f in broken.values()] == ["refuse", "refuse", "warn"]
 
 
@@ -211,12 +216,10 @@ def legal_by_hand(s: Strategy, model: Transformer, batch: GlobalBatch) -> bool:
     widths = (model.num_attention_heads, model.num_query_groups, model.ffn_hidden_size)
     return (
         all(width % s.tensor_parallel == 0 for width in widths)
-        and model.num_layers % (s.pipeline_parallel * s.virtual_stages) == 0
-        and (s.zero_stage < 2 or s.pipeline_parallel == 1)
+        and s.pipeline_parallel * s.virtual_stages <= model.num_layers
+        and (s.zero_stage != 2 or s.pipeline_parallel == 1)
         and (batch.minimum or 0) <= samples <= (batch.maximum or 10**9)
-        and (not interleaved or s.pipeline_parallel > 2)
-        and (not interleaved or s.gradient_accumulation_steps % s.pipeline_parallel == 0)
-        and (not s.sequence_parallel or s.tensor_parallel > 1)
+        and (not interleaved or s.pipeline_parallel > 1)
         and (not s.sequence_parallel or model.seq_length % s.tensor_parallel == 0)
     )
 

@@ -52,7 +52,7 @@ def _random(adapter: Adapter, transformer: Transformer, random: Random) -> Strat
         "activation_checkpointing": random.choice(
             ["none", "selective", "full", *adapter.values.get("activation_checkpointing", ())]
         ),
-        "sequence_parallel": (experts and tensor > 1) or random.choice([False, True]),
+        "sequence_parallel": tensor > 1 and (experts or random.choice([False, True])),
         # What asks for FlashAttention with 32 bits gets none.
         "flash_attention": precision != "fp32" and random.choice([False, True]),
         "virtual_stages": random.choice([1, 1, 2, 3]),
