@@ -14,8 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import takewhile
-from math import ceil
 
+from autotune.baseline.stages import (
+    EMBEDDING,
+    FIRST,
+    LAST,
+    LAYOUT,
+    LOSS,
+    STAGE_OPTIONS,
+    UnreadStages,
+    chunks_of_layout,
+    in_words,
+    stated_chunks,
+)
 from autotune.baseline.statement import (
     BATCH,
     FIELD,
@@ -29,6 +40,7 @@ from autotune.baseline.statement import (
 )
 from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.errors import InvalidInput, suggestion
+from search_spaces.stages import chunk_layers
 from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 
 OPTIONS: Mapping[str, tuple[str, Scalar | None]] = {
@@ -49,6 +61,8 @@ OTHER_NAMES: Mapping[str, str] = {
     "--fp8": "--fp8-format",
     "--fp4": "--fp4-format",
     "--use-custom-fsdp": "--use-megatron-fsdp",
+    "--num-layers-in-first-pipeline-stage": FIRST,
+    "--num-layers-in-last-pipeline-stage": LAST,
 }
 """Names of NeMo, of Megatron Core's configuration and of earlier releases."""
 
@@ -119,22 +133,9 @@ SHARDED: Mapping[str, int] = {
 }
 """Value of SHARDING, which only Megatron FSDP reads -> ZeRO stage."""
 
-UNEVEN = frozenset(
-    {
-        "--pipeline-model-parallel-layout",
-        "--decoder-first-pipeline-num-layers",
-        "--decoder-last-pipeline-num-layers",
-        "--num-layers-in-first-pipeline-stage",
-        "--num-layers-in-last-pipeline-stage",
-        "--account-for-embedding-in-pipeline-split",
-        "--account-for-loss-in-pipeline-split",
-    }
-)
-"""Options that set the layers of each stage, for which there is no dimension."""
-
 READ_TOGETHER = frozenset(
     {
-        *(LAYERS_OF_STAGE, MODULES, METHOD, RECOMPUTED_LAYERS),
+        *(LAYERS_OF_STAGE, *STAGE_OPTIONS, MODULES, METHOD, RECOMPUTED_LAYERS),
         *(FP8, FP8_RECIPE, FP4, *PRECISION_NAMES),
         *(DEEPSPEED, MEGATRON_FSDP, SHARDING, TORCH_FSDP, KEEPS_WEIGHTS, DISTRIBUTED_OPTIMIZER),
         "--no-pipeline-parallel",
@@ -283,6 +284,7 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
         whole["sequence_parallel"] = False  # as these programs do, with a warning
     if LAYERS_OF_STAGE in given:
         whole["virtual_stages"] = _virtual_stages(given, whole, transformer, text=text)
+    whole |= _stages(given, whole, transformer, text=text)
     whole |= _recomputation(given, whole, transformer, text=text)
     by_default = whole.get("precision") == "fp32" and "precision" not in values | together
     return statement(
@@ -307,7 +309,6 @@ def _each(
         elif option.flag in MODEL:
             _check_model(option, transformer, text=text)
         elif option.flag not in READ_TOGETHER and not _is_inert(option):
-            _refuse_uneven(option, text=text)
             _refuse_slip(option, text=text)
             unread.append(option.shown)
     return values, unread
@@ -357,12 +358,6 @@ def _is_inert(option: Option) -> bool:
     if option.flag in DROPOUTS:
         return option.value.strip("0") in {"", "."}
     return INERT.fullmatch(option.flag) is not None
-
-
-def _refuse_uneven(option: Option, *, text: str) -> None:
-    if option.flag in UNEVEN and option.is_on:
-        reason = f"not read: {option.shown} (no dimension says which layers a stage has)"
-        raise InvalidInput(FIELD, text, reason, valid="stages of equal length")
 
 
 def _refuse_slip(option: Option, *, text: str) -> None:
@@ -477,7 +472,7 @@ def _demand_all_layers(
 ) -> None:
     layers = given.get(RECOMPUTED_LAYERS, Option(RECOMPUTED_LAYERS, ""))
     chunks = int(whole.get("pipeline_parallel", 1)) * int(whole.get("virtual_stages", 1))
-    longest = ceil(transformer.num_layers / chunks)
+    longest = max(chunk_layers(transformer.num_layers, chunks, mtp_layers=transformer.mtp_layers))
     if not layers.value.isdecimal() or int(layers.value) < longest:
         reason = (
             f"not read: {given[METHOD].shown} {layers.shown} (recomputation of some layers of each "
@@ -503,7 +498,8 @@ def _virtual_stages(
 ) -> int:
     option = given[LAYERS_OF_STAGE]
     per_stage = int(read_value("virtual_stages", option.value, shown=option.shown, text=text))
-    layers, stages = transformer.num_layers, int(whole.get("pipeline_parallel", 1))
+    layers = transformer.num_layers + _is_on(given, EMBEDDING) + _is_on(given, LOSS)
+    stages = int(whole.get("pipeline_parallel", 1))
     chunks, rest = divmod(layers, per_stage * stages)
     if rest or not chunks:
         reason = (
@@ -512,3 +508,31 @@ def _virtual_stages(
         )
         raise InvalidInput(FIELD, text, reason, valid=f"a divisor of {layers // stages}")
     return chunks
+
+
+def _stages(
+    given: Mapping[str, Option],
+    whole: Mapping[str, Scalar],
+    transformer: Transformer,
+    *,
+    text: str,
+) -> dict[str, Scalar]:
+    """Return the virtual stages of a layout; refuse layers of stages that no strategy has."""
+    stated = {name: given[name].value for name in STAGE_OPTIONS if _is_on(given, name)}
+    if not stated:
+        return {}
+    stages, virtual = (int(whole.get(n, 1)) for n in ("pipeline_parallel", "virtual_stages"))
+    layers, reason = transformer.num_layers, "no strategy has such stages"
+    found: tuple[int, ...] | None = None
+    try:
+        if LAYOUT in stated:
+            virtual = max(len(chunks_of_layout(stated[LAYOUT])) // stages, 1)
+        found = stated_chunks(stated, num_layers=layers, stages=stages, virtual_stages=virtual)
+    except UnreadStages as problem:
+        reason = str(problem)
+    ours = chunk_layers(layers, stages * virtual, mtp_layers=transformer.mtp_layers)
+    if found != ours:
+        shown = " ".join(given[name].shown for name in stated)
+        valid = f"stages of {in_words(ours)} layers"
+        raise InvalidInput(FIELD, text, f"not read: {shown} ({reason})", valid=valid)
+    return {"virtual_stages": virtual}

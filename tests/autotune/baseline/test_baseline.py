@@ -348,10 +348,24 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ),
         (
             f"{LINE} --pipeline-model-parallel-layout 'Et|(tt|)*30L'",
-            "not read: --pipe",
-            "stages of",
+            "not read: --pipeline-model-parallel-layout Et|(tt|)*30L (no strategy has such stages)",
+            "stages of 32 x 3 layers",
         ),
-        (f"{LINE} --decoder-first-pipeline-num-layers 9", "not read: --decoder-fi", "stages of"),
+        (
+            f"{LINE} --pipeline-model-parallel-layout 'Ett|m|L'",
+            "(only E, t, m and L in this order are)",
+            "stages of 4 x 24 layers",
+        ),
+        (
+            f"{LINE} --decoder-first-pipeline-num-layers 9",
+            "not read: --decoder-first-pipeline-num-layers 9 (no strategy has such stages)",
+            "stages of 4 x 24 layers",
+        ),
+        (
+            f"{LINE} --account-for-loss-in-pipeline-split",
+            "not read: --account-for-loss-in-pipeline-split (97 are not divisible by 4)",
+            "stages of 4 x 24 layers",
+        ),
         (
             f"{LINE} --recompute-granularity full {BLOCK} 4",
             "not read: --recompute-method block",
