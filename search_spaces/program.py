@@ -70,6 +70,8 @@ class StateWidths:
         uneven_routing: 0 where balance is forced, 2 where routing is natural, 1: not known.
         keeps_gathered: 1 where ZeRO 3 keeps the weights of a pipeline's stage gathered during a
             step (torchtitan's default), 0 where each micro-batch gathers them.
+        longer_stages_first: 1 where the first of unequal stages have one layer more, as DeepSpeed
+            cuts a model by the type of its layers, 0 where the shorter stand at the ends.
     """
 
     fp8_weight_bytes: float = 2.0
@@ -87,6 +89,7 @@ class StateWidths:
     cuda_graphs: float = 0.0
     uneven_routing: float = 1.0
     keeps_gathered: float = 0.0
+    longer_stages_first: float = 0.0
 
 
 USUAL_STATES = StateWidths()

@@ -472,6 +472,11 @@ class Parameters:
         reason="whether ZeRO 3 gathers the weights of a pipeline's stage once per step and keeps "
         "them (FSDP's reshard_after_forward off), not for each pass of a micro-batch",
     )
+    longer_stages_first: Constant = constant(
+        0.0,
+        unit="switch",
+        reason="whether the first of unequal pipeline stages are the longer ones",
+    )
 
     def usable_gib(self, machine: Machine) -> float:
         """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.

@@ -55,7 +55,7 @@ class StageLayers:
         return np.maximum(np.maximum(self.first, self.last), self.between)
 
     @classmethod
-    def of(cls, columns: Columns) -> StageLayers:
+    def of(cls, columns: Columns, *, longer_first: bool = False) -> StageLayers:
         layers, stages = columns["num_layers"], columns["pipeline_parallel"]
         if not np.any(layers % (stages * columns["virtual_stages"])):
             each = np.asarray(layers / stages)
@@ -63,15 +63,20 @@ class StageLayers:
         deciding = [columns[name] for name in DIVISION]
         rows, which = distinct(deciding, rows=len(columns))
         whole = np.stack([np.broadcast_to(each, len(columns))[rows] for each in deciding])
-        return cls(*np.array([_ends(*row) for row in whole.T.astype(int).tolist()]).T[:, which])
+        ends = [_ends(*row, longer_first=longer_first) for row in whole.T.astype(int).tolist()]
+        return cls(*np.array(ends).T[:, which])
 
 
 DIVISION = ("num_layers", "pipeline_parallel", "virtual_stages", "mtp_layers")
 """Columns that decide how layers are divided over stages."""
 
 
-def _ends(layers: int, stages: int, virtual_stages: int, mtp_layers: int) -> tuple[float, ...]:
+def _ends(
+    layers: int, stages: int, virtual_stages: int, mtp_layers: int, *, longer_first: bool
+) -> tuple[float, ...]:
     each = stage_layers(layers, stages, virtual_stages=virtual_stages, mtp_layers=mtp_layers)
+    if longer_first:
+        each = tuple(sorted(each, reverse=True))
     between = each[1:-1] or each[-1:]
     return each[0], each[-1], max(between), 1 + between.index(max(between))
 
@@ -382,7 +387,8 @@ class Strategies:
     @cached_property
     def stages(self) -> StageLayers:
         """How the layers are divided over the pipeline."""
-        return StageLayers.of(self.columns)
+        longer_first = bool(self.parameters.longer_stages_first)
+        return StageLayers.of(self.columns, longer_first=longer_first)
 
     @cached_property
     def uneven(self) -> Mask:

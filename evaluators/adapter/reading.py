@@ -83,7 +83,7 @@ TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     **dict.fromkeys(
         (
             *("selective_by_operation", "vendor_attention", "expert_loop", "waits_for_counts"),
-            "keeps_gathered",
+            *("keeps_gathered", "longer_stages_first"),
         ),
         ("0, 1", {0, 1}.__contains__),
     ),

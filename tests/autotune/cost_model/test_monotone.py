@@ -91,6 +91,7 @@ TRAITS = {
     "cuda_graphs",
     "uneven_routing",
     "keeps_gathered",
+    "longer_stages_first",
     "bf16_gradient_bytes",
     "cached_share",
 }

@@ -147,6 +147,13 @@ def test_uneven_stages_have_their_own_layers(layers: int, first: int, between: i
     assert stage_parameters(uneven, first=True, last=False) == of_first
     assert stage_parameters(uneven, first=False, last=False) == of_between
     assert fullest_stage_parameters(uneven) == np.maximum(of_first, of_between)
+    deepspeed = replace(paper_bytes(FRONTIER), longer_stages_first=1.0)
+    in_order = strategies_of(
+        layout, transformer=replace(GPT_22B, num_layers=layers), parameters=deepspeed
+    )
+    assert fullest_stage_parameters(in_order) == stage_parameters(
+        strategies_of(layout, transformer=replace(GPT_22B, num_layers=50)), first=True, last=False
+    )
 
 
 @pytest.mark.parametrize("pipeline_parallel", [1, 4])
