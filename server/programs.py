@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.program import ProgramCapabilities
+from search_spaces.traits import Trait, traits_among, with_traits
 from server.settings import Settings
 
 RunChoice = CampaignCreate | PredictionQuery
@@ -37,9 +39,26 @@ def is_simulated(question: RunChoice) -> bool:
 def chosen_program(
     request: RunChoice, settings: Settings, *, as_admin: bool = False
 ) -> ProgramCapabilities:
-    """Return the capabilities of the program of a request's trials; raises InvalidInput as
-    `chosen_profile` does."""
-    return program_of(request, chosen_profile(request, settings, as_admin=as_admin))
+    """Return the capabilities of the program of a request's trials, with the request's traits.
+
+    Raises:
+        InvalidInput: as `chosen_profile` does.
+        InvalidInputs: fields in `traits`.
+    """
+    program = program_of(request, chosen_profile(request, settings, as_admin=as_admin))
+    return replace(program, states=with_traits(program.states, _traits_of(request)))
+
+
+def _traits_of(request: RunChoice) -> dict[str, Trait]:
+    """Return the traits in a request: those of a prediction, and trainer-defined dimensions with
+    one value that are traits."""
+    named: Mapping[str, object] = (
+        dict(request.strategy.settings)
+        if isinstance(request, PredictionQuery)
+        else request.space.settings
+    )
+    given = request.traits if isinstance(request, PredictionQuery) else {}
+    return traits_among(named) | given
 
 
 def chosen_profile(

@@ -189,6 +189,7 @@ class Client:
         *,
         strategy: StrategyInput,
         min_headroom_gib: float = 0.0,
+        traits: Mapping[str, bool | float | str] | None = None,
         over_nodes: Sequence[int] = (),
         **about: Unpack[SubjectInput],
     ) -> Prediction:
@@ -200,6 +201,7 @@ class Client:
         Args:
             strategy: fields of `Strategy`.
             min_headroom_gib: memory to leave free on the fullest GPU.
+            traits: what the trainer does that no dimension states: `{"routing": "natural"}`.
             over_nodes: numbers of nodes for `scaling`, strong and weak, of the same layout.
             about: `model`, `machine`, `evaluator` and `slurm` as in `create`. The last two select
                 the trainer, whose capabilities decide what is legal.
@@ -207,6 +209,7 @@ class Client:
         fields = {
             "strategy": strategy,
             "min_headroom_gib": min_headroom_gib,
+            "traits": dict(traits or {}),
             "over_nodes": list(over_nodes),
         }
         query = self._query(PredictionQuery, about, **fields)

@@ -236,5 +236,9 @@ class PredictionQuery(Wire):
     """The strategy."""
     min_headroom_gib: Headroom = 0.0
     """Free memory required on the fullest GPU for a strategy to fit, GiB."""
+    traits: dict[Label, bool | float | Label] = Field(default_factory=dict, max_length=50)
+    """What the trainer does that no dimension states, instead of what its adapter declares:
+    `dispatcher` (alltoall, deepep, hybridep), `routing` (balanced, natural), `cuda_graphs` (a share
+    of the kernels), and the keys of an adapter's `[states]`."""
     over_nodes: list[Positive] = Field(default_factory=list, max_length=50)
     """Other numbers of nodes for the same layout, for `scaling`."""

@@ -39,6 +39,7 @@ from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from search_spaces.program import OwnDimension, StateWidths, Tuning
 from search_spaces.strategy import are_numbers
+from search_spaces.traits import read_trait
 from search_spaces.transformer import LayerFeature
 
 KEYS = (
@@ -68,27 +69,7 @@ MEMORY = ("peak_memory_gib", "peak_allocated_gib")
 FIGURES = ("step", "iteration_time_s", "loss", *MEMORY, "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
-STATE_BYTES = (0, 1, 2, 4)
-"""Bytes that a trainer may keep of one number per parameter; 0 for none."""
 EMPTY_READER = AdapterReader()
-BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
-
-TRAITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
-    "gated_activation_bytes": ("6, 8, 10", {6, 8, 10}.__contains__),
-    "bf16_gradient_bytes": ("0, 2, 4, 6", {0, 2, 4, 6}.__contains__),
-    "uneven_routing": ("0, 1, 2", {0, 1, 2}.__contains__),
-    "loss_tokens": ("a number of tokens", lambda value: value >= 0 and value % 1 == 0),
-    "offloaded_inputs": ("0 to 1", lambda value: 0 <= value <= 1),
-    "cuda_graphs": ("0 to 1", lambda value: 0 <= value <= 1),
-    **dict.fromkeys(
-        (
-            *("selective_by_operation", "vendor_attention", "expert_loop", "waits_for_counts"),
-            *("keeps_gathered", "longer_stages_first"),
-        ),
-        ("0, 1", {0, 1}.__contains__),
-    ),
-}
-"""Keys of `[states]` other than bytes of a parameter: what is valid."""
 
 
 def read_adapter(
@@ -222,18 +203,14 @@ class _AdapterTable:
             yield f"{key}[{place}]", each
 
     def _states(self) -> StateWidths:
-        widths = self._section("states")
-        names = [each.name for each in fields(StateWidths)]
         known: dict[str, float] = {}
-        for name, value in widths.items():
-            if name not in names:
-                self._faults.unknown(f"states.{name}", value, names)
-                continue
-            valid, holds = TRAITS.get(name, BYTES)
-            if type(value) in (int, float) and holds(value):
-                known[name] = float(value)
+        for name, value in self._section("states").items():
+            try:
+                field, number = read_trait(name, value)
+            except InvalidInput as fault:
+                self._faults.add(f"states.{name}", value, fault.reason, valid=fault.valid)
             else:
-                self._faults.add(f"states.{name}", value, "not a valid number", valid=valid)
+                known[field] = number
         return StateWidths(**known)
 
     def _texts(self, key: str) -> dict[str, str]:

@@ -66,7 +66,11 @@ def prediction(
     it scales over nodes."""
     program = chosen_program(query, settings, as_admin=caller.is_admin)
     refusals = refusals_of(query, settings, as_admin=caller.is_admin)
-    calibration, sources = plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
+    calibration, sources = (
+        (None, [])  # earlier trials ran with the trainer's own
+        if query.traits
+        else plans.earlier(query, owner=caller.name, as_admin=caller.is_admin)
+    )
     return predict(
         query,
         calibration,

@@ -462,9 +462,19 @@ class PredictedOptions(StrategyOptions):
 
     nodes: int | None = option("--nodes", "Same as --num-nodes.")
     global_batch_size: int | None = option("--global-batch", "Samples per step; sets GAS.")
+    traits: list[str] | None = option(
+        "--trait",
+        "What the trainer does that no dimension states: dispatcher=hybridep, routing=natural, "
+        "cuda_graphs=0.5, offloaded_inputs=1, or another key of an adapter's states. Repeatable.",
+        metavar="NAME=VALUE",
+    )
     over_nodes: str | None = option(
         "--over-nodes", "Also predict the layout on these numbers of nodes: 1,2,4,8."
     )
+
+    def named_traits(self) -> dict[str, str]:
+        """Return the text of each trait; raises InvalidInput."""
+        return named_values("traits", self.traits, valid="routing=natural and the like")
 
     def widths(self) -> list[int]:
         """Return the numbers of nodes of `--over-nodes`; raises InvalidInput."""

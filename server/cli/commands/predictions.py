@@ -60,6 +60,7 @@ def predict(
     fields = subject_fields(machine, program)
     shape = strategy.on(machine_of(fields["machine"]))
     fields |= {"model": model.choice(), "strategy": shape, "over_nodes": strategy.widths()}
+    fields["traits"] = strategy.named_traits()
     query = validated(PredictionQuery, fields)
     trainer = program_for(query)
     query = query.model_copy(update={"strategy": _fixed(query, strategy, trainer)})

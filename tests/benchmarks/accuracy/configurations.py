@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from autotune.cost_model.columns import Columns
 from search_spaces.machine import NARROW_PEAKS
+from search_spaces.traits import captured as captured_share
+from search_spaces.traits import read_trait
 from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.tables import PublishedRow
@@ -143,7 +146,7 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
         **{name: hybrid * size for name, size in mamba_sizes(row.figures["hidden_size"]).items()},
         "overlapped_all_to_all": row.number("moe_a2a_overlap") or 0.0,
         "cuda_graphs": captured(row),
-        "waits_for_counts": WAITS.get(row["dispatcher"], 0.0),
+        "waits_for_counts": waits(row["dispatcher"]),
         "uneven_routing": ROUTING.get(row["routing"].split("-")[0], 1.0),
         "expert_parallel": row.number("expert_parallel") or 1.0,
         "expert_tensor_parallel": row.number("expert_tensor_parallel") or 1.0,
@@ -153,16 +156,21 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
 BIASED = "GPT OSS"
 """Models whose experts have biases and a clamped activation."""
 
-WAITS = {"alltoall": 1.0, "": 0.5}
-"""Dispatchers whose host waits for the counts of tokens, and half of it where a row names none."""
+HALF_OF_THEM = 0.5
+"""Waiting for the counts of tokens of rows that name no dispatcher."""
 
-ROUTING = {"force": 0.0, "natural": 2.0}
-"""Of what experts of an unknown routing are loaded unevenly, by the first word of a row's."""
+ROUTING = {
+    "force": read_trait("routing", "balanced")[1],
+    "natural": read_trait("routing", "natural")[1],
+}
+"""Routing by the first word of a row's."""
 
-PARTLY = 0.5
-ROUTING_ALONE = 0.25
-"""Share of a layer's kernels that graphs of some modules launch, and of the router and what comes
-before the dispatch alone: attention has about as many kernels as these two."""
+
+def waits(dispatcher: str) -> float:
+    """Share of the waiting for the counts of tokens; DeepEP has several transports."""
+    name = re.split(r"[ -]", dispatcher)[0]
+    return read_trait("dispatcher", name)[1] if name else HALF_OF_THEM
+
 
 UNSAID = 0.3
 """Share assumed for rows of models of 2026 that do not name it: the mean of the rows that do."""
@@ -176,9 +184,8 @@ def captured(row: PublishedRow) -> float:
     if graphs in ("", "none"):
         return 0.0
     if "full_iteration" in graphs:
-        return 1.0
-    routing = set(graphs.partition(":")[2].split(",")) <= {"moe_router", "moe_preprocess"}
-    return ROUTING_ALONE if routing else PARTLY
+        return read_trait("cuda_graphs", "full_iteration")[1]
+    return captured_share(graphs.partition(":")[2])
 
 
 OTHER_WORDS = {"norm": "layernorm", "act": "moe_act"}

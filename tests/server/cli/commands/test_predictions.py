@@ -318,3 +318,23 @@ def test_scaling_is_told_over_nodes(alone: Autotune) -> None:
             assert f"{100 * point['efficiency']:.1f} %" in ran.out
     sentence = refused(alone(*wanted[:-1], "4,x"))
     assert sentence.startswith("error: --over-nodes")
+
+
+EXPERTS = ("predict", "--model", "qwen3-30b-a3b", "--machine", "dgx-h100", "--num-nodes", "2")
+
+
+def test_traits_of_the_trainer_change_a_prediction(alone: Autotune) -> None:
+    wanted = (*EXPERTS, "--ep", "16", "--gas", "64", "--checkpointing", "none", "--json")
+    times = [
+        alone(*wanted, *(word for trait in traits for word in ("--trait", trait))).json()[
+            "iteration_time_s"
+        ]
+        for traits in (
+            ("routing=natural",),
+            (),
+            ("dispatcher=hybridep",),
+            ("dispatcher=hybridep", "cuda_graphs=full_iteration", "balanced_routing=on"),
+        )
+    ]
+    assert times == sorted(times, reverse=True)
+    assert refused(alone(*wanted[:-1], "--trait", "routing=even")).startswith("error: --trait")
