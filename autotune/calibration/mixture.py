@@ -139,6 +139,16 @@ class Mixture:
         variance = np.sum(weights * (variances + (means - mean) ** 2), axis=0)
         return mean, variance, variance + np.sum(weights * noise)
 
+    def log_density(self, columns: Columns, log_value: Array) -> float:
+        """Return the logarithm of the joint density of measurements, shape (n,), that were not
+        observed."""
+        measured = np.zeros(len(columns))
+        densities = [
+            np.log(weight) + posterior.log_density(columns, measured, log_value)
+            for weight, posterior in self.members
+        ]
+        return float(scipy.special.logsumexp(densities))
+
     def mean(self, columns: Columns, *, labelled: bool = False) -> Array:
         """Return the mean of the true logarithm by the most probable member alone, shape (n,), at a
         hundredth of the cost of `predict`."""

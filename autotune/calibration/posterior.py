@@ -248,6 +248,15 @@ class Posterior:
         )
         return value + common @ self.weights, covariance
 
+    def log_density(self, columns: Columns, labelled: Array, log_value: Array) -> float:
+        """Return the logarithm of the joint density of measurements, shape (n,), noise included."""
+        mean, covariance = self.joint(columns, labelled)
+        measured = covariance + self.scales.noise**2 * np.eye(len(mean))
+        factor = scipy.linalg.cho_factor(measured, lower=True, check_finite=False)
+        off = log_value - mean
+        spread = 2.0 * np.sum(np.log(np.diag(factor[0]))) + len(mean) * np.log(2.0 * np.pi)
+        return -0.5 * float(off @ _solved(factor, off) + spread)
+
 
 def _solved(factor: Factor, values: Array) -> Array:
     return np.asarray(scipy.linalg.cho_solve(factor, values, check_finite=False))

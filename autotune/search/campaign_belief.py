@@ -11,8 +11,9 @@ import numpy as np
 
 from autotune.calibration import Calibration, Observation
 from autotune.calibration.calibration import Z
-from autotune.calibration.observations import columns_of
+from autotune.calibration.observations import columns_of, time_sample
 from autotune.calibration.projection import REPEATS, projected
+from autotune.calibration.relevance import FACTORS, discounted, relevance
 from autotune.schemas.campaigns import Campaign
 from autotune.search.trial import SearchTrial
 from search_spaces.dimensions import Scalar
@@ -72,9 +73,25 @@ class CampaignBelief:
     def _fit(self, ended: Ended) -> Calibration:
         observed = [trial.observation(self.transformer) for trial in ended]
         own = [observation for observation in observed if observation is not None]
+        if not own:
+            return self._given(1.0)
+        if not self.earlier:
+            return self._calibrated(own)
+        times = time_sample(own, self.machine)
+        factor = relevance(lambda each: self._given(each).time, times)
+        return self._calibrated([*discounted(self.earlier, factor), *own])
+
+    @cached_property
+    def _given(self) -> Callable[[float], Calibration]:
+        """Return the calibration on the earlier trials alone, with a factor on their weights."""
+        return lru_cache(maxsize=len(FACTORS))(
+            lambda factor: self._calibrated(discounted(self.earlier, factor))
+        )
+
+    def _calibrated(self, observations: Sequence[Observation]) -> Calibration:
         return Calibration.of(
             self.machine,
-            [*self.earlier, *own],
+            observations,
             settings=dict(self.settings),
             tuning=self.tuning,
             states=self.states,

@@ -10,6 +10,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.calibration.mixture import Mixture
 from autotune.calibration.quantity import Quantity
+from autotune.calibration.relevance import relevance
 from autotune.calibration.sample import Sample
 from autotune.cost_model.columns import Array, Columns, Rows
 from autotune.search.belief import Belief
@@ -118,6 +119,7 @@ class Search:
         self._of_time, self._of_memory = quantities(landscape, machine, order)
         self._candidates, self._grid = numbered(landscape.columns), Grid(landscape)
         self._known: list[Revealed] = []
+        self._by_factor: dict[float, Mixture] = {}
 
     def __call__(self, latest: Revealed | None) -> int:
         self._known.extend([] if latest is None else [latest])
@@ -140,6 +142,14 @@ class Search:
             within=bool(-np.expm1(reached - best) <= WITHIN),
         )
 
+    def _given(self, factor: float) -> Mixture:
+        if factor not in self._by_factor:
+            earlier = self._earlier
+            time = _samples(earlier, _nothing(earlier), self._machine)[0]
+            discounted = _discounted(time, len(time.log_value), factor)
+            self._by_factor[factor] = Mixture.of(self._of_time, discounted)
+        return self._by_factor[factor]
+
     @property
     def _rates(self) -> list[float]:
         return [trial.log_rate for trial in self._known if trial.log_rate is not None]
@@ -150,6 +160,10 @@ class Search:
         log_time = np.array([_log_time(landscape, trial) for trial in self._known])
         here = Measurements(columns=self._candidates.take(tried), log_time=log_time)
         time, memory = _samples(self._earlier, here, machine)
+        if len(self._earlier) and len(here):
+            factor = relevance(self._given, _samples(_nothing(here), here, machine)[0])
+            of_earlier = int(np.isfinite(self._earlier.log_time).sum())
+            time = _discounted(time, of_earlier, factor)
         return Belief.of(
             Calibration(
                 machine=machine,
@@ -209,6 +223,20 @@ def _log_time(landscape: Landscape, trial: Revealed) -> float:
     if trial.log_rate is None:
         return float("nan")
     return float(landscape.log_tokens[trial.row]) - trial.log_rate
+
+
+def _nothing(like: Measurements) -> Measurements:
+    return like.take(_none())
+
+
+def _discounted(time: Sample, rows: int, factor: float) -> Sample:
+    """Return times with this factor on the weight of the first rows, as `discounted` does."""
+    is_earlier = np.arange(len(time.log_value)) < rows
+    if factor:
+        return replace(time, weight=np.where(is_earlier, factor, 1.0))
+    own = np.flatnonzero(~is_earlier)
+    columns = time.columns.take(own) if len(own) else Columns.none()
+    return Sample(columns=columns, log_value=time.log_value[own], side=time.side[own])
 
 
 def numbered(columns: Columns) -> Columns:

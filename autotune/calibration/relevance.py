@@ -1,0 +1,63 @@
+"""How far earlier trials count for a campaign: by how well they predict its own first trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autotune.calibration.mixture import Mixture
+from autotune.calibration.observations import Observation
+from autotune.calibration.sample import Sample
+
+FACTORS = (1.0, 0.1, 0.0)
+"""Factors on the weights of earlier times: as they are, as if each had an error of 9 % of its own,
+and left out."""
+
+LOG_ODDS = 1.0
+"""By which each smaller factor is less likely than the one before, before any own trial."""
+
+FIRST = 12
+"""Own trials that decide; later ones outweigh the earlier trials by themselves."""
+
+
+def relevance(given: Callable[[float], Mixture], own: Sample) -> float:
+    """Return the factor under which the earlier trials predicted a campaign's own best: that of the
+    highest joint density of its first times.
+
+    Args:
+        given: factor -> the belief of time from the earlier trials alone, weighted by it.
+        own: times of the campaign, in the order in which they were measured.
+    """
+    count = min(len(own.log_value), FIRST)
+    if not count:
+        return FACTORS[0]
+    columns, values = own.columns.take(slice(0, count)), own.log_value[:count]
+    scores = [
+        given(factor).log_density(columns, values) - LOG_ODDS * place
+        for place, factor in enumerate(FACTORS)
+    ]
+    return FACTORS[int(np.argmax(scores))]
+
+
+def discounted(earlier: Sequence[Observation], factor: float) -> list[Observation]:
+    """Return earlier observations with this factor on the weight of their times; what they say of
+    memory counts in full."""
+    if factor == 1.0:
+        return list(earlier)
+    times = (
+        []
+        if not factor
+        else [
+            replace(
+                each,
+                weight=factor * each.weight,
+                peak_memory_gib=None,
+                peak_allocated_gib=None,
+                fitted=None,
+            )
+            for each in earlier
+        ]
+    )
+    return [*times, *(replace(each, iteration_time_s=None) for each in earlier)]
