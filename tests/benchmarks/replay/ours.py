@@ -226,7 +226,7 @@ def _log_time(landscape: Landscape, trial: Revealed) -> float:
 
 
 def _nothing(like: Measurements) -> Measurements:
-    return like.take(_none())
+    return like.take(np.array([], dtype=np.int64))
 
 
 def _discounted(time: Sample, rows: int, factor: float) -> Sample:
