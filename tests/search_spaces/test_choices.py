@@ -168,6 +168,20 @@ def test_automatic_pipelines_are_uneven_if_possible_and_cheap() -> None:
     assert 64 not in seventy
 
 
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        ("llama-3-70b", {1, 2, 4}),
+        ("qwen3-235b-a22b", {1, 2, 3, 4}),  # 94 layers: PP 8, VP 3 has 3, 22 x 4, 3
+        ("deepseek-v3", {1, 2, 4}),  # 61 layers: PP 4, VP 4 has 15 x 4, 1
+        ("kimi-k2", {1, 2, 4}),  # 61 layers: PP 4, VP 4 has 3, 13 x 4, 3, 3
+    ],
+)
+def test_automatic_virtual_stages_may_lack_few_layers(model: str, values: set[int]) -> None:
+    machine = load_machine("dgx-h100")
+    assert set(automatic("virtual_stages", load_model(model), machine, nodes=32)) == values
+
+
 def test_an_accumulation_is_at_most_what_a_strategy_may_have() -> None:
     for batch in (GlobalBatch(minimum=10**18), GlobalBatch.of(10**18), GlobalBatch.of(10**9)):
         space = SearchSpace.build(GPT_175B, FRONTIER, nodes=2, choices={}, batch=batch)
