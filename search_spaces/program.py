@@ -68,6 +68,8 @@ class StateWidths:
             (HybridEP, DeepEP), 1 where it does (all-to-all).
         cuda_graphs: share of a step's kernels that CUDA graphs launch.
         uneven_routing: 0 where balance is forced, 2 where routing is natural, 1: not known.
+        fused_experts: 1 where the grouped products of experts apply the activation and cast its
+            result to 8 bits (Transformer Engine from 2.14 on, on Blackwell).
         keeps_gathered: 1 where ZeRO 3 keeps the weights of a pipeline's stage gathered during a
             step (torchtitan's default), 0 where each micro-batch gathers them.
         longer_stages_first: 1 where the first of unequal stages have one layer more, as DeepSpeed
@@ -88,6 +90,7 @@ class StateWidths:
     waits_for_counts: float = 1.0
     cuda_graphs: float = 0.0
     uneven_routing: float = 1.0
+    fused_experts: float = 0.0
     keeps_gathered: float = 0.0
     longer_stages_first: float = 0.0
 

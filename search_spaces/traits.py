@@ -32,7 +32,7 @@ NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "waits_for_counts": _SHARE,
     **dict.fromkeys(
         (
-            *("selective_by_operation", "vendor_attention", "expert_loop"),
+            *("selective_by_operation", "vendor_attention", "expert_loop", "fused_experts"),
             *("keeps_gathered", "longer_stages_first"),
         ),
         ("0, 1", {0, 1}.__contains__),

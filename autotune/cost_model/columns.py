@@ -93,6 +93,7 @@ ABSENT: Mapping[str, float] = {
     "cuda_graphs": 0.0,
     "waits_for_counts": 1.0,
     "uneven_routing": 1.0,
+    "fused_experts": 0.0,
     "flash_1": 0.0,
     "unfused_softmax": 0.0,
     "fused_norm": 1.0,
@@ -100,7 +101,8 @@ ABSENT: Mapping[str, float] = {
 """Columns that no search space has but published measurements do, with their default values: no
 dropout, a compiled loss, matrix products in 8 and 4 bits, an all-to-all overlapped with
 computation, CUDA graphs, a dispatcher whose host waits for the counts of tokens (0: it does not),
-routing of unknown balance (0: forced, 2: natural), FlashAttention 1, softmax without a fused
+routing of unknown balance (0: forced, 2: natural), experts whose activation is a kernel of its own
+(1: it is fused into their products), FlashAttention 1, softmax without a fused
 kernel, and unfused norms."""
 
 

@@ -203,13 +203,15 @@ def expert_block(strategies: Strategies) -> LayerTimes:
     )
     router = ROUTER_BYTES * strategies.rank_tokens * columns["num_experts"]
     permuted = parameters.permutation_passes * strategies.routed_tokens * h
-    activated = np.where(strategies.gated, 3.0, 2.0) * routed * width
+    apart = 1.0 - strategies.fused_experts
+    activated = apart * np.where(strategies.gated, 3.0, 2.0) * routed * width
     streamed = strategies.element_bytes / strategies.memory_bytes_per_s
     around = router / strategies.memory_bytes_per_s + (permuted + activated) * streamed
     biased = columns["expert_biases"] * routed * streamed
     clamped = [passes * biased * width for passes in CLAMP_PASSES]
     shifted = [passes * biased * h for passes in BIAS_PASSES]
-    cast = compute.cast_time_s(strategies, sizes, routed)
+    inner = np.where(strategies.gated, 3.0, 2.0) * width
+    cast = compute.cast_time_s(strategies, [(h, h), (apart * inner, np.zeros(()))], routed)
     activation = activated * streamed + clamped[0]
     sent = all_to_all_time_s(strategies)
     shared_width = columns["shared_ffn_hidden_size"] / strategies.tensor_parallel

@@ -466,6 +466,9 @@ class Parameters:
         "9 to 10 of 64 GiB above what is allocated at every scale of LUMI's runs; they show in "
         "reserved memory, but do not decide whether a strategy fits",
     )
+    fused_experts: Constant = constant(
+        0.0, unit="switch", reason="whether the products of experts apply their activation"
+    )
     keeps_gathered: Constant = constant(
         0.0,
         unit="switch",

@@ -281,6 +281,11 @@ class Strategies:
         return 1.0 + uneven * (self.parameters.expert_load - 1.0)
 
     @cached_property
+    def fused_experts(self) -> Constant:
+        """Whether the experts' grouped products apply the activation, and cast its result."""
+        return np.maximum(self.columns["fused_experts"], self.parameters.fused_experts)
+
+    @cached_property
     def rank_tokens(self) -> Array:
         """Tokens of a micro-batch on one rank, divided by sequence parallelism."""
         return self.tokens / self.sequence_shards

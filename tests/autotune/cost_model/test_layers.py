@@ -249,3 +249,11 @@ def test_recomputed_modules_are_computed_again() -> None:
     assert 0.0 < alone["moe_act"] < alone["moe"] < whole
     assert 0.0 < up < whole
     assert repeated(full_checkpointing=1.0) == pytest.approx(whole)
+
+
+def test_fused_experts_neither_stream_nor_cast_the_inner_width() -> None:
+    apart, fused = (
+        float(layer_parts(on_racks(8.0, 72, fused_experts=each))["experts"][0])
+        for each in (0.0, 1.0)
+    )
+    assert fused < apart

@@ -90,6 +90,7 @@ TRAITS = {
     "waits_for_counts",
     "cuda_graphs",
     "uneven_routing",
+    "fused_experts",
     "keeps_gathered",
     "longer_stages_first",
     "bf16_gradient_bytes",

@@ -148,6 +148,7 @@ def layer_kinds(row: PublishedRow) -> dict[str, float]:
         "cuda_graphs": captured(row),
         "waits_for_counts": waits(row["dispatcher"]),
         "uneven_routing": ROUTING.get(row["routing"].split("-")[0], 1.0),
+        "fused_experts": row.number("fused_grouped_mlp") or 0.0,
         "expert_parallel": row.number("expert_parallel") or 1.0,
         "expert_tensor_parallel": row.number("expert_tensor_parallel") or 1.0,
     }

@@ -43,7 +43,13 @@ OF_LAYERS = (
     *("num_mamba_layers", "num_attention_layers", "mtp_layers", "head_dim", "kv_lora_rank"),
     *("q_lora_rank", "qk_head_dim", "qk_rope_head_dim", "v_head_dim", "attention_window"),
 )
-SWITCHES_OF_2026 = ("recompute_num_layers", "offload", "fp8_attention", "moe_a2a_overlap")
+SWITCHES_OF_2026 = (
+    "recompute_num_layers",
+    "offload",
+    "fp8_attention",
+    "moe_a2a_overlap",
+    "fused_grouped_mlp",
+)
 HOW_TRAINED = (*SWITCHES_OF_2026, "nvlink_domain")
 WORDS_OF_2026 = ("recompute_modules", "routing", "cuda_graph", "dispatcher", "config_id", "release")
 
