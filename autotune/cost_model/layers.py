@@ -202,7 +202,10 @@ def expert_block(strategies: Strategies) -> LayerTimes:
         flops=strategies.gemm_flops * parameters.grouped_gemm,
     )
     router = ROUTER_BYTES * strategies.rank_tokens * columns["num_experts"]
-    permuted = parameters.permutation_passes * strategies.routed_tokens * h
+    # An all-to-all sorts what it received, and back; others permute once each way.
+    sorted_again = columns["waits_for_counts"] * parameters.waits_for_counts
+    passes = 0.5 * (1.0 + sorted_again) * parameters.permutation_passes
+    permuted = passes * strategies.routed_tokens * h
     apart = 1.0 - strategies.fused_experts
     activated = apart * np.where(strategies.gated, 3.0, 2.0) * routed * width
     streamed = strategies.element_bytes / strategies.memory_bytes_per_s

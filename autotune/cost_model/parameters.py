@@ -334,8 +334,10 @@ class Parameters:
         8.0,
         unit="ratio",
         spread=0.6,
-        reason="reads and writes of each routed token's hidden state in a forward pass: into "
-        "the order of experts, out of what was received, and back into that of tokens",
+        reason="reads and writes of each routed token's hidden state in a forward pass with an "
+        "all-to-all: into the order of experts, out of what was received, and back into that of "
+        "tokens; half of them with DeepEP and HybridEP, which permute once each way "
+        "(Megatron-LM's token_dispatcher.py)",
     )
     all_to_all_efficiency: Constant = constant(
         0.75,
