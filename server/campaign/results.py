@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from autotune.measurement.metrics import SECONDS_PER_HOUR, accumulations, impossible_time, metrics
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, TrialState
+from autotune.schemas.resolution import subject_of
 from autotune.schemas.trials import (
     Accumulation,
     Expectation,
@@ -81,9 +82,10 @@ class Workload:
 
     @classmethod
     def of(cls, campaign: Campaign) -> Workload:
+        transformer, machine = subject_of(campaign.model, campaign.machine)
         return cls(
-            transformer=campaign.model,
-            machine=campaign.machine,
+            transformer=transformer,
+            machine=machine,
             objective=campaign.request.objective,
         )
 
