@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from autotune.schemas.campaigns import Campaign
 from server.app import create_app
-from server.runner.runner import Runner
 from server.settings import Settings
 from tests.pace import QUICK
-from tests.patience import until
 from tests.server.asking import body
 from tests.server.entitled import entitled
+from tests.server.running import Running
 
 NUMBER = 1
 
@@ -50,15 +50,11 @@ def _record(folder: Path) -> None:
 def ran(settings: Settings, asked: Mapping[str, Any]) -> Iterator[tuple[TestClient, str]]:
     """A service whose runner has brought a campaign to its end, and the campaign's address."""
     app = create_app(settings, pace=QUICK)
-    with entitled(app) as client, closing(Runner(settings, app.state.store, pace=QUICK)) as runner:
-        at = client.post("/api/v1/campaigns", json=asked).headers["Location"]
-        until(
-            lambda: client.get(at).json()["state"] == "done",
-            "the campaign is done",
-            step=runner.round,
-            progress=lambda: client.get(at).json()["trials"],
-        )
-        yield client, at
+    running = Running(settings, app.state.store)
+    with entitled(app) as client, closing(running.runner):
+        answer = client.post("/api/v1/campaigns", json=asked)
+        running.until_state(Campaign.model_validate(answer.json()), "done")
+        yield client, answer.headers["Location"]
 
 
 def copied(recorded: Path, folder: Path) -> Path:

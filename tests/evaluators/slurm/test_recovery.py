@@ -156,23 +156,6 @@ def test_a_node_that_failed_twice_is_left_out(backends: Backends, tmp_path: Path
     assert outcome.host == "n02"
 
 
-def test_a_trial_leaves_a_node_with_a_faulty_gpu(backends: Backends, tmp_path: Path) -> None:
-    """The second of two trials counts as well: after it the node is left out."""
-    backend = backends.make(FAULTY_N01)
-    for token in ("trial-a", "trial-b"):
-        trial = request(tmp_path, token, nodes=2)
-        (outcome,) = run(backend, trial)
-        assert outcome.status is TrialState.OK
-        assert outcome.host == "n[02-03]"
-        assert abandoned(trial)["status"] == "node_fail"
-        assert abandoned(trial)["reason"].startswith("a fault of the hardware of n01: RuntimeError")
-    assert nodes_to_exclude(tmp_path, failures=2) == ("n01",)
-    third = request(tmp_path, "trial-c", nodes=2)
-    (outcome,) = run(backend, third)
-    assert outcome.host == "n[02-03]"
-    assert len(attempts_of(third)) == 1
-
-
 def test_a_faulty_gpu_without_another_node_is_no_layouts(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:

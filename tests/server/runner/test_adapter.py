@@ -21,10 +21,9 @@ from server.store.campaigns import profile_of
 from tests.evaluators.adapter.samples import MACHINE, MODEL, my_script
 from tests.evaluators.program.test_task import NVIDIA, tool
 from tests.server.asking import body, read
-from tests.server.runner.adapter_service import client, own, running
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
-__all__ = ["client", "own", "running"]
+pytestmark = pytest.mark.usefixtures("own")
 
 CAMPAIGN = body(
     model=asdict(MODEL),

@@ -27,7 +27,7 @@ from server.store.outcomes import BEST
 from server.store.tables import CampaignRow, OutcomeRow, TrialRow
 from tests.pace import QUICK
 from tests.server.asking import created, read, write
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 from tests.server.statements import statements_of
 
 SLOW = {"time_scale": 1.0}  # trials that last longer than a test

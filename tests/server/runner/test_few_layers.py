@@ -19,7 +19,7 @@ from evaluators.simulated import simulate
 from evaluators.trial import TrialProtocol, TrialRequest
 from search_spaces.strategy import Strategy
 from server.campaign.results import Workload
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
 LAYERS = 24
 LARGE: dict[str, Any] = {

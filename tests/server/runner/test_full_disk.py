@@ -10,31 +10,22 @@ from pathlib import Path
 import pytest
 
 from server.settings import Settings
-from server.store import Store
 from tests.failing_file_system import failing_file_system
 from tests.full_disk import full_disk
 from tests.server.asking import created
-from tests.server.runner.conftest import Running
 from tests.server.runner.test_campaign import SHORT
+from tests.server.running import running_on
 
 
-@contextmanager
-def running_on(folder: Path, database: Path) -> Iterator[Running]:
-    settings = Settings(data_dir=folder, database_url=f"sqlite:///{database}")
-    store = Store(settings.url)
-    store.upgrade()
-    running = Running(settings, store)
-    try:
-        yield running
-    finally:
-        running.runner.close()
-        store.close()
+def settings_of(folder: Path, tmp_path: Path) -> Settings:
+    """With a database elsewhere."""
+    return Settings(data_dir=folder, database_url=f"sqlite:///{tmp_path}/elsewhere.db")
 
 
 def test_a_trial_waits_for_room_on_the_disk_and_then_runs(tmp_path: Path) -> None:
     with (
         full_disk(tmp_path / "small", inodes=3) as disk,
-        running_on(disk.folder, tmp_path / "elsewhere.db") as running,
+        running_on(settings_of(disk.folder, tmp_path)) as running,
     ):
         campaign = created(running.store, **SHORT)
 
@@ -72,7 +63,7 @@ def test_a_campaign_waits_for_a_file_system_that_fails(tmp_path: Path, error: in
         else:
             folder.mkdir()
             fails = partial(failing_file_system, folder, error)
-        running = stack.enter_context(running_on(folder, tmp_path / "elsewhere.db"))
+        running = stack.enter_context(running_on(settings_of(folder, tmp_path)))
         campaign = created(running.store, **SHORT)
         running.until(lambda: running.campaign(campaign).trials == 1)
         with fails():

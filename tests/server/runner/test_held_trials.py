@@ -20,10 +20,9 @@ from server.store.tables import CampaignRow
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.pace import QUICK
 from tests.server.asking import body, write
-from tests.server.runner.adapter_service import client, own, running
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
-__all__ = ["client", "own", "running"]
+pytestmark = pytest.mark.usefixtures("own")
 
 CAMPAIGN = body(
     model=asdict(MODEL),

@@ -19,7 +19,7 @@ from evaluators.artefacts import Launch, trainer_artefacts
 from search_spaces.catalog import load_machine, read_model
 from tests.evaluators.adapter import megatron_bridge
 from tests.evaluators.adapter.megatron_lm import answers, parsed, strategy_of_arguments
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
 HERE = Path(__file__).parents[3]
 CONFIGS = HERE / "tests" / "search_spaces" / "recorded" / "hugging-face-configs.json"

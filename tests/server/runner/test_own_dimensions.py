@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from fastapi.testclient import TestClient
 from server.settings import Settings
 from tests.evaluators.adapter.samples import MACHINE, MODEL
 from tests.server.asking import body
-from tests.server.runner.adapter_service import client, running
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
-__all__ = ["client", "running"]
+pytestmark = pytest.mark.usefixtures("own")
 
 ADAPTER = """command = ["{python}", "train.py", "{micro_batch_size}"]
 [dimension.overlap]
@@ -64,12 +62,12 @@ ADDRESS = "/api/v1/campaigns"
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Settings:
-    folder = tmp_path / "adapters"
-    folder.mkdir()
+def own(sqlite_settings: Settings) -> Settings:
+    folder = sqlite_settings.adapters_dir
+    folder.mkdir(parents=True)
     (folder / "own.toml").write_text(ADAPTER)
     (folder / "train.py").write_text(SCRIPT)
-    return Settings(data_dir=tmp_path / "data", adapters_dir=folder)
+    return sqlite_settings
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from server.campaign.protocol import protocol_of
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
 WIDE: dict[str, Any] = {
     "nodes": 64,

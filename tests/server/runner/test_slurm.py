@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.schemas.campaigns import Campaign, ListedCampaign
+from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from server.app import create_app
-from server.runner.runner import Runner
 from server.settings import Settings
-from server.store import Store
-from server.store.events import last_event_id
 from tests.cluster.cluster import Cluster
 from tests.cluster.fixtures import slurm
 from tests.evaluators.program.checkout import make_checkout
 from tests.pace import UNHURRIED
 from tests.patience import TRIAL_LIMIT_S, until
 from tests.requirement import require
-from tests.server.asking import read
 from tests.server.entitled import entitled
 from tests.server.faults.questions import ONE_RANK, SPACE, TINY
+from tests.server.running import Running
 
 __all__ = ["slurm"]
 
@@ -87,15 +85,13 @@ QUESTION: dict[str, Any] = {
 ONE: dict[str, Any] = {"budget": {"max_trials": 1}, "protocol": {"confirmations": 0}}
 
 
-class SlurmService:
+class SlurmService(Running):
     """The application, and its runner in this process."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
         app = create_app(settings, pace=UNHURRIED)
-        self.store: Store = app.state.store
         self.client = entitled(app)
-        self.runner = Runner(settings, self.store, pace=UNHURRIED)
+        super().__init__(settings, app.state.store, pace=UNHURRIED)
 
     def create(self, **changes: Any) -> Campaign:
         answer = self.client.post("/api/v1/campaigns", json=QUESTION | changes)
@@ -120,34 +116,9 @@ class SlurmService:
     def steer(self, campaign: Campaign, action: str) -> None:
         assert self.client.post(f"/api/v1/campaigns/{campaign.id}/{action}").is_success
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        """Rounds until it holds."""
-        until(holds, self._standing, step=self.runner.round, progress=self._events)
-
-    def _events(self) -> int:
-        return read(self.store, last_event_id)
-
-    def until_state(self, campaign: Campaign, state: str) -> Campaign:
-        self.until(lambda: self.campaign(campaign).state == state)
-        return self.campaign(campaign)
-
-    def restart_runner(self) -> None:
-        self.runner.close()
-        self.runner = Runner(self.settings, self.store, pace=UNHURRIED)
-
     def close(self) -> None:
         self.runner.close()
         self.store.close()
-
-    def _standing(self) -> list[str]:
-        """How the trials of all campaigns stand, for whoever reads why a test failed."""
-        listed = self.client.get("/api/v1/campaigns").json()["items"]
-        campaigns = [ListedCampaign.model_validate(item) for item in listed]
-        told = [f"campaign {each.id}: {each.state}, {each.reason}" for each in campaigns]
-        for trial in (trial for each in campaigns for trial in self.trials(each)):
-            stands = f"{trial.state} {trial.phase} {trial.phase_reason} {trial.error}"
-            told.append(f"trial {trial.id}: {stands}\n{self.log(trial)[-2000:]}")
-        return told
 
     def _at(self, campaign: Campaign, rest: str = "") -> Any:
         return self.client.get(f"/api/v1/campaigns/{campaign.id}{rest}")
@@ -372,3 +343,34 @@ def test_a_refusal_by_slurm_pauses_the_campaign_at_no_cost(
     assert 3 <= len(trials) <= 6
     assert paused.node_hours == 0.0
     assert slurm.jobs() == {}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["sbatch", "pilot"])
+def test_campaigns_share_the_nodes_fairly(
+    service: SlurmService, slurm: Cluster, profiles: Path, mode: str
+) -> None:
+    """None begins its last trial before every other has begun its first. Without baselines: these
+    take all nodes, and Slurm lets narrow trials of others pass them."""
+    profile = profiles / "virtual.toml"
+    profile.write_text(profile.read_text().replace("nodes = 3", "nodes = 8"))
+    asked = {
+        "slurm": {"profile": "virtual", "mode": mode},
+        "nodes": 4,
+        "pool_nodes": 8,
+        "space": QUESTION["space"] | {"micro_batch_size": [1, 2, 4, 8], "num_nodes": [1, 2, 4]},
+        "baseline": "none",
+        "budget": {"max_trials": 3, "stop_early": False},
+        "protocol": QUESTION["protocol"] | {"confirmations": 0},
+    }
+    campaigns = [service.create(**asked, seed=seed) for seed in range(4)]
+    service.until(lambda: all(service.state(each) == "done" for each in campaigns))
+    trials = [trial for campaign in campaigns for trial in service.trials(campaign)]
+    assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}
+    begun: Counter[int] = Counter()
+    for trial in sorted(trials, key=lambda trial: trial.started_at or trial.created_at):
+        begun[trial.campaign_id] += 1
+        if len(begun) == len(campaigns):
+            break
+    assert max(begun.values()) < 3, begun
+    until(lambda: not slurm.jobs(), "an empty queue")

@@ -12,7 +12,7 @@ from server.store.history import earlier_observations
 from server.store.tables import TrialRow
 from tests.pace import QUICK
 from tests.server.asking import created, read, write
-from tests.server.runner.conftest import Running
+from tests.server.running import Running
 
 UNLIKE = 6
 """Seed of a simulated machine that runs 12 % off the priors: there is something to learn."""
