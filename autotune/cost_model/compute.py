@@ -299,6 +299,12 @@ def embedding_time_s(strategies: Strategies) -> Array:
     return 6.0 * strategies.hidden_bytes / strategies.memory_bytes_per_s
 
 
+LOSS_BYTES = 40.0
+"""Bytes of memory traffic per token and vocabulary entry of the loss, as Megatron-LM computes it
+with its fused functions (fused_cross_entropy.py): cast to fp32 (6), maximum (4), exponentials (8),
+softmax (8), its gradient (8), cast to 16 bits (6)."""
+
+
 def logits_time_s(strategies: Strategies) -> Array:
     """Return seconds of the last stage, forward and backward: the `h x V/t` product and the
     loss."""
@@ -306,8 +312,7 @@ def logits_time_s(strategies: Strategies) -> Array:
     forward, backward = linear_time_s(
         strategies, [(strategies.hidden_size, columns)], flops=strategies.wide_gemm_flops
     )
-    # The loss passes about three times over the fp32 logits: maximum, exponential, gradient.
-    loss = 24.0 * strategies.tokens * columns / strategies.memory_bytes_per_s
+    loss = LOSS_BYTES * strategies.tokens * columns / strategies.memory_bytes_per_s
     return forward + backward + loss
 
 
