@@ -67,7 +67,7 @@ def test_full_trials_rank_first_and_projected_best_is_confirmed() -> None:
 def test_no_projection_after_a_full_failure_or_a_contradiction() -> None:
     failed = trial(2, FULL, state=TrialState.OOM)
     assert recommend(campaign(), [narrow(1, FULL, seconds=2.0), failed]) is None
-    both = [trial(1, OTHER, seconds=4.0), narrow(2, OTHER, seconds=2.0), narrow(3, FULL, seconds=2)]
+    both = [trial(1, OTHER, seconds=4.5), narrow(2, OTHER, seconds=2.0), narrow(3, FULL, seconds=2)]
     assert [each.projected_from_nodes for each in told(both).runners_up] == []
 
 
