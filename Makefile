@@ -12,7 +12,7 @@ OURS := --quiet --no-build-isolation --editable
 .PHONY: demo test soak test-bare check bench readme install install-dev clean lock slurm-up slurm-down
 
 demo: $(VENV)/.installed ## install, tune three models, print what it recommends, serve the dashboard
-	$(BIN)/autotune demo $(ARGS)
+	@$(BIN)/autotune demo $(ARGS)
 
 # Bytecode is kept, whatever the environment says: a test run starts a hundred processes.
 TESTING := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
@@ -67,7 +67,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml requirements.lock requirements-build.lock | $(BIN)/python
-	@echo "Installing into $(VENV) (PyTorch and DeepSpeed included: a few minutes the first time) ..."
+	@echo "Installing into $(VENV) (PyTorch and DeepSpeed included: a few minutes the first time) ..." >&2
 	$(PIP) install $(HASHED) -r requirements-build.lock
 	$(PIP) install $(HASHED) -r requirements.lock
 	$(PIP) install $(OURS) '.[trials]'
