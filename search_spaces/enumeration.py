@@ -93,6 +93,7 @@ class Grid:
         dimensions: name -> values, along an axis each.
         experts_as_usual: whether of the points only those count whose expert_tensor_parallel is 1
             or tensor_parallel.
+        sharded_pipelines: whether points with ZeRO 3 and a pipeline count.
 
     Where sequence parallelism has both values, those with it and without tensor parallelism do not
     count: they are the same layouts as without it.
@@ -101,6 +102,7 @@ class Grid:
     dimensions: Mapping[str, tuple[Scalar, ...]]
     gpus_per_node: int
     experts_as_usual: bool = False
+    sharded_pipelines: bool = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -173,7 +175,10 @@ class Grid:
         etp, tp = lattice["expert_tensor_parallel"], lattice["tensor_parallel"]
         unusual = (etp != 1) & (etp != tp) & self.experts_as_usual
         twice = False in self.dimensions["sequence_parallel"]
-        return np.asarray(unusual | (lattice["sequence_parallel"] & (tp == 1) & twice))
+        left_out = unusual | (lattice["sequence_parallel"] & (tp == 1) & twice)
+        if self.sharded_pipelines or "zero_stage" not in lattice.columns:
+            return np.asarray(left_out)
+        return left_out | ((lattice["zero_stage"] == 3) & (lattice["pipeline_parallel"] > 1))
 
     def parts(self, program: ProgramCapabilities, *, most: int = MOST_AT_ONCE) -> Iterator[Grid]:
         """Yield grids that make up this one, in the order of its points, each of at most so many

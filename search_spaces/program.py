@@ -309,6 +309,10 @@ class ProgramCapabilities:
     def ties_sequence_parallel(self, transformer: Transformer) -> bool:
         return self.experts_need_sequence_parallel and transformer.experts is not None
 
+    @property
+    def is_named(self) -> bool:
+        return self.name != UNNAMED
+
     def varies(self, dimension: str) -> bool:
         return dimension not in self._unvaried
 
@@ -323,7 +327,8 @@ class ProgramCapabilities:
         return untrained(transformer, program=self.name, trains=self.trains)
 
 
-ANY_PROGRAM = ProgramCapabilities(name="some program", trains=tuple(FEATURE_WORDS))
+UNNAMED = "some program"
+ANY_PROGRAM = ProgramCapabilities(name=UNNAMED, trains=tuple(FEATURE_WORDS))
 """Where it is not known, or not chosen yet, what will train: whatever one of them can do."""
 
 

@@ -61,6 +61,8 @@ class SearchSpace:
         program: that is to run the trials; what it cannot do is not legal.
         experts_as_usual: whether expert_tensor_parallel is 1 or tensor_parallel, as it is where
             its values are automatic.
+        sharded_pipelines: whether ZeRO 3 is searched with pipelines. Few programs do it, so that it
+            is not where stages are automatic and no program is named.
         given_up: dimension -> automatic values that would have made the space too large.
     """
 
@@ -71,6 +73,7 @@ class SearchSpace:
     batch: GlobalBatch
     program: ProgramCapabilities = ANY_PROGRAM
     experts_as_usual: bool = False
+    sharded_pipelines: bool = True
     given_up: Mapping[str, tuple[Scalar, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
@@ -111,7 +114,13 @@ class SearchSpace:
         if problems:
             raise InvalidInputs(problems)
         as_usual = choices.get("expert_tensor_parallel", AUTO) == AUTO
-        grid = partial(Grid, gpus_per_node=machine.gpus_per_node, experts_as_usual=as_usual)
+        sharded = program.is_named or choices.get("zero_stage", AUTO) != AUTO
+        grid = partial(
+            Grid,
+            gpus_per_node=machine.gpus_per_node,
+            experts_as_usual=as_usual,
+            sharded_pipelines=sharded,
+        )
         following = _following_tensor_parallel(values, choices, program, transformer)
         values |= following
         wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
@@ -146,6 +155,7 @@ class SearchSpace:
             batch=batch,
             program=program,
             experts_as_usual=as_usual,
+            sharded_pipelines=sharded,
             given_up=dict(_left_out(wanted, dimensions)),
         )
 
@@ -172,6 +182,7 @@ class SearchSpace:
             dimensions=self.dimensions,
             gpus_per_node=self.machine.gpus_per_node,
             experts_as_usual=self.experts_as_usual,
+            sharded_pipelines=self.sharded_pipelines,
         )
 
     def grid(self, *, most: int = MOST_POINTS) -> Lattice:

@@ -91,12 +91,13 @@ EVERYWHERE = (
 AT_START = (*EVERYWHERE, *OF_START)
 
 _REPLICAS = (*DIVIDING, "num_nodes")
+_CHUNKS = ("pipeline_parallel", "virtual_stages")
 DECIDED_BY: Mapping[str, tuple[str, ...]] = {
     "world_size": ("num_nodes",),
     "data_parallel": _REPLICAS,
     "global_batch_size": ("micro_batch_size", ACCUMULATION, *_REPLICAS),
-    **dict.fromkeys((PATTERN, LAYOUT, *OF_CHUNKS), ("pipeline_parallel", "virtual_stages")),
-    RANK_PARAMETERS: ("pipeline_parallel", "virtual_stages", "tensor_parallel"),
+    **dict.fromkeys((PATTERN, LAYOUT, *OF_CHUNKS), _CHUNKS),
+    RANK_PARAMETERS: (*_CHUNKS, "tensor_parallel"),
 }
 """Name -> the dimensions that it depends on, where it is none."""
 

@@ -16,7 +16,7 @@ from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.enumeration import COMBINED, Enumeration, Grid
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice, Mask
-from search_spaces.program import ProgramCapabilities, lacking
+from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, lacking
 from search_spaces.rule import Severity
 from search_spaces.rules import findings, rule_masks
 from search_spaces.space import MOST_AUTOMATIC_POINTS, LegalSampler, SearchSpace
@@ -309,3 +309,16 @@ def test_a_fixed_batch_leaves_room_for_more_dimensions() -> None:
     assert len(space.dimensions["expert_tensor_parallel"]) > 1
     free = SearchSpace.build(deepseek, H100, nodes=128, choices={})
     assert list(free.given_up) == ["expert_tensor_parallel", "sequence_parallel"]
+
+
+def test_zero_3_is_searched_with_pipelines_where_it_is_wanted() -> None:
+    """It is legal without a named program, but most programs could not run what is found."""
+    named = ProgramCapabilities(name="a trainer", trains=ANY_PROGRAM.trains)
+    found = [
+        SearchSpace.build(
+            load_model("llama-3-8b"), H100, nodes=1, choices=choices, program=program
+        ).lattice()
+        for choices, program in (({}, ANY_PROGRAM), ({"zero_stage": [3]}, ANY_PROGRAM), ({}, named))
+    ]
+    together = [bool(np.any((s["zero_stage"] == 3) & (s["pipeline_parallel"] > 1))) for s in found]
+    assert together == [False, True, True]

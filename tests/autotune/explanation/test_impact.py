@@ -18,7 +18,7 @@ from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.explanation.rates import BelievedRates, Integers, shapley_values
 from search_spaces.dimensions import ACCUMULATION
 from tests.autotune.explanation.scene import TABLE_V, known, true_log_rates, world
-from tests.autotune.explanation.world import QUESTIONS
+from tests.benchmarks.worlds.world import QUESTIONS
 
 FIXED_BATCH = "Llama 3 8B on 2 DGX H100"
 
@@ -38,9 +38,9 @@ def tau(one: ArrayLike, other: ArrayLike) -> float:
 
 
 def test_the_order_is_that_of_the_truth() -> None:
-    """Of dimensions and values, on average over the machines, of which some have those that matter
-    equally; of single strategies on each."""
-    of_dimensions, of_levels = [], []
+    """Of dimensions, on average over the machines, of which some have dimensions that matter
+    equally; of values and of single strategies on each."""
+    of_dimensions = []
     for name in QUESTIONS:
         rates = believed(name)
         found, true = impacts(rates), true_impacts(name, rates)
@@ -48,11 +48,10 @@ def test_the_order_is_that_of_the_truth() -> None:
         sizes = [true[each.dimension].impact for each in found]
         of_dimensions.append(tau([each.impact for each in found], sizes))
         levels = [(each.by_level, true[each.dimension].by_level) for each in found]
-        of_levels.append(tau(*(np.concatenate(both) for both in zip(*levels, strict=True))))
+        assert tau(*(np.concatenate(both) for both in zip(*levels, strict=True))) > 0.9
         points = [(each.contribution, true[each.dimension].contribution) for each in found]
         assert tau(*(np.concatenate(both) for both in zip(*points, strict=True))) > 0.9
     assert np.mean(of_dimensions) >= 0.9
-    assert np.mean(of_levels) >= 0.93
 
 
 @pytest.mark.parametrize("name", [TABLE_V, FIXED_BATCH])
