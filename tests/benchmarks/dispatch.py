@@ -48,26 +48,15 @@ from evaluators.slurm.deephyper import SlurmEvaluator
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.catalog import load_model
 from search_spaces.choices import DimensionChoice
-from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from tests.cluster import Cluster
+from tests.evaluators.slurm.trials import machine
 from tests.ray_nodes import CPUS_OF_NODE, RayNodes
 
 NODES = 8
 CLIENTS = ("sbatch", "srun", "squeue", "sacct", "scancel", "scontrol", "sinfo", "salloc")
 CALLS = "AUTOTUNE_CALLS"
-MACHINE = Machine(
-    name="virtual nodes",
-    description="",
-    gpu="none",
-    gpus_per_node=1,
-    max_nodes=NODES,
-    memory_gib=1e6,
-    peak_tflops=None,
-    memory_bandwidth_gb_per_s=100.0,
-    intra_node_gb_per_s=10.0,
-    inter_node_gb_per_s=10.0,
-)
+MACHINE = replace(machine(1), memory_gib=1000.0)
 RAY_ADDRESS = "AUTOTUNE_RAY_ADDRESS"
 
 SLURM_NODE = '"$SLURMD_NODENAME"'
@@ -162,8 +151,8 @@ def space_of(load: Load, name: str) -> SearchSpace:
         "zero_stage": 1,
         "num_nodes": load.width,
     }
-    machine = replace(MACHINE, name=name)
-    return SearchSpace.build(load_model("gpt-1.4b"), machine, nodes=NODES, choices=dimensions)
+    named = replace(MACHINE, name=name)
+    return SearchSpace.build(load_model("gpt-1.4b"), named, nodes=NODES, choices=dimensions)
 
 
 def numbers(load: Load) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ import argparse
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -41,28 +41,17 @@ from search_spaces.strategy import Strategy
 from server.settings import Settings
 from tests.server.recorded import ran
 
-WITHIN = 0.99
+WITHIN, MOST_OF_THE_STUDYS = 0.99, 200
 TRIAL_HOURS = 20.0 / 60.0
 """Of each of the study's trials."""
 
-MOST_OF_THE_STUDYS = 200
+Question = tuple[str, int, dict[str, Any]]
+"""Model, nodes and space."""
 
-QUESTIONS: dict[str, dict[str, Any]] = {
-    "175B on 16 Frontier nodes, table V": {
-        "model": "gpt-175b",
-        "nodes": 16,
-        "space": {"preset": "table-v"},
-    },
-    "22B for 64 Frontier nodes": {
-        "model": "gpt-22b",
-        "nodes": 64,
-        "space": {"num_nodes": 64, "global_batch_size": 2048},
-    },
-    "1T on 128 Frontier nodes": {
-        "model": "gpt-1t",
-        "nodes": 128,
-        "space": {"num_nodes": 128, "global_batch_size": 1600},
-    },
+QUESTIONS: dict[str, Question] = {
+    "175B on 16 Frontier nodes, table V": ("gpt-175b", 16, {"preset": "table-v"}),
+    "22B for 64 Frontier nodes": ("gpt-22b", 64, {"num_nodes": 64, "global_batch_size": 2048}),
+    "1T on 128 Frontier nodes": ("gpt-1t", 128, {"num_nodes": 128, "global_batch_size": 1600}),
 }
 
 Cost = dict[str, Any]
@@ -70,10 +59,11 @@ Cost = dict[str, Any]
 without noise, in tokens/s. The baseline and the confirmations are no trials of the search."""
 
 
-def cost(question: str, asked: Mapping[str, Any], *, seed: int, screen_nodes: str) -> Cost:
+def cost(question: str, asked: Question, *, seed: int, screen_nodes: str) -> Cost:
     how = {"seed": seed, "screen_nodes": screen_nodes}
     simulated = {"machine": "frontier", "evaluator": "simulated"}
-    request = CampaignCreate.model_validate({**asked, **simulated, **how})
+    subject = dict(zip(("model", "nodes", "space"), asked, strict=True))
+    request = CampaignCreate.model_validate({**subject, **simulated, **how})
     trials, best = _campaign(request)
     rate, _ = _rate(request, best)
     searched = [trial for trial in trials if trial.purpose == "search"]
@@ -176,12 +166,8 @@ def table(costs: Sequence[Cost]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1, help="machines for each question")
-    parser.add_argument(
-        "--screen-nodes",
-        nargs="+",
-        default=["auto"],
-        help="few nodes that stand for all, each measured in turn: auto, off",
-    )
+    few = "few nodes that stand for all: auto, off"
+    parser.add_argument("--screen-nodes", nargs="+", default=["auto"], help=few)
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))

@@ -73,8 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", help="peaks and labels, CSV", required=True, **files)
     parser.add_argument(
         "--memory-reference",
-        help="golden peaks of models of 2026 that constants are calibrated on before those of "
-        "--memory are judged",
+        help="golden peaks that constants are calibrated on before those of --memory are judged",
         default=[],
         **files,
     )

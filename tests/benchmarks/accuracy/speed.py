@@ -18,8 +18,7 @@ from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 
 MODEL, MACHINE, NODES = "gpt-175b", "frontier", 64
-TRIALS = 20
-REPEATS = 5
+TRIALS, REPEATS = 20, 5
 NOISE = 0.02
 """Standard deviation of a trial's time, as a logarithm."""
 

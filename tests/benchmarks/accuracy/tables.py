@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 WORDS = ("cluster", "framework", "gpu", "model", "status")
 CHOICES = ("activation_checkpointing", "attention_kernel", "precision")
@@ -120,11 +122,12 @@ class PublishedRow:
         return (*words, *figures)
 
 
-def header_of(path: Path) -> list[str]:
-    """Names of a CSV file's columns; raises TableError where it cannot be read."""
+@contextmanager
+def _reading(path: Path) -> Iterator[TextIO]:
+    """Raises TableError for what cannot be read meanwhile."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file), [])
+            yield file
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, csv.Error) as error:
@@ -133,7 +136,8 @@ def header_of(path: Path) -> list[str]:
 
 def is_of_2026(path: Path) -> bool:
     """Whether a table has the columns of models of 2025 and 2026."""
-    return "config_id" in header_of(path)
+    with _reading(path) as file:
+        return "config_id" in next(csv.reader(file), [])
 
 
 def read(
@@ -152,17 +156,12 @@ def read(
         TableError: where the file cannot be read, has none of `columns`, or a cell of a numeric
             column is neither empty nor a number that the column can hold.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restval="")
-            if not set(columns) & set(reader.fieldnames or ()):
-                raise TableError(f"{path}: has none of the columns {', '.join(columns)}")
-            stripped = partial(_row, columns=columns, text=text, may_be_zero=may_be_zero)
-            return [stripped(f"{path}, line {reader.line_num}", cells) for cells in reader]
-    except OSError as error:
-        raise TableError(f"{path}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TableError(f"{path}: is no CSV file in UTF-8 ({error})") from error
+    with _reading(path) as file:
+        reader = csv.DictReader(file, restval="")
+        if not set(columns) & set(reader.fieldnames or ()):
+            raise TableError(f"{path}: has none of the columns {', '.join(columns)}")
+        stripped = partial(_row, columns=columns, text=text, may_be_zero=may_be_zero)
+        return [stripped(f"{path}, line {reader.line_num}", cells) for cells in reader]
 
 
 def _row(

@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from search_spaces.errors import InvalidInput
@@ -67,6 +68,7 @@ def measured(given: argparse.Namespace) -> None:
             print(f"{title(trial)}: {trial.fill:.0%} of memory, {trial.predicted_time_s:.2g} s")
         print("all figures are predicted")
         return
+    say = partial(print, end="", file=sys.stderr, flush=True)
     measure(trials, given.output, machine, gpus=gpus, say=say)
     print(f"{given.output} is complete; next: one_gpu evaluate {given.output}")
 
@@ -78,10 +80,6 @@ def evaluated(given: argparse.Namespace) -> None:
     print("\n".join(report(table, figures)))
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-def say(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

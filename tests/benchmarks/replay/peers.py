@@ -56,9 +56,6 @@ def _least_parallel_first(landscape: Landscape) -> list[int]:
     return [int(row) for row in np.lexsort(whole[::-1])]
 
 
-# --- libraries -----------------------------------------------------------------------------------
-
-
 def optuna_tpe(landscape: Landscape, *, seed: int) -> Chooser:
     """Optuna's default sampler. A point that is no strategy, or was tried, stands for the nearest
     that is untried, and Optuna is told of that one; what ran out of memory is told as pruned, which
