@@ -71,7 +71,7 @@ class SteppedClock:
 
 class Nursery:
     """A process that has imported all that programs need, and forks them: each starts in a tenth
-    of a second, and not in three of a core. There is one for each process of tests.
+    of a second, and not in three of a core. There is one at a time for each process of tests.
 
     Args:
         environment: of the programs.
@@ -89,6 +89,9 @@ class Nursery:
         finally:
             os.environ.clear()
             os.environ.update(before)
+
+    def close(self) -> None:
+        getattr(forkserver, "_forkserver")._stop()  # noqa: B009
 
     def start(self, words: Sequence[str], log: Path) -> ForkServerProcess:
         process = self._context.Process(target=_run, args=(list(words), str(log)))

@@ -120,6 +120,7 @@ class Stage:
         self._ends.callback(self.store.close)
         self.store.upgrade()
         nursery = Nursery(self._environment())
+        self._ends.callback(nursery.close)
         self.service = self._program(["server.cli", "serve", "--no-runner"], nursery, "serve")
         for number in range(1 if self.database == "sqlite" else 2):
             self.runners.append(
