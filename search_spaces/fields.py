@@ -70,8 +70,8 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
-    """What a number may be: `Annotated[float, Figure(maximum=2048, unit="GiB")]`.
+class Plausible:
+    """What a number may be: `Annotated[float, Plausible(maximum=2048, unit="GiB")]`.
 
     Attributes:
         minimum, maximum: bounds of what is plausible, both allowed.
@@ -220,7 +220,7 @@ def _valid(field: FieldInfo) -> str:
     kinds = list(_parts(field.annotation))
     notes = (note for kind in kinds for note in getattr(kind, "__metadata__", ()))
     for note in (*field.metadata, *notes):
-        if isinstance(note, Figure):
+        if isinstance(note, Plausible):
             return note.valid(int if int in kinds else float)
     nested = next(filter(None, map(fields_of, kinds)), None)
     if nested is not None:

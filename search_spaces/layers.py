@@ -6,18 +6,18 @@ from typing import Annotated, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from search_spaces.fields import CHECKED, Figure, Switch
+from search_spaces.fields import CHECKED, Plausible, Switch
 
 LAYERS, WIDTH, HEADS = 10_000, 10_000_000, 100_000
 """Largest numbers of layers, columns of a matrix, and heads (or experts) that are plausible."""
 
-Layers = Annotated[int, Figure(maximum=LAYERS)]
-LayersOrNone = Annotated[int, Figure(minimum=0, maximum=LAYERS)]
-Width = Annotated[int, Figure(maximum=WIDTH)]
-WidthOrNone = Annotated[int, Figure(minimum=0, maximum=WIDTH)]
-Heads = Annotated[int, Figure(maximum=HEADS)]
-Kernel = Annotated[int, Figure(maximum=1000)]
-Tokens = Annotated[int, Figure(maximum=100_000_000, unit="tokens")]
+Layers = Annotated[int, Plausible(maximum=LAYERS)]
+LayersOrNone = Annotated[int, Plausible(minimum=0, maximum=LAYERS)]
+Width = Annotated[int, Plausible(maximum=WIDTH)]
+WidthOrNone = Annotated[int, Plausible(minimum=0, maximum=WIDTH)]
+Heads = Annotated[int, Plausible(maximum=HEADS)]
+Kernel = Annotated[int, Plausible(maximum=1000)]
+Tokens = Annotated[int, Plausible(maximum=100_000_000, unit="tokens")]
 
 MAMBA_SCAN, DELTA_SCAN = 7.0, 8.0
 """Operations of a scan for a token, a channel and a state: of Mamba-2, and of a gated delta rule

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
-from search_spaces.fields import CHECKED, Description, Figure, Label, refusal
+from search_spaces.fields import CHECKED, Description, Label, Plausible, refusal
 
 NARROW_PEAKS: Mapping[str, float] = {"fp8": 2.0, "mxfp8": 2.0, "nvfp4": 4.0}
 """Formats narrower than 16 bits, and how many times the 16-bit peak a GPU reaches with each where
@@ -18,21 +18,21 @@ width."""
 
 GB_PER_S = "GB/s (10^9 bytes a second)"
 BYTE_SLIPS = {"bytes per second": 1e9, "MB/s": 1e3, "TB/s": 1e-3}
-PEAK = Figure(
+PEAK = Plausible(
     minimum=0.01,
     maximum=20_000,
     unit="TFLOP/s",
     slips={"GFLOP/s": 1e3, "FLOP/s": 1e12, "PFLOP/s": 1e-3},
 )
-MEMORY = Figure(
+MEMORY = Plausible(
     minimum=0.01,
     maximum=2048,
     unit="GiB",
     slips={"MiB": 1024, "KiB": 1024**2, "bytes": 1024**3},
 )
-WATT = Figure(minimum=0, maximum=20_000, unit="W", slips={"mW": 1e3})
-GPU_WATT = Figure(minimum=5, maximum=5000, unit="W", slips={"kW": 1e-3, "mW": 1e3})
-IDLE_WATT = Figure(minimum=0, maximum=1000, unit="W", slips={"mW": 1e3})
+WATT = Plausible(minimum=0, maximum=20_000, unit="W", slips={"mW": 1e3})
+GPU_WATT = Plausible(minimum=5, maximum=5000, unit="W", slips={"kW": 1e-3, "mW": 1e3})
+IDLE_WATT = Plausible(minimum=0, maximum=1000, unit="W", slips={"mW": 1e3})
 
 
 def _narrow(precision: str) -> str:
@@ -46,8 +46,8 @@ NarrowFormat = Annotated[
 ]
 
 
-def _speed(minimum: float, maximum: float) -> Figure:
-    return Figure(minimum=minimum, maximum=maximum, unit=GB_PER_S, slips=BYTE_SLIPS)
+def _speed(minimum: float, maximum: float) -> Plausible:
+    return Plausible(minimum=minimum, maximum=maximum, unit=GB_PER_S, slips=BYTE_SLIPS)
 
 
 # Bounds hold every machine from one CPU core to the largest announced GPU; beyond them a unit
@@ -62,9 +62,9 @@ class Machine:
     """The machine in a sentence."""
     gpu: Label
     """Kind of its GPUs. A GPU is what one rank runs on: on MI250X that is one GCD."""
-    gpus_per_node: Annotated[int, Figure(maximum=144)]
+    gpus_per_node: Annotated[int, Plausible(maximum=144)]
     """GPUs of a node."""
-    max_nodes: Annotated[int, Figure(maximum=1_000_000)]
+    max_nodes: Annotated[int, Plausible(maximum=1_000_000)]
     """Nodes of the machine."""
     memory_gib: Annotated[float, MEMORY]
     """Memory of one GPU, GiB."""
@@ -78,7 +78,8 @@ class Machine:
     inter_node_gb_per_s: Annotated[float, _speed(0.01, 2000)]
     """One GPU's share of its node's network, in one direction, 10^9 bytes/s."""
     fast_domain: Annotated[
-        Annotated[int, Figure(maximum=10_000)] | None, Field(exclude_if=lambda gpus: gpus is None)
+        Annotated[int, Plausible(maximum=10_000)] | None,
+        Field(exclude_if=lambda gpus: gpus is None),
     ] = None
     """GPUs that share the links of `intra_node_gb_per_s` where these reach beyond the node (72 in
     an NVL72); missing or null: those of a node."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from search_spaces.fields import CHECKED, Figure, Label, Switch
+from search_spaces.fields import CHECKED, Label, Plausible, Switch
 from search_spaces.layers import (
     HEADS,
     WIDTH,
@@ -249,18 +249,18 @@ class Transformer:
     """Name of the model."""
     num_layers: Layers
     """Transformer layers."""
-    hidden_size: Annotated[int, Figure(maximum=1_000_000)]
+    hidden_size: Annotated[int, Plausible(maximum=1_000_000)]
     """Width of the layers."""
     num_attention_heads: Heads
     """Attention heads of a layer."""
-    num_query_groups: Annotated[int, Figure(maximum=HEADS, or_default=True)] = field(
+    num_query_groups: Annotated[int, Plausible(maximum=HEADS, or_default=True)] = field(
         default_factory=int  # 0, which __post_init__ replaces
     )
     """Key/value heads of a layer; missing or null: as many as attention heads."""
     head_dim: Heads | None = None
     """Width of an attention head; null: `hidden_size / num_attention_heads`. Qwen3 and GPT-OSS have
     wider ones."""
-    ffn_hidden_size: Annotated[int, Figure(maximum=WIDTH, or_default=True)] = field(
+    ffn_hidden_size: Annotated[int, Plausible(maximum=WIDTH, or_default=True)] = field(
         default_factory=int
     )
     """Width of the MLP's inner layer, of each of its two halves where it is gated; missing or null:
@@ -271,7 +271,7 @@ class Transformer:
     (LayerNorm, biases, learned positions)."""
     seq_length: Tokens = 2048
     """Tokens of one training sample."""
-    vocab_size: Annotated[int, Figure(maximum=100_000_000)] = 51200
+    vocab_size: Annotated[int, Plausible(maximum=100_000_000)] = 51200
     """Tokens of the vocabulary."""
     tied_embeddings: Switch = True
     """Whether the output layer shares the input embedding's weight."""
@@ -279,7 +279,7 @@ class Transformer:
     """Experts in place of the dense MLP, but for the first layers; missing: none."""
     latent_attention: Annotated[LatentAttention | None, UNLESS_DENSE] = None
     """Latent attention in place of query groups, with head widths of its own; missing: none."""
-    mtp_layers: Annotated[int, Figure(minimum=0, maximum=100), UNLESS_DENSE] = 0
+    mtp_layers: Annotated[int, Plausible(minimum=0, maximum=100), UNLESS_DENSE] = 0
     """Layers of multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2); missing: 0."""
     attention_window: Annotated[Tokens | None, UNLESS_DENSE] = None
     """Tokens that a windowed layer attends to; missing: none has a window."""

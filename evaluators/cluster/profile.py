@@ -30,7 +30,7 @@ from evaluators.cluster.values import (
     VariableValue,
     Word,
 )
-from search_spaces.fields import Figure, Switch
+from search_spaces.fields import Plausible, Switch
 
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
@@ -78,7 +78,7 @@ class Tasks:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    cpus_per_task: Annotated[int | None, Figure(maximum=4096)] = None
+    cpus_per_task: Annotated[int | None, Plausible(maximum=4096)] = None
     srun: tuple[SrunOption, ...] = ()
 
 
@@ -145,11 +145,11 @@ class Polling:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    interval_s: Annotated[float, Figure(minimum=0.05, maximum=3600, unit="s")] = 5.0
-    command_limit_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 30.0
-    settle_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 3.0
-    accounting_limit_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 60.0
-    full_queue_pause_s: Annotated[float, Figure(minimum=0.1, maximum=3600, unit="s")] = 10.0
+    interval_s: Annotated[float, Plausible(minimum=0.05, maximum=3600, unit="s")] = 5.0
+    command_limit_s: Annotated[float, Plausible(minimum=0.1, maximum=3600, unit="s")] = 30.0
+    settle_s: Annotated[float, Plausible(minimum=0.1, maximum=3600, unit="s")] = 3.0
+    accounting_limit_s: Annotated[float, Plausible(minimum=0.1, maximum=3600, unit="s")] = 60.0
+    full_queue_pause_s: Annotated[float, Plausible(minimum=0.1, maximum=3600, unit="s")] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +163,8 @@ class Retries:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    attempts: Annotated[int, Figure(maximum=100)] = 3
-    node_failures: Annotated[int, Figure(maximum=1000)] = 2
+    attempts: Annotated[int, Plausible(maximum=100)] = 3
+    node_failures: Annotated[int, Plausible(maximum=1000)] = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,9 +179,9 @@ class Pilot:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    nodes: Annotated[int | None, Figure(maximum=1_000_000)] = None
-    time_limit_h: Annotated[float, Figure(minimum=0.01, maximum=YEAR_H, unit="h")] = 2.0
-    idle_release_s: Annotated[float, Figure(minimum=0, maximum=3600 * YEAR_H, unit="s")] = 120.0
+    nodes: Annotated[int | None, Plausible(maximum=1_000_000)] = None
+    time_limit_h: Annotated[float, Plausible(minimum=0.01, maximum=YEAR_H, unit="h")] = 2.0
+    idle_release_s: Annotated[float, Plausible(minimum=0, maximum=3600 * YEAR_H, unit="s")] = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class RayCluster:
 
     address: Name = ""
     folder: NeededPath = "/tmp"
-    most_nodes: Annotated[int | None, Figure(maximum=1_000_000)] = None
+    most_nodes: Annotated[int | None, Plausible(maximum=1_000_000)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from autotune.explanation.impact import DimensionImpact, impacts
 from autotune.explanation.rates import BelievedRates, Integers, shapley_values
 from search_spaces.dimensions import ACCUMULATION
 from tests.autotune.explanation.scene import TABLE_V, known, true_log_rates, world
-from tests.benchmarks.worlds.world import QUESTIONS
+from tests.autotune.explanation.world import QUESTIONS
 
 FIXED_BATCH = "Llama 3 8B on 2 DGX H100"
 
