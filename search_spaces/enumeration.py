@@ -178,7 +178,8 @@ class Grid:
         left_out = unusual | (lattice["sequence_parallel"] & (tp == 1) & twice)
         if self.sharded_pipelines or "zero_stage" not in lattice.columns:
             return np.asarray(left_out)
-        return left_out | ((lattice["zero_stage"] == 3) & (lattice["pipeline_parallel"] > 1))
+        sharded = (lattice["zero_stage"] == 3) & (lattice["pipeline_parallel"] > 1)
+        return np.asarray(left_out | sharded)
 
     def parts(self, program: ProgramCapabilities, *, most: int = MOST_AT_ONCE) -> Iterator[Grid]:
         """Yield grids that make up this one, in the order of its points, each of at most so many
