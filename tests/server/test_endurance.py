@@ -1,4 +1,4 @@
-"""Faults at random while campaigns run: nothing is lost, doubled or left.
+"""Eight faults at random while campaigns of all backends run: nothing is lost, doubled or left.
 
 For longer: `FAULTS=1000 SEED=1 python -m pytest -s tests/server/test_endurance.py`.
 """
@@ -12,16 +12,13 @@ import pytest
 
 from autotune.schemas.choices import TrialState
 from tests.ray_nodes import RayNodes, ray_nodes
-from tests.requirement import require
 from tests.server import postgres
-from tests.server.faults import questions
 from tests.server.faults.endurance import Endurance
 from tests.server.faults.stage import Stage
 
 __all__ = ["ray_nodes"]
 
 FAULTS = int(os.environ.get("FAULTS", "8"))
-KILLS = max(1, FAULTS // 8)
 REAL_CAMPAIGNS = 3 * FAULTS // 8
 SEED = int(os.environ.get("SEED", "50"))
 
@@ -51,33 +48,3 @@ def test_every_trial_has_one_outcome_whatever_fails(cluster: RayNodes | None) ->
     assert report.faults.total() == FAULTS
     assert report.trials[TrialState.OK], report
     assert {state for _, state in report.campaigns} <= {"done", "paused"}, report
-
-
-def a_trial_runs(stage: Stage) -> bool:
-    trials = [trial for number in stage.campaign_ids() for trial in stage.trials(number)]
-    return any(trial.phase == "running" for trial in trials)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(300 * KILLS)
-def test_a_trial_of_the_trainer_runs_again_only_after_a_kill() -> None:
-    """Of the service with its runner, at random moments."""
-    require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
-    with Stage(database="sqlite", seed=SEED, asks={"local": questions.trained}) as stage:
-        kills = Endurance(
-            stage,
-            faults=KILLS,
-            real=1,
-            kinds={"service and runners killed"},
-            meets=a_trial_runs,
-            tell=print,
-        )
-        report = kills.run()
-        (campaign,) = stage.campaign_ids()
-        folders = [stage.settings.trial_dir(trial.token) for trial in stage.trials(campaign)]
-        logs = [[log.read_text() for log in each.glob("attempt-*/trial.log")] for each in folders]
-    assert not report.violations, report
-    assert report.trials == {TrialState.OK: len(folders)}
-    starts = ["".join(each).count("tinier: TP 1") for each in logs]
-    assert min(starts) == 1
-    assert sum(starts) <= len(starts) + KILLS, "a trial ran again that no kill had ended"

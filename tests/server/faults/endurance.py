@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.schemas.campaigns import Campaign
@@ -57,26 +57,15 @@ class Endurance:
 
     Args:
         real: so many campaigns of trials that are processes are asked for at most.
-        kinds: names of the faults that may come; by default all that can.
-        meets: a fault waits until it holds.
         tell: is told a line of progress now and then.
     """
 
     def __init__(
-        self,
-        stage: Stage,
-        *,
-        faults: int,
-        tell: Callable[[str], None],
-        real: float = math.inf,
-        kinds: Collection[str] = (),
-        meets: Callable[[Stage], bool] = lambda _: True,
+        self, stage: Stage, *, faults: int, tell: Callable[[str], None], real: float = math.inf
     ) -> None:
         self._stage = stage
         self._faults = faults
         self._real = real
-        self._kinds = kinds
-        self._meets = meets
         self._tell = tell
         self._chance = random.Random(stage.seed)
         self._open: dict[int, Campaign] = {}
@@ -95,8 +84,7 @@ class Endurance:
     def run(self) -> EnduranceReport:
         """Return when all has ended and been looked at."""
         self._began = time.monotonic()
-        every = kinds_for(self._stage)
-        all_kinds = [kind for kind in every if not self._kinds or kind.name in self._kinds]
+        all_kinds = kinds_for(self._stage)
         for number in range(1, self._faults + 1):
             self._calm()
             harmed = {"", *(str(each.request.evaluator) for each in self._open.values())}
@@ -132,7 +120,7 @@ class Endurance:
             self._stage.keep_up()
             self._look()
             self._ask()
-            if (self._seen > before or time.monotonic() > ends) and self._meets(self._stage):
+            if self._seen > before or time.monotonic() > ends:
                 return
             time.sleep(LOOK_S)
 

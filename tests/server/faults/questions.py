@@ -67,17 +67,6 @@ SPACE: dict[str, Any] = {
     "flash_attention": False,
     "precision": "fp32",
 }
-TRAINED: dict[str, Any] = {
-    "model": TINY,
-    "machine": ONE_RANK | {"name": "local", "max_nodes": 1, "memory_gib": 2.0},
-    "nodes": 1,
-    "pool_nodes": 1,
-    "evaluator": "local",
-    "space": SPACE,
-    "budget": {"max_trials": 2},
-    "protocol": {"confirmations": 1, "measured_iterations": 10},
-}
-"""With the bundled trainer on this machine, one rank."""
 PROTOCOL: dict[str, Any] = {
     "confirmations": 0,
     "measured_iterations": 1,
@@ -124,10 +113,6 @@ def local(chance: random.Random) -> dict[str, Any]:
         budget={"max_trials": chance.randint(1, 3)},
         protocol={"confirmations": chance.randint(0, 1), "measured_iterations": 10},
     )
-
-
-def trained(chance: random.Random) -> dict[str, Any]:
-    return body(**TRAINED, seed=chance.randrange(1000))
 
 
 def slurm(chance: random.Random) -> dict[str, Any]:

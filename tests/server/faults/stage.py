@@ -53,7 +53,6 @@ class Stage:
 
     Args:
         ray: a cluster that others have as well; None where this machine has no Ray.
-        asks: a question for each backend; by default for all that are there.
 
     Attributes:
         absent: what this machine lacks of it, in words.
@@ -62,20 +61,15 @@ class Stage:
         small_disk: whether the data folder is a file system of its own that can be filled.
     """
 
-    def __init__(
-        self,
-        *,
-        database: str,
-        seed: int,
-        ray: RayNodes | None = None,
-        asks: Mapping[str, Question] | None = None,
-    ) -> None:
+    def __init__(self, *, database: str, seed: int, ray: RayNodes | None) -> None:
         self.mark = uuid4().hex
         self.seed = seed
         self.database = database
         self.absent: list[str] = []
-        self.asks = dict(asks or {"simulated": questions.simulated, "local": questions.local})
-        self._on_clusters = asks is None
+        self.asks: dict[str, Question] = {
+            "simulated": questions.simulated,
+            "local": questions.local,
+        }
         self.runners: list[Program] = []
         self.postgres: postgres.PostgresServer | None = None
         self.slurm: Cluster | None = None
@@ -107,8 +101,7 @@ class Stage:
         questions.write_profile(profiles, checkout=checkout, scratch=scratch)
         adapters = self.folder / "adapters"
         questions.write_adapter(adapters)
-        if self._on_clusters:
-            self._make_machines()
+        self._make_machines()
         self.settings = Settings(
             data_dir=self.folder / "disk" / "data",
             database_url=self._make_database(),

@@ -14,12 +14,13 @@ from autotune.schemas.choices import TrialState
 from evaluators.trial import read_result, write_result
 from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
+from server.store import Store
 from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created
-from tests.server.faults.questions import TRAINED
-from tests.server.running import Running, running_on
+from tests.server.runner.conftest import Running
+from tests.server.runner.test_kill import REAL
 
 pytestmark = pytest.mark.soak
 
@@ -29,14 +30,19 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One for all tests: its backend imports torch and DeepSpeed once. Trials run on the CPU."""
     require(find_spec("torch") and find_spec("deepspeed"), "torch and deepspeed")
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
-    with pytest.MonkeyPatch.context() as patch, running_on(settings) as found:
+    store = Store(settings.url)
+    store.upgrade()
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        found = Running(settings, store)
         yield found
+        found.runner.close()
+    store.close()
 
 
 def real(**changes: Any) -> dict[str, Any]:
     protocol = {"confirmations": 0, "most_iterations": 3}
-    return TRAINED | {"protocol": protocol} | changes
+    return REAL | {"budget": {"max_trials": 2}, "protocol": protocol} | changes
 
 
 def test_campaigns_take_turns_on_this_machine(running: Running) -> None:
@@ -61,7 +67,7 @@ def test_a_mixture_of_experts_is_tuned_for_real(running: Running) -> None:
         running.store,
         **real(
             model="tiny-moe",
-            machine=TRAINED["machine"] | {"gpus_per_node": 4},
+            machine=REAL["machine"] | {"gpus_per_node": 4},
             space={
                 "preset": "tiny-moe-local",
                 "tensor_parallel": 1,
