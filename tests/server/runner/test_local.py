@@ -19,8 +19,8 @@ from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 from tests.requirement import require
 from tests.server.asking import created
-from tests.server.runner.conftest import Running
 from tests.server.runner.test_kill import REAL
+from tests.server.running import Running
 
 pytestmark = pytest.mark.soak
 
