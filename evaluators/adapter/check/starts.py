@@ -176,5 +176,6 @@ class _CheckedLayouts:
         for strategy in layouts:
             judged = (strategy, self.transformer, self.machine)
             found = findings(*judged, program=self.program)
-            if not any(finding.severity == "refuse" for finding in found):
+            cuts_nothing = strategy.sequence_parallel and strategy.tensor_parallel == 1
+            if not cuts_nothing and not any(finding.severity == "refuse" for finding in found):
                 yield strategy
