@@ -153,7 +153,7 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
             fitted=True,
         )
         for stage in (0, 1)
-        for nodes, seconds in ((4, 2.0), (16, 4.0))
+        for nodes, seconds in ((4, FEW[1]), (16, 2 * FEW[1]))
     ]
     shown = [
         EarlierObservation(
