@@ -60,7 +60,9 @@ class RayNodes:
             [sys.executable, "-m", "tests.ray_nodes", str(port)],
             env=os.environ
             | {"RAY_TMPDIR": self._folder.name, "RAY_USAGE_STATS_ENABLED": "0"}
-            | {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"},
+            | {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "OMP_NUM_THREADS": "1"}
+            # Ray's default of 15 gives its workers no time beside four busy processes.
+            | {"RAY_worker_niceness": "0"},
             cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

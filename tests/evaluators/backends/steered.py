@@ -24,9 +24,10 @@ def wait_for(file: str) -> None:
 
 
 def wait_for_end(pid: int) -> None:
-    status = Path(f"/proc/{pid}/status")
-    while status.exists() and "zombie" not in status.read_text():
+    """Wait until whoever started the process has taken notice, and had time to report it."""
+    while Path(f"/proc/{pid}").exists():
         time.sleep(0.02)
+    time.sleep(1)
 
 
 def node() -> str:
