@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
-from pydantic.fields import FieldInfo
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic_core import PydanticCustomError, PydanticUseDefault, core_schema
 
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
@@ -50,7 +50,6 @@ BEYOND_ALL = 10**300  # whole numbers above this do not turn into floats
 REFUSED, UNKNOWN = "refused", "unexpected_keyword_argument"
 """Types of Pydantic's errors: for a value that is refused here, for a field that does not exist."""
 
-UNIONS = (Union, UnionType)
 OF_KINDS = ("string_type", "dataclass_type", "tuple_type", "dict_type", "mapping_type")
 """Types of Pydantic's errors for a value of another kind."""
 
@@ -175,10 +174,17 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def fields_of(kind: Any) -> Mapping[str, FieldInfo]:
-    """Return the fields of a class that Pydantic checks."""
-    fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
-    return fields
+def fields_of(kind: Any) -> Mapping[str, Any]:
+    """Return field -> type of a class that Pydantic checks; empty for anything else."""
+    if not is_pydantic_dataclass(kind):
+        return {}
+    types = get_type_hints(kind, include_extras=True)
+    return {field.name: types[field.name] for field in dataclasses.fields(kind)}
+
+
+def fields_within(annotation: Any) -> Mapping[str, Any]:
+    """Return the fields of the table that a field of this type is; empty if it is none."""
+    return next(filter(None, map(fields_of, _parts(annotation))), {})
 
 
 def _refusal(
@@ -203,31 +209,29 @@ def _refusal(
     return InvalidInput(field, value, error["msg"].removeprefix("Input "))
 
 
-def _fields_at(kind: type, place: Iterable[str]) -> Mapping[str, FieldInfo]:
+def _fields_at(kind: type, place: Iterable[str]) -> Mapping[str, Any]:
     fields = fields_of(kind)
     for name in place:
-        annotation = fields[name].annotation if name in fields else None
-        fields = next(filter(None, map(fields_of, _parts(annotation))), {})
+        fields = fields_within(fields.get(name))
     return fields
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, or the one type."""
-    yield from get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
+    """Yield the types of a union, and what annotates them."""
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        for part in get_args(annotation):
+            yield from _parts(part)
+    else:
+        yield annotation
 
 
-def _valid(field: FieldInfo) -> str:
-    kinds = list(_parts(field.annotation))
-    notes = (note for kind in kinds for note in getattr(kind, "__metadata__", ()))
-    for note in (*field.metadata, *notes):
-        if isinstance(note, Plausible):
-            return note.valid(int if int in kinds else float)
-    nested = next(filter(None, map(fields_of, kinds)), None)
-    if nested is not None:
+def _valid(annotation: Any) -> str:
+    parts = list(_parts(annotation))
+    for part in parts:
+        if isinstance(part, Plausible):
+            return part.valid(int if int in parts else float)
+    if nested := fields_within(annotation):
         return f"a table of {', '.join(nested)}"
     names = {bool: "true or false", tuple: "a list of texts", Mapping: "a table"}
-    return next((names[kind] for kind in map(_bare, kinds) if kind in names), "text")
-
-
-def _bare(kind: Any) -> Any:
-    return get_origin(kind) or kind
+    kinds = (get_origin(part) or part for part in parts)
+    return next((names[kind] for kind in kinds if kind in names), "text")

@@ -61,7 +61,8 @@ class Machine:
     description: Description = ""
     """The machine in a sentence."""
     gpu: Label
-    """Kind of its GPUs. A GPU is what one rank runs on: on MI250X that is one GCD."""
+    """Model of its GPUs, such as H100-SXM5-80GB. One rank runs on one GPU; on MI250X, a GPU is one
+    GCD."""
     gpus_per_node: Annotated[int, Plausible(maximum=144)]
     """GPUs of a node."""
     max_nodes: Annotated[int, Plausible(maximum=1_000_000)]

@@ -27,7 +27,3 @@ def in_words(strategy: Strategy, machine: Machine) -> str:
     steps = strategy.gradient_accumulation_steps
     batches = f"{count(steps)} micro-batch{'' if steps == 1 else 'es'}"
     return f"{cut}; {replicas}, {batches} of {each} per step each."
-
-
-def strategy_line(strategy: Strategy) -> str:
-    return strategy.short()

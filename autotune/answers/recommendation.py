@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.answers.layout import strategy_line
 from autotune.answers.trial import Fact, energy_origin, metrics_facts, step_spread
 from autotune.measurement.energy import JOULES_PER_MWH
 from autotune.measurement.objectives import OBJECTIVE_UNITS
@@ -143,7 +142,7 @@ def conclusions(answer: Recommendation) -> Iterator[Fact]:
 def against(baseline: Baseline) -> str:
     rate = f", {figure(baseline.metrics.tokens_per_s)} tokens/s" if baseline.metrics else ""
     whose = "Your layout" if baseline.given else "The default layout"
-    layout = strategy_line(baseline.strategy)
+    layout = baseline.strategy.short()
     return f"{baseline.comparison} {whose}: {layout}{rate}."
 
 
@@ -177,7 +176,7 @@ def runners_up(answer: Recommendation) -> FigureTable:
     rows = [
         [
             str(each.rank),
-            strategy_line(each.strategy),
+            each.strategy.short(),
             figure(each.metrics.tokens_per_s),
             percent(each.relative_to_best),
             f"{seconds(each.metrics.iteration_time_s)} {step_spread(each.metrics)}",
@@ -219,7 +218,7 @@ def front(found: ParetoFront) -> FigureTable:
     for point in found.points:
         notes = ["" if point.confirmed else "not confirmed"]
         notes += ["energy predicted"] if with_energy and not point.energy_sampled else []
-        layout = strategy_line(point.strategy)
+        layout = point.strategy.short()
         row = [layout, str(point.strategy.num_nodes), figure(point.tokens_per_s)]
         row += [figure(point.joules_per_token)] if with_energy else []
         rows.append([*row, ", ".join(filter(None, notes))])

@@ -12,11 +12,11 @@ from autotune.calibration.observations import Observation
 from autotune.calibration.sample import Sample
 
 FACTORS = (1.0, 0.1, 0.0)
-"""Factors on the weights of earlier times: as they are, as if each had an error of 9 % of its own,
-and left out."""
+"""Factors on the weights of earlier times. 1 leaves them as they are, 0.1 adds an error of 9 % to
+each, 0 leaves them out."""
 
 LOG_ODDS = 1.0
-"""By which each smaller factor is less likely than the one before, before any own trial."""
+"""Each factor is less likely than the one before by this much, before any own trial."""
 
 FIRST = 12
 """Own trials that decide; later ones outweigh the earlier trials by themselves."""
@@ -42,22 +42,15 @@ def relevance(given: Callable[[float], Mixture], own: Sample) -> float:
 
 
 def discounted(earlier: Sequence[Observation], factor: float) -> list[Observation]:
-    """Return earlier observations with this factor on the weight of their times; what they say of
-    memory counts in full."""
+    """Return the earlier observations with the weights of their times multiplied by a factor; their
+    memory keeps its weight."""
     if factor == 1.0:
         return list(earlier)
+    memory = [replace(each, iteration_time_s=None) for each in earlier]
+    if not factor:
+        return memory
+    timed = (replace(each, weight=factor * each.weight) for each in earlier)
     times = (
-        []
-        if not factor
-        else [
-            replace(
-                each,
-                weight=factor * each.weight,
-                peak_memory_gib=None,
-                peak_allocated_gib=None,
-                fitted=None,
-            )
-            for each in earlier
-        ]
+        replace(each, peak_memory_gib=None, peak_allocated_gib=None, fitted=None) for each in timed
     )
-    return [*times, *(replace(each, iteration_time_s=None) for each in earlier)]
+    return [*times, *memory]

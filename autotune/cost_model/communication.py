@@ -221,14 +221,14 @@ def traffic_s(strategies: Strategies, copies: Copies) -> tuple[Array, Array]:
     them; stage 2 only all-gathers; stage 3 with a pipeline reduce-scatters, and gathers what it
     keeps.
     """
-    stage, kept = strategies.zero_stage, strategies.gathered_once
+    stage, gathered_once = strategies.zero_stage, strategies.gathered_once
     over_all = copies.ring_time_s(strategies, copies.replicas)
     over_shards = copies.ring_time_s(strategies, copies.shards)
-    of_weights = np.where((stage == 3) & ~kept, 2.0, 0.0)
+    of_weights = np.where((stage == 3) & ~gathered_once, 2.0, 0.0)
     of_gradients = (stage >= 2) & ~strategies.reduced_once
     gathered = np.where(stage == 0, over_all, over_shards)
     reduced = np.where(of_gradients, 0.0, over_all)
-    once = reduced + np.where((stage < 3) | kept, gathered, 0.0)
+    once = reduced + np.where((stage < 3) | gathered_once, gathered, 0.0)
     return over_shards * (of_weights + of_gradients), once
 
 

@@ -63,15 +63,15 @@ def state_bytes_per_parameter(
     """
     stage, over = np.asarray(zero_stage), np.asarray(shards)
     width = np.asarray(element_bytes, dtype=np.float64)
-    kept, whole = np.asarray(gathered), np.asarray(reduced_once)
+    whole_weights, whole_gradients = np.asarray(gathered), np.asarray(reduced_once)
     mixed = np.where(stage >= 1, gradient_bytes, full_gradient_bytes)
     gradient = np.where(width < 4, mixed, FULL_GRADIENT_BYTES)
     master = np.where(width < 4, master_bytes, 0.0)
     optimizer = np.where(stage >= 1, over, 1.0)
     weight = width if weight_bytes is None else np.asarray(weight_bytes)
     return StateBytes(
-        parameters=weight / np.where((stage >= 3) & ~kept, over, 1.0) + master / optimizer,
-        gradients=gradient / np.where((stage >= 2) & ~whole, over, 1.0),
+        parameters=weight / np.where((stage >= 3) & ~whole_weights, over, 1.0) + master / optimizer,
+        gradients=gradient / np.where((stage >= 2) & ~whole_gradients, over, 1.0),
         optimizer=2.0 * np.asarray(moment_bytes) / optimizer,
     )
 

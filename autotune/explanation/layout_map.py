@@ -141,7 +141,7 @@ class _Believed:
             tensor_parallel=tensor,
             pipeline_parallel=pipeline,
             state=state,
-            strategy=None if strategy is None else strategy,
+            strategy=strategy,
             rate=rate,
             low=low,
             high=high,

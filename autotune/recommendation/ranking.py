@@ -47,10 +47,6 @@ class Contender:
     projection: TrialMetrics | None = None
 
     @property
-    def shape(self) -> Strategy:
-        return self.strategy
-
-    @property
     def projected_from_nodes(self) -> int | None:
         return None if self.projection is None else self.trials[-1].strategy.num_nodes
 
@@ -252,7 +248,7 @@ def _front(
 def _point(contender: Contender) -> FrontPoint:
     return FrontPoint(
         trial_numbers=[trial.number for trial in contender.trials],
-        strategy=contender.shape,
+        strategy=contender.strategy,
         tokens_per_s=contender.metrics.tokens_per_s,
         joules_per_token=_joules_per_token(contender),
         energy_sampled=contender.metrics.energy_sampled,

@@ -151,7 +151,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
     return Ranked(
         rank=rank,
         trial_numbers=[trial.number for trial in contender.trials],
-        strategy=contender.shape,
+        strategy=contender.strategy,
         metrics=contender.metrics,
         predicted_iteration_time_s=next((p for p in predicted if p is not None), None),
         relative_to_best=contender.rate / best.rate,
@@ -236,5 +236,4 @@ def _accumulations(
     measurements = measured_accumulations(
         t for t in trials if t.num_layers is None and _layout(t) == layout
     )
-    transformer, machine = campaign.model, campaign.machine
-    return accumulations(transformer, machine, best.strategy, measurements)
+    return accumulations(campaign.model, campaign.machine, best.strategy, measurements)

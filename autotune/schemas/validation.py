@@ -57,8 +57,14 @@ def forms() -> Mapping[str, type[Any]]:
         name: model
         for module in modules
         for name, model in getmembers(module, isclass)
-        if fields_of(model)
+        if _fields_of(model)
     }
+
+
+def _fields_of(kind: Any) -> Mapping[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return fields_of(kind)
 
 
 def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireModel:
@@ -75,7 +81,7 @@ def validated(wire_model: type[WireModel], plain: Mapping[str, Any]) -> WireMode
 @cache
 def known_fields() -> frozenset[str]:
     """Return the names of all fields of all wire models."""
-    return frozenset(field for model in forms().values() for field in fields_of(model))
+    return frozenset(field for model in forms().values() for field in _fields_of(model))
 
 
 REQUESTS = f"{schemas.__name__}.requests"
@@ -87,14 +93,14 @@ def fields_within(parent: str) -> frozenset[str]:
     held = [
         form
         for model in forms().values()
-        if model.__module__ == REQUESTS and parent in fields_of(model)
-        for form in _forms_in(fields_of(model)[parent].annotation)
+        if model.__module__ == REQUESTS and parent in _fields_of(model)
+        for form in _forms_in(_fields_of(model)[parent])
     ]
-    return frozenset(field for form in held for field in fields_of(form))
+    return frozenset(field for form in held for field in _fields_of(form))
 
 
 def _forms_in(annotation: Any) -> Iterator[Any]:
-    if fields_of(annotation):
+    if _fields_of(annotation):
         yield annotation
     for argument in get_args(annotation):
         yield from _forms_in(argument)

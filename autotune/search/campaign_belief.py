@@ -3,7 +3,7 @@ whether projections from few nodes hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -73,20 +73,16 @@ class CampaignBelief:
     def _fit(self, ended: Ended) -> Calibration:
         observed = [trial.observation(self.transformer) for trial in ended]
         own = [observation for observation in observed if observation is not None]
-        if not own:
-            return self._given(1.0)
-        if not self.earlier:
-            return self._calibrated(own)
+        if not own or not self.earlier:
+            return self._calibrated([*self.earlier, *own])
         times = time_sample(own, self.machine)
-        factor = relevance(lambda each: self._given(each).time, times)
+        factor = relevance(lambda each: self._given[each].time, times)
         return self._calibrated([*discounted(self.earlier, factor), *own])
 
     @cached_property
-    def _given(self) -> Callable[[float], Calibration]:
-        """Return the calibration on the earlier trials alone, with a factor on their weights."""
-        return lru_cache(maxsize=len(FACTORS))(
-            lambda factor: self._calibrated(discounted(self.earlier, factor))
-        )
+    def _given(self) -> Mapping[float, Calibration]:
+        """Factor on the weights of the earlier trials -> the calibration on them alone."""
+        return {each: self._calibrated(discounted(self.earlier, each)) for each in FACTORS}
 
     def _calibrated(self, observations: Sequence[Observation]) -> Calibration:
         return Calibration.of(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Any, get_args
+from typing import Any
 
 from search_spaces.errors import InvalidInput
-from search_spaces.fields import checked, fields_of, refuse_all
+from search_spaces.fields import checked, fields_of, fields_within, refuse_all
 from search_spaces.transformer import Transformer
 
 
@@ -52,11 +52,7 @@ SHORT = {
     "vocab": "vocab_size",
 }
 """Short form of a field in a line -> the field."""
-TABLES = tuple(
-    name
-    for name, field in fields_of(Transformer).items()
-    if any(fields_of(kind) for kind in get_args(field.annotation))
-)
+TABLES = tuple(name for name, kind in fields_of(Transformer).items() if fields_within(kind))
 """Fields that are tables themselves."""
 LINE_FIELDS = tuple(name for name in fields_of(Transformer) if name not in TABLES)
 ON_OFF = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}

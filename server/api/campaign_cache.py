@@ -198,8 +198,8 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
     """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
     campaign, profile = source.campaign, source.belief.profile
     return Launch(
-        transformer=source.belief.transformer,
-        machine=source.belief.machine,
+        transformer=campaign.model,
+        machine=campaign.machine,
         strategy=ranked.strategy,
         name=campaign.name,
         evaluator=campaign.request.evaluator,

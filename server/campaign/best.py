@@ -62,7 +62,7 @@ class BestSoFar:
         first = ranked[0]
         layout = BestLayout(
             trial=first.trials[0].number,
-            strategy=first.shape,
+            strategy=first.strategy,
             objective=first.rate,
             mfu=first.metrics.mfu,
             from_nodes=first.projected_from_nodes,

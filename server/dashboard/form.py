@@ -162,14 +162,13 @@ def strategy_fields() -> list[StrategyField]:
 def model_choices() -> list[SelectOption]:
     """Return the built-in models by size, each with its shape."""
     models = sorted((load_model(name) for name in model_names()), key=lambda m: m.parameters)
-    shapes = [(m, m) for m in models]
     return [
         SelectOption(
             m.name,
-            f"{model_size(m)}: {s.num_layers} layers, hidden {s.hidden_size}",
+            f"{model_size(m)}: {m.num_layers} layers, hidden {m.hidden_size}",
             has_experts=m.experts is not None,
         )
-        for m, s in shapes
+        for m in models
     ]
 
 

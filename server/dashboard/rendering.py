@@ -13,7 +13,7 @@ from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.answers.campaign import best_projected_from, model_size, nothing_ran, started_from
-from autotune.answers.layout import in_words, strategy_line
+from autotune.answers.layout import in_words
 from autotune.answers.recommendation import best_facts, conclusions, neighbours, runners_up
 from autotune.answers.trial import (
     iteration_expected,
@@ -185,7 +185,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "step_spread": step_spread,
     "strategy_facts": strategy_facts,
     "strategy_inputs": prefill.strategy_inputs,
-    "strategy_line": strategy_line,
     "times": times,
     "title": title,
     "trial_facts": trial_facts,

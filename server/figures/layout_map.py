@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from autotune.answers.layout import strategy_line
 from autotune.explanation.layout_map import layout_map
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import Contender
@@ -199,7 +198,7 @@ def _with_best(place: MapPlace, best: Mapping[tuple[int, int], Contender]) -> Ma
     ran = best.get((place.tensor_parallel, place.pipeline_parallel))
     if place.state != "measured" or ran is None:
         return place
-    return place.model_copy(update={"rate": ran.rate, "strategy": ran.shape})
+    return place.model_copy(update={"rate": ran.rate, "strategy": ran.strategy})
 
 
 def _caption(cells: Sequence[MapPlace], unit: str) -> str:
@@ -225,7 +224,7 @@ def _cells(unit: str, *, simulated: bool) -> Cells[MapPlace]:
             "–" if cell.low is None else f"{figure(cell.low)} to {figure(cell.high)}"
         ),
         "Fits": lambda cell: probability(cell.fit_probability),
-        "Strategy": lambda cell: strategy_line(cell.strategy) if cell.strategy else "",
+        "Strategy": lambda cell: cell.strategy.short() if cell.strategy else "",
         "Trials": lambda cell: (
             f"{cell.trials}, {cell.out_of_memory} out of memory"
             if cell.out_of_memory

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from autotune.answers.layout import strategy_line
 from autotune.schemas.choices import Objective, TrialState
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import TrialPurpose, Wire
@@ -117,7 +116,7 @@ def mark_of(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "purpose": trial.purpose,
         "outcome": outcome_of(trial),
-        "strategy": strategy_line(trial.strategy),
+        "strategy": trial.strategy.short(),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.answers.layout import strategy_line
 from autotune.recommendation.ranking import COSTS, pareto_fronts
 from autotune.schemas.choices import ParetoCost
 from autotune.schemas.wire import Wire
@@ -150,10 +149,10 @@ def _points(source: FigureSource, cost: ParetoCost) -> list[ParetoPoint]:
     points = [
         ParetoPoint(
             trial_numbers=[trial.number for trial in each.trials],
-            strategy=strategy_line(each.shape),
+            strategy=each.strategy.short(),
             cost=value,
             tokens_per_s=each.metrics.tokens_per_s,
-            on_front=each.shape in on_front,
+            on_front=each.strategy in on_front,
             predicted=cost == "joules_per_token" and not each.metrics.energy_sampled,
         )
         for each in source.contenders

@@ -362,7 +362,7 @@ def _compared(source: FigureSource) -> list[ExplainedStrategy]:
     return parts_of(
         compared_of(source.recommendation),
         source.belief.calibration,
-        source.belief.transformer,
+        source.campaign.model,
         objective=source.campaign.request.objective,
     )
 

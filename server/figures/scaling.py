@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from autotune.answers.layout import strategy_line
 from autotune.prediction.scaling import scaling_series, usual_widths
 from autotune.schemas.choices import ScalingKind, TrialState
 from autotune.schemas.figures import FigureTable
@@ -105,9 +104,9 @@ def series_of(source: FigureSource) -> list[ScalingSeries]:
     ran = {each.num_nodes for each in (*measured, *failed) if _layout(each) == _layout(strategy)}
     return scaling_series(
         belief.calibration,
-        belief.transformer,
+        source.campaign.model,
         strategy,
-        nodes=sorted({*usual_widths(strategy, belief.machine), *ran}),
+        nodes=sorted({*usual_widths(strategy, source.campaign.machine), *ran}),
         measured=measured,
         failed=failed,
         simulated=source.campaign.simulated,
@@ -147,7 +146,7 @@ def _caption(series: Sequence[ScalingSeries]) -> str:
 
 
 def layout_line(strategy: Strategy) -> str:
-    parts = strategy_line(strategy).split(" · ")
+    parts = strategy.short().split(" · ")
     changing = ("GAS", str(strategy.num_nodes))
     return " · ".join(part for part in parts if part.split()[0] not in changing)
 

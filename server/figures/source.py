@@ -21,10 +21,8 @@ from autotune.schemas.recommendations import Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged
-from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
-from search_spaces.transformer import Transformer
 from server.campaign.start import (
     belief_of_campaign,
     program_of_campaign,
@@ -80,17 +78,9 @@ class SpaceBelief:
         )
 
     @cached_property
-    def transformer(self) -> Transformer:
-        return self.campaign.model
-
-    @cached_property
-    def machine(self) -> Machine:
-        return self.campaign.machine
-
-    @cached_property
     def space(self) -> SearchSpace:
         return space_of_campaign(
-            self.campaign.request, self.transformer, self.machine, profile=self.profile
+            self.campaign.request, self.campaign.model, self.campaign.machine, profile=self.profile
         )
 
     @cached_property

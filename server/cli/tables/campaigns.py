@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.answers.campaign import best_origin, best_projected_from, fastest_single, started_from
-from autotune.answers.layout import strategy_line
 from autotune.answers.recommendation import (
     against,
     best_facts,
@@ -65,7 +64,7 @@ def campaigns(items: Sequence[Campaign]) -> Group:
             (">failed", lambda item: item.failures),
             (
                 "=·best layout",
-                lambda item: strategy_line(item.best_strategy) if item.best_strategy else NO_VALUE,
+                lambda item: item.best_strategy.short() if item.best_strategy else NO_VALUE,
             ),
             (">best", lambda item: figure(item.best_objective)),
             ("=", _listed_unit),
@@ -147,7 +146,7 @@ def winners(comparison: CampaignComparison) -> Group:
         ("name", lambda each: each.name or NO_VALUE),
         ("search", search_of),
         ("outcome", lambda each: outcome_of(each.state, found=each.winner is not None)),
-        ("best", lambda each: strategy_line(each.winner.strategy) if each.winner else NO_VALUE),
+        ("best", lambda each: each.winner.strategy.short() if each.winner else NO_VALUE),
         (">rate", _rate),
         (">MFU", lambda each: percent(each.winner.metrics.mfu) if each.winner else NO_VALUE),
         (">failed", lambda each: f"{each.failures}/{each.trials}"),
@@ -197,7 +196,7 @@ def trials(items: Sequence[Trial]) -> Group:
         (">no", lambda item: item.number),
         ("=purpose", lambda item: item.purpose),
         ("=state", lambda item: item.phase or item.state.value),
-        ("·strategy", lambda item: strategy_line(item.strategy) + stands_for(item)),
+        ("·strategy", lambda item: item.strategy.short() + stands_for(item)),
         (">s/iteration", _measured(lambda metrics: seconds(metrics.iteration_time_s))),
         (">tokens/s", _measured(lambda metrics: figure(metrics.tokens_per_s))),
         (">peak GiB", _measured(lambda metrics: figure(metrics.peak_memory_gib))),
@@ -231,7 +230,7 @@ def trial(item: Trial, machine: Machine) -> Table:
         [
             ("Trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
             ("State", state),
-            ("Strategy", strategy_line(item.strategy) + stands_for(item)),
+            ("Strategy", item.strategy.short() + stands_for(item)),
             *([("Why it was chosen", why)] if why else []),
             *trial_facts(item, machine),
             *([("Error", item.error)] if item.error else []),
@@ -243,7 +242,7 @@ def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, the predicted training with it, and the runners-up."""
     launch = [("Launch", answer.launch.remark)] if answer.launch else []
     best = [
-        ("Best", strategy_line(answer.best.strategy)),
+        ("Best", answer.best.strategy.short()),
         *best_facts(answer),
         *conclusions(answer),
         ("Files", ", ".join(answer.artefacts)),
@@ -281,7 +280,7 @@ def baseline(item: Baseline) -> Table:
 
 def recommendation_in_brief(answer: Recommendation) -> Table:
     """Return the best layout and what follows from it, without runners-up and caveats."""
-    best = [("Best", strategy_line(answer.best.strategy)), *best_facts(answer)]
+    best = [("Best", answer.best.strategy.short()), *best_facts(answer)]
     return facts([*best, *conclusions(answer)])
 
 
@@ -289,10 +288,10 @@ def runner_up(answer: Recommendation, item: Ranked) -> Table:
     """Return a strategy after the best, and how it compares with it."""
     return facts(
         [
-            (f"Rank {item.rank}", strategy_line(item.strategy)),
+            (f"Rank {item.rank}", item.strategy.short()),
             *metrics_facts(item.metrics, simulated=answer.simulated),
             ("Status", standing_of(item)),
             ("Of the best", percent(item.relative_to_best)),
-            ("The best", strategy_line(answer.best.strategy)),
+            ("The best", answer.best.strategy.short()),
         ]
     )

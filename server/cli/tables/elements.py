@@ -111,7 +111,7 @@ def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
     """Return the parts that several strategies share, and the remaining parts of each.
 
     Args:
-        lines: one or more, from `strategy_line`; those of rows without a strategy are `NO_VALUE`.
+        lines: one or more, from `Strategy.short`; those of rows without a strategy are `NO_VALUE`.
     """
     parts = [line.split(" · ") for line in lines if line != NO_VALUE]
     common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []

@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.answers.layout import strategy_line
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import LayoutChange, Prediction
@@ -62,7 +61,7 @@ def prediction(answer: Prediction) -> RenderableType:
     head = [
         ("model", model_line(answer.model)),
         ("machine", answer.machine.name),
-        ("strategy", strategy_line(answer.strategy)),
+        ("strategy", answer.strategy.short()),
     ]
     if not answer.legal:
         return Group(facts([*head, ("result", "not legal")]), *reasons)

@@ -389,7 +389,7 @@ def test_a_new_lead_amid_a_confirmation_starts_no_other(running: Running) -> Non
     _, second = all_contenders(campaign, trials[:-1])[:2]
     with store.transaction() as session:
         row = session.get_one(TrialRow, trials[-1].id)
-        row.strategy = as_table(second.shape)
+        row.strategy = as_table(second.strategy)
     shutil.rmtree(running.settings.trial_dir(trials[-1].token))
     later = Running(running.settings, store)
     done = later.until_state(campaign, "done")
@@ -397,7 +397,7 @@ def test_a_new_lead_amid_a_confirmation_starts_no_other(running: Running) -> Non
     assert done.confirmations == 1
     confirmed = running.trials(campaign)[-1]
     assert confirmed.state is TrialState.OK
-    assert confirmed.strategy == second.shape
+    assert confirmed.strategy == second.strategy
 
 
 def test_pending_rows_that_never_started_are_started(running: Running) -> None:
