@@ -63,14 +63,14 @@ install-dev: $(VENV)/.installed-dev
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "autotune needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	  || { echo "autotune needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml requirements.lock requirements-build.lock | $(BIN)/python
 	@echo "Installing into $(VENV) (PyTorch and DeepSpeed included: a few minutes the first time) ..." >&2
-	$(PIP) install $(HASHED) -r requirements-build.lock
-	$(PIP) install $(HASHED) -r requirements.lock
-	$(PIP) install $(OURS) '.[trials]'
+	@$(PIP) install $(HASHED) -r requirements-build.lock
+	@$(PIP) install $(HASHED) -r requirements.lock
+	@$(PIP) install $(OURS) '.[trials]'
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
