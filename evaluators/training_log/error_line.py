@@ -285,6 +285,8 @@ _PROGRAMS = (
     _rule("out of resource: ", r".{0,300}(out of resource: .+)", hint=True),
     # A rank also ends like this after its library noticed that another rank has ended.
     _rule("ended by SIGABRT", r"ended by SIGABRT", CauseKind.CONSEQUENCE, "ended by SIGABRT"),
+    # Launchers end the other ranks like this once one has failed.
+    _rule("ended by SIGTERM", r"ended by SIGTERM", CauseKind.CONSEQUENCE, "ended by SIGTERM"),
     # The bundled trainer reports a rank that could not report anything itself.
     _rule("ended by SIG", r"(ended by SIG.+)"),
     # A compiler's error, or that of an interpreter that a Makefile runs to find headers.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,13 +69,19 @@ def test_differences_from_the_request_and_non_numeric_losses() -> None:
     assert figures.last_loss == 3
 
 
-def test_the_rank_that_ended_first_explains_broken_connections() -> None:
+@pytest.mark.parametrize(
+    "follows",
+    [
+        ("ConnectionError: Connection reset by peer", "ended with exit code 1"),
+        ("ended by SIGTERM",),  # srun ends the other ranks
+    ],
+)
+def test_the_rank_that_ended_first_explains_the_others(follows: Sequence[str]) -> None:
     log = _log(
         _line(1, 1, "loading the shards"),
         _line(1, 2, "shard 7 has no end"),
         _line(1, 2.1, "ended with exit code 9"),
-        _line(0, 2.2, "ConnectionError: Connection reset by peer"),
-        _line(0, 2.3, "ended with exit code 1"),
+        *(_line(0, 2.2, text) for text in follows),
         readers=(),
     )
     assert log.cause is not None
