@@ -6,12 +6,14 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import httpx2
+import psutil
 import pytest
 
 from autotune import Client
@@ -30,13 +32,13 @@ ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "
 
 
 def submitted() -> str:
-    """The number of a campaign whose trials take hours."""
-    long = {"measured_iterations": 1000, "most_iterations": 1000, "time_limit_s": 86400}
+    """The number of a campaign whose trials take minutes."""
     with Client() as client:
-        campaign = client.create(
-            model="gpt-22b", machine="frontier", nodes=2, time_scale=1.0, protocol=long
-        )
-        return str(campaign.id)
+        return str(client.create(model="gpt-22b", machine="frontier", nodes=2, time_scale=1.0).id)
+
+
+def numbers(autotune: Autotune) -> list[str]:
+    return [str(item["id"]) for item in autotune("ls", "--json").json()]
 
 
 def test_watching_ends_with_the_recommendation(autotune: Autotune, finished: str) -> None:
@@ -54,7 +56,7 @@ def test_ls(autotune: Autotune, finished: str) -> None:
     ran = autotune("ls", "--state", "done")
     assert "shared" in ran.out
     assert "5/5" in ran.out
-    assert finished in [str(item["id"]) for item in autotune("ls", "--json").json()]
+    assert finished in numbers(autotune)
     assert len(autotune("ls", "--limit", "1", "--json").json()) == 1
     none = autotune("ls", "--state", "failed")
     assert (none.code, none.out) == (0, "")
@@ -204,6 +206,23 @@ def test_best_of_another_rank_and_as_an_archive(
         assert "--rank: the recommendation does not go that far (got 99; valid: 1 to" in beyond.err
 
 
+@pytest.fixture
+def nothing_runs(service: Served) -> Iterator[None]:
+    """The service's runner is stopped, so that no trial begins."""
+    runners = [
+        child
+        for child in psutil.Process(service.process.pid).children(recursive=True)
+        if "server.runner" in child.cmdline()
+    ]
+    assert runners
+    for runner in runners:
+        runner.suspend()
+    yield
+    for runner in runners:
+        runner.resume()
+
+
+@pytest.mark.usefixtures("nothing_runs")
 def test_best_without_a_result(autotune: Autotune) -> None:
     number = submitted()
     ran = autotune("best", number)
@@ -269,13 +288,13 @@ def test_lengths_of_time() -> None:
 
 
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
-    before = autotune("ls", "--json").json()
+    before = numbers(autotune)
     arguments = (*ASKED, "--tp", "8", "--max-node-hours", "20", "--dry-run")
     ran = autotune.done(*arguments)
     assert "budget buys" in ran.out
     assert "left out: With TP " in ran.out
     assert autotune(*arguments, "--json").json()["cost"]["node_hours"] <= 21
-    assert autotune("ls", "--json").json() == before
+    assert numbers(autotune) == before
 
 
 def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: Path) -> None:
