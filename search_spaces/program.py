@@ -61,6 +61,9 @@ class StateWidths:
             (torchtitan's option "op"), 0 where it recomputes the attention (Megatron-LM).
         loss_tokens: tokens whose logits are kept at once by a loss in chunks; 0: all.
         offloaded_inputs: share of the inputs of recomputed layers that are kept by the host.
+        offloaded_states: share of weights, gradients and optimizer states that are kept by the
+            host; a layer's weights are on the GPU while it is computed.
+        mlp_tokens: tokens of a part of the sequence, if MLPs take one part after the other; 0: all.
         vendor_attention: 1 where attention runs by the vendor's kernel (cuDNN on Hopper).
         expert_loop: 1 where each expert is a module that runs on its own, 0 where one kernel runs
             all; None: not known.
@@ -85,6 +88,8 @@ class StateWidths:
     selective_by_operation: float = 0.0
     loss_tokens: float = 0.0
     offloaded_inputs: float = 0.0
+    offloaded_states: float = 0.0
+    mlp_tokens: float = 0.0
     vendor_attention: float = 0.0
     expert_loop: float | None = None
     waits_for_counts: float = 1.0

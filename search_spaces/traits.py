@@ -20,14 +20,17 @@ STATE_BYTES = (0, 1, 2, 4)
 
 _BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
 _SHARE = ("0 to 1", lambda value: 0 <= value <= 1)
+_TOKENS = ("a number of tokens", lambda value: value >= 0 and value % 1 == 0)
 
 NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     **{each.name: _BYTES for each in fields(StateWidths)},
     "gated_activation_bytes": ("6, 8, 10", {6, 8, 10}.__contains__),
     "bf16_gradient_bytes": ("0, 2, 4, 6", {0, 2, 4, 6}.__contains__),
     "uneven_routing": ("0, 1, 2", {0, 1, 2}.__contains__),
-    "loss_tokens": ("a number of tokens", lambda value: value >= 0 and value % 1 == 0),
+    "loss_tokens": _TOKENS,
+    "mlp_tokens": _TOKENS,
     "offloaded_inputs": _SHARE,
+    "offloaded_states": _SHARE,
     "cuda_graphs": _SHARE,
     "waits_for_counts": _SHARE,
     **dict.fromkeys(

@@ -200,6 +200,14 @@ def logits_memory(strategies: Strategies) -> Array:
     return (strategies.parameters.logits_bytes * copies + predictions) * entries
 
 
+def waiting_gradients(strategies: Strategies) -> Array:
+    """Return the bytes of a recomputed dense MLP's gradients for the tokens whose turn is later, if
+    it takes one part of the sequence after the other. Its recomputed results are whole."""
+    at_once = np.minimum(strategies.parameters.mlp_tokens / strategies.tokens, 1.0)
+    gradients = strategies.parameters.recomputed_layer - 1.0
+    return gradients * (1.0 - at_once) * in_bytes(strategies, mlp_elements(strategies))
+
+
 @dataclass(frozen=True)
 class KeptBytes:
     """Bytes of one micro-batch: what a layer stores for the backward pass, without recomputed
@@ -237,20 +245,23 @@ class KeptBytes:
             products = kept_products(strategies)
             dense = np.where(strategies.operation_checkpointing, products, dense)
         dense = np.where(full, inputs, dense)
-        lost = np.maximum(whole - dense, 0.0)
+        live = strategies.parameters.recomputed_layer
+        passing = live * np.maximum(whole - dense, 0.0)
+        if strategies.parameters.mlp_tokens:
+            passing = passing - np.where(full, waiting_gradients(strategies), 0.0)
         expert = routed = None
         if strategies.any_experts:
             common, routed = expert_layer(strategies)
             whole = scores + np.add(*expert_layer(everything))
             expert = np.where(full, inputs, common + stored)
             routed = np.where(full, 0.0, routed)
-            of_experts = np.maximum(whole - expert - routed, 0.0)
-            lost = np.where(strategies.has_experts, of_experts, lost)
+            of_experts = live * np.maximum(whole - expert - routed, 0.0)
+            passing = np.where(strategies.has_experts, of_experts, passing)
         return cls(
             dense=dense,
             expert=expert,
             routed=routed,
-            passing=strategies.parameters.recomputed_layer * lost,
+            passing=passing,
             logits=logits_memory(strategies),
         )
 

@@ -87,6 +87,7 @@ def stage_memory(
     n = stage_parameters(strategies, first=first, last=last)
     logits = terms.kept.logits if last else np.zeros(())
     logits_last = logits >= terms.kept.passing
+    n = n * (1.0 - strategies.parameters.offloaded_states)
     parts = {
         "parameters": terms.states.parameters * n,
         "gradients": terms.states.gradients * n,
@@ -110,7 +111,8 @@ def _expert_states(
     if terms.expert_states is None:
         return {}
     n = stage_routed_parameters(strategies, first=first, last=last)
-    return {"experts": terms.expert_states.total * n}
+    on_device = 1.0 - strategies.parameters.offloaded_states
+    return {"experts": terms.expert_states.total * n * on_device}
 
 
 def _activations(

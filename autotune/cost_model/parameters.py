@@ -483,6 +483,19 @@ class Parameters:
         reason="whether the first of unequal pipeline stages are the longer ones",
     )
 
+    offloaded_states: Constant = constant(
+        0.0,
+        unit="share",
+        of_memory=True,
+        reason="of weights, gradients and optimizer states, what the host keeps",
+    )
+    mlp_tokens: Constant = constant(
+        0.0,
+        unit="tokens",
+        of_memory=True,
+        reason="of a micro-batch, that an MLP takes at once; 0: all",
+    )
+
     def usable_gib(self, machine: Machine) -> float:
         """Return the memory of one GPU that a peak may use, without the reserve of `usable_memory`.
         Every statement about fitting uses this limit."""

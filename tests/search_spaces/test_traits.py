@@ -23,6 +23,8 @@ from search_spaces.traits import Trait, with_traits
         ("cuda_graphs", "0.4", "cuda_graphs", 0.4),
         ("cuda_graphs", False, "cuda_graphs", 0.0),
         ("offloaded_inputs", 1, "offloaded_inputs", 1.0),
+        ("offloaded_states", "0.5", "offloaded_states", 0.5),
+        ("mlp_tokens", 16384, "mlp_tokens", 16384.0),
         ("gradient_bytes", "2", "gradient_bytes", 2.0),
     ],
 )

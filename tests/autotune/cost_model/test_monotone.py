@@ -86,6 +86,8 @@ TRAITS = {
     "selective_by_operation",
     "loss_tokens",
     "offloaded_inputs",
+    "offloaded_states",
+    "mlp_tokens",
     "expert_loop",
     "waits_for_counts",
     "cuda_graphs",

@@ -109,10 +109,16 @@ def of_dgx_cloud(model: Transformer, gpus: int, seconds: float, **layout: Any) -
     )
 
 
-def of_trl(model: str, seconds: float) -> Report:
-    """A sequence of a million tokens on 8 H100, with a loss in chunks and offloaded inputs."""
+def of_trl(model: str, seconds: float, **states: float) -> Report:
+    """A sequence of a million tokens on 8 H100, with a loss in chunks and offloaded inputs; 30B and
+    32B with offloaded states, and 32B with MLPs in parts of 16,384 tokens (the PRs' levers)."""
+    own: dict[str, float] = {
+        "loss_tokens": 1024,
+        "offloaded_inputs": 1,
+        "gated_activation_bytes": 8,
+    }
     return Report(
-        source=f"TRL, {model}, 1,048,576 tokens (huggingface/trl#6845)",
+        source=f"TRL, {model}, 1,048,576 tokens (huggingface/trl#6845, #6846)",
         model=replace(load_model(model), seq_length=1_048_576),
         machine=load_machine("dgx-h100"),
         gpus=8,
@@ -120,7 +126,7 @@ def of_trl(model: str, seconds: float) -> Report:
         layout={"context_parallel": 8, "zero_stage": 3},
         seconds=seconds,
         tuning="plain",
-        states=StateWidths(loss_tokens=1024, offloaded_inputs=1, vendor_attention=1),
+        states=StateWidths(vendor_attention=1, **own, **states),
     )
 
 
@@ -251,10 +257,15 @@ def test_what_ran_is_not_ruled_out(report: Report, ran: bool) -> None:
     assert probability > 0.4 if ran else probability < 0.1
 
 
+GB = 2**30 / 1e9
+
 PEAKS = [
     (of_torchtitan(8, 8, 1.26), 47.65, 0.1),
     (of_torchtitan(8, 16, 2.457, micro_batch_size=2), 77.0, 0.1),
     (of_torchtitan(128, 256, 2.515, micro_batch_size=2), 62.0, 0.1),
+    (of_trl("qwen3-8b", 372), 56.2 / GB, 0.25),
+    (of_trl("qwen3-30b-a3b", 483, offloaded_states=1), 46.0 / GB, 0.1),
+    (of_trl("qwen3-32b", 1295, offloaded_states=1, mlp_tokens=16384), 60.8 / GB, 0.1),
 ]
 
 
