@@ -63,6 +63,8 @@ class StateWidths:
         offloaded_inputs: share of the inputs of recomputed layers that are kept by the host.
         offloaded_states: share of weights, gradients and optimizer states that are kept by the
             host; a layer's weights are on the GPU while it is computed.
+        recomputed_layers: layers of each virtual stage that full checkpointing recomputes, the
+            first ones (Megatron-LM's `--recompute-method block`); 0: all.
         mlp_tokens: tokens of a part of the sequence, if MLPs take one part after the other; 0: all.
         vendor_attention: 1 where attention runs by the vendor's kernel (cuDNN on Hopper).
         expert_loop: 1 where each expert is a module that runs on its own, 0 where one kernel runs
@@ -90,6 +92,7 @@ class StateWidths:
     offloaded_inputs: float = 0.0
     offloaded_states: float = 0.0
     mlp_tokens: float = 0.0
+    recomputed_layers: float = 0.0
     vendor_attention: float = 0.0
     expert_loop: float | None = None
     waits_for_counts: float = 1.0

@@ -21,6 +21,7 @@ STATE_BYTES = (0, 1, 2, 4)
 _BYTES = (", ".join(map(str, STATE_BYTES)), STATE_BYTES.__contains__)
 _SHARE = ("0 to 1", lambda value: 0 <= value <= 1)
 _TOKENS = ("a number of tokens", lambda value: value >= 0 and value % 1 == 0)
+_LAYERS = ("a number of layers", _TOKENS[1])
 
 NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     **{each.name: _BYTES for each in fields(StateWidths)},
@@ -29,6 +30,7 @@ NUMBERS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "uneven_routing": ("0, 1, 2", {0, 1, 2}.__contains__),
     "loss_tokens": _TOKENS,
     "mlp_tokens": _TOKENS,
+    "recomputed_layers": _LAYERS,
     "offloaded_inputs": _SHARE,
     "offloaded_states": _SHARE,
     "cuda_graphs": _SHARE,

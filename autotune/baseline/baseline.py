@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate_in
+from autotune.cost_model.columns import RECOMPUTED_LAYERS
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
 from autotune.schemas.resolution import campaign_space
@@ -158,6 +159,13 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     if ACCUMULATION not in chosen:
         bounded = wanted is not None or batch.maximum is not None
         chosen[ACCUMULATION] = "auto" if bounded else list(space.dimensions[ACCUMULATION])
+    first = said.settings.get(RECOMPUTED_LAYERS)
+    if first and all(each.name != RECOMPUTED_LAYERS for each in space.program.own):
+        reason = (
+            f"not read: {first} recomputed layers of each stage (only a trainer with a dimension "
+            f"{RECOMPUTED_LAYERS} has some layers recomputed and others not)"
+        )
+        raise InvalidInput(FIELD, _shown(request), reason, valid="every layer, none, or selective")
     chosen["settings"] = {**request.space.settings, **said.settings}
     spec = request.space.model_copy(update=chosen)
     try:

@@ -10,8 +10,8 @@ from the space.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import takewhile
 
@@ -38,6 +38,7 @@ from autotune.baseline.statement import (
     statement,
     words_of,
 )
+from autotune.cost_model.columns import RECOMPUTED_LAYERS
 from search_spaces.dimensions import TABLE, Scalar
 from search_spaces.errors import InvalidInput, suggestion
 from search_spaces.stages import chunk_layers
@@ -92,7 +93,7 @@ WITHOUT = frozenset({"0", "1"})
 """Values of an option of MODEL for a model without what it describes: `--num-experts 1`."""
 
 MODULES, ATTENTION_SCORES = "--recompute-modules", "core_attn"
-METHOD, RECOMPUTED_LAYERS = "--recompute-method", "--recompute-num-layers"
+METHOD, FIRST_LAYERS = "--recompute-method", "--recompute-num-layers"
 FP8, FP8_RECIPE, FP4 = "--fp8-format", "--fp8-recipe", "--fp4-format"
 FP8_RECIPES: Mapping[str, str] = {
     "": "fp8",
@@ -135,7 +136,7 @@ SHARDED: Mapping[str, int] = {
 
 READ_TOGETHER = frozenset(
     {
-        *(LAYERS_OF_STAGE, *STAGE_OPTIONS, MODULES, METHOD, RECOMPUTED_LAYERS),
+        *(LAYERS_OF_STAGE, *STAGE_OPTIONS, MODULES, METHOD, FIRST_LAYERS),
         *(FP8, FP8_RECIPE, FP4, *PRECISION_NAMES),
         *(DEEPSPEED, MEGATRON_FSDP, SHARDING, TORCH_FSDP, KEEPS_WEIGHTS, DISTRIBUTED_OPTIMIZER),
         "--no-pipeline-parallel",
@@ -284,14 +285,17 @@ def arguments(text: str, transformer: Transformer) -> LayoutStatement:
         whole["sequence_parallel"] = False  # as these programs do, with a warning
     if LAYERS_OF_STAGE in given:
         whole["virtual_stages"] = _virtual_stages(given, whole, transformer, text=text)
-    whole |= _stages(given, whole, transformer, text=text)
-    whole |= _recomputation(given, whole, transformer, text=text)
+    virtual, moved = _stages(given, whole, transformer, text=text)
+    whole |= virtual
+    whole |= _recomputation(given, whole, text=text)
     by_default = whole.get("precision") == "fp32" and "precision" not in values | together
-    return statement(
+    read = statement(
         whole,
         unread=(*unread, *_unread_chunks(given, whole), *_unread_scores(given)),
-        notes=(FP32,) if by_default else (),
+        notes=(*((FP32,) if by_default else ()), *moved),
     )
+    first = _first_layers(given, whole, transformer, text=text)
+    return replace(read, settings={RECOMPUTED_LAYERS: first}) if first else read
 
 
 def _each(
@@ -428,7 +432,6 @@ def _one_of(meanings: Mapping[str, str], option: Option, *, text: str) -> str:
 def _recomputation(
     given: Mapping[str, Option],
     whole: Mapping[str, Scalar],
-    transformer: Transformer,
     *,
     text: str,
 ) -> dict[str, Scalar]:
@@ -436,8 +439,6 @@ def _recomputation(
     modules = given.get(MODULES)
     if granularity == "selective" or (granularity is None and modules):
         return {"activation_checkpointing": _recomputed(modules, text=text)}
-    if granularity == "full" and METHOD in given and given[METHOD].value == "block":
-        _demand_all_layers(given, whole, transformer, text=text)
     return {}
 
 
@@ -463,26 +464,28 @@ def _unread_scores(given: Mapping[str, Option]) -> list[str]:
     return [f"{MODULES} {ATTENTION_SCORES}"] if modules > {ATTENTION_SCORES} else []
 
 
-def _demand_all_layers(
+def _first_layers(
     given: Mapping[str, Option],
     whole: Mapping[str, Scalar],
     transformer: Transformer,
     *,
     text: str,
-) -> None:
-    layers = given.get(RECOMPUTED_LAYERS, Option(RECOMPUTED_LAYERS, ""))
+) -> int:
+    """Return how many layers of each virtual stage are recomputed, the others not; 0 for all."""
+    is_block = METHOD in given and given[METHOD].value == "block"
+    if whole.get("activation_checkpointing") != "full" or not is_block:
+        return 0
+    layers = given.get(FIRST_LAYERS, Option(FIRST_LAYERS, ""))
+    if not layers.value.isdecimal() or not int(layers.value):
+        reason = f"not read: {given[METHOD].shown} {layers.shown} (no number of layers)"
+        raise InvalidInput(FIELD, text, reason, valid="a number of layers of each stage from 1")
     chunks = int(whole.get("pipeline_parallel", 1)) * int(whole.get("virtual_stages", 1))
     longest = max(chunk_layers(transformer.num_layers, chunks, mtp_layers=transformer.mtp_layers))
-    if not layers.value.isdecimal() or int(layers.value) < longest:
-        reason = (
-            f"not read: {given[METHOD].shown} {layers.shown} (recomputation of some layers of each "
-            f"stage; a stage has up to {longest})"
-        )
-        raise InvalidInput(FIELD, text, reason, valid="every layer, none, or selective")
+    return int(layers.value) if int(layers.value) < longest else 0
 
 
 def _unread_chunks(given: Mapping[str, Option], whole: Mapping[str, Scalar]) -> list[str]:
-    layers = given.get(RECOMPUTED_LAYERS)
+    layers = given.get(FIRST_LAYERS)
     is_uniform = METHOD not in given or given[METHOD].value == "uniform"
     if whole.get("activation_checkpointing") != "full" or layers is None or not is_uniform:
         return []
@@ -516,11 +519,12 @@ def _stages(
     transformer: Transformer,
     *,
     text: str,
-) -> dict[str, Scalar]:
-    """Return the virtual stages of a layout; refuse layers of stages that no strategy has."""
+) -> tuple[dict[str, Scalar], tuple[str, ...]]:
+    """Return the virtual stages of a layout, and a note where a strategy's stages are others whose
+    fullest is as long; refuse layers of stages that no strategy has."""
     stated = {name: given[name].value for name in STAGE_OPTIONS if _is_on(given, name)}
     if not stated:
-        return {}
+        return {}, ()
     stages, virtual = (int(whole.get(n, 1)) for n in ("pipeline_parallel", "virtual_stages"))
     layers, reason = transformer.num_layers, "no strategy has such stages"
     found: tuple[int, ...] | None = None
@@ -531,8 +535,17 @@ def _stages(
     except UnreadStages as problem:
         reason = str(problem)
     ours = chunk_layers(layers, stages * virtual, mtp_layers=transformer.mtp_layers)
-    if found != ours:
-        shown = " ".join(given[name].shown for name in stated)
-        valid = f"stages of {in_words(ours)} layers"
-        raise InvalidInput(FIELD, text, f"not read: {shown} ({reason})", valid=valid)
-    return {"virtual_stages": virtual}
+    if found == ours:
+        return {"virtual_stages": virtual}, ()
+    if found and _alike(found, stages) == _alike(ours, stages):
+        note = f"stages of {in_words(found)} layers are compared as {in_words(ours)}"
+        return {"virtual_stages": virtual}, (note,)
+    shown = " ".join(given[name].shown for name in stated)
+    valid = f"stages of {in_words(ours)} layers"
+    raise InvalidInput(FIELD, text, f"not read: {shown} ({reason})", valid=valid)
+
+
+def _alike(chunks: Sequence[int], stages: int) -> tuple[int, int, int]:
+    """Return what stages have to agree in: chunks, layers, and layers of the fullest stage."""
+    fullest = max(sum(chunks[stage::stages]) for stage in range(stages))
+    return len(chunks), sum(chunks), fullest

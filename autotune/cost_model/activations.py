@@ -244,21 +244,21 @@ class KeptBytes:
         if strategies.operation_checkpointing.any():
             products = kept_products(strategies)
             dense = np.where(strategies.operation_checkpointing, products, dense)
-        dense = np.where(full, inputs, dense)
-        live = strategies.parameters.recomputed_layer
-        passing = live * np.maximum(whole - dense, 0.0)
+        live, repeated = strategies.parameters.recomputed_layer, strategies.recomputed_share
+        passing = live * np.maximum(whole - np.where(full, inputs, dense), 0.0)
         if strategies.parameters.mlp_tokens:
             passing = passing - np.where(full, waiting_gradients(strategies), 0.0)
         expert = routed = None
         if strategies.any_experts:
             common, routed = expert_layer(strategies)
             whole = scores + np.add(*expert_layer(everything))
-            expert = np.where(full, inputs, common + stored)
-            routed = np.where(full, 0.0, routed)
-            of_experts = live * np.maximum(whole - expert - routed, 0.0)
+            expert = common + stored
+            of_experts = live * np.maximum(whole - np.where(full, inputs, expert + routed), 0.0)
             passing = np.where(strategies.has_experts, of_experts, passing)
+            expert = repeated * inputs + (1.0 - repeated) * expert
+            routed = (1.0 - repeated) * routed
         return cls(
-            dense=dense,
+            dense=repeated * inputs + (1.0 - repeated) * dense,
             expert=expert,
             routed=routed,
             passing=passing,

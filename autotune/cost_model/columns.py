@@ -83,6 +83,10 @@ STRATEGY = tuple(d.name for d in TABLE if not d.columns and d.part != "nodes")
 CHOICES = tuple(column for d in TABLE for column in d.columns)
 """Indicator columns of the values of unordered dimensions."""
 
+RECOMPUTED_LAYERS = "recomputed_layers"
+"""Column, and trainer-defined dimension, of the layers of each virtual stage that full
+checkpointing recomputes; 0: all."""
+
 ABSENT: Mapping[str, float] = {
     **LAYER_KINDS,
     **EXPERT_LAYOUT,
@@ -91,6 +95,7 @@ ABSENT: Mapping[str, float] = {
     **dict.fromkeys(NARROW_PEAKS, 0.0),
     "overlapped_all_to_all": 0.0,
     "cuda_graphs": 0.0,
+    RECOMPUTED_LAYERS: 0.0,
     "waits_for_counts": 1.0,
     "uneven_routing": 1.0,
     "fused_experts": 0.0,
@@ -141,6 +146,8 @@ class Columns:
             "world_size": lattice.world_size,
             **_choices(lattice),
         }
+        if RECOMPUTED_LAYERS in lattice.settings:
+            own[RECOMPUTED_LAYERS] = np.array([each or 0 for each in lattice[RECOMPUTED_LAYERS]])
         shape = {name: float(getattr(transformer, name)) for name in SHAPE}
         fixed_or_not = {name: _once_if_fixed(column) for name, column in own.items()}
         return replace(

@@ -51,7 +51,7 @@ def tensor_parallel_time_s(strategies: Strategies) -> Array:
     section 4.2.2).
     """
     exposed = np.minimum(strategies.parameters.exposed_tensor_parallel, 1.0)
-    passes = np.where(strategies.full_checkpointing, 3.0, 2.0)
+    passes = 2.0 + strategies.recomputed_share
     passes = passes * np.where(strategies.flag("sequence_parallel"), exposed, 1.0)
     if strategies.of_equal_layers:
         return 2.0 * passes * tensor_all_reduce_time_s(strategies)

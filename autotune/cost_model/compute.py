@@ -290,7 +290,7 @@ def recomputation_time_s(
     whole = matrix + attention + elementwise
     partly = np.where(strategies.selective_checkpointing, attention, 0.0)
     between = np.where(strategies.operation_checkpointing, 0.5 * matrix + elementwise, partly)
-    return np.where(strategies.full_checkpointing, whole, between)
+    return np.where(strategies.full_checkpointing, strategies.recomputed_share * whole, between)
 
 
 def embedding_time_s(strategies: Strategies) -> Array:
@@ -319,7 +319,7 @@ def logits_time_s(strategies: Strategies) -> Array:
 def host_time_s(strategies: Strategies) -> Array:
     """Return the minimum time of one layer's forward, backward and recomputation passes, limited by
     kernel launches on the host, and with ZeRO 3 by its hooks."""
-    passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
+    passes = 3.0 + strategies.recomputed_share
     constants = strategies.parameters
     more = np.where(strategies.tensor_parallel > 1, constants.tensor_parallel_host, 0.0)
     gathers = np.where(strategies.zero_stage == 3, constants.sharded_weights_host_s, 0.0)
@@ -330,7 +330,7 @@ def expert_loop_time_s(strategies: Strategies) -> Array:
     """Return the host's seconds for the experts of one layer that run as modules of their own, in
     all passes."""
     constants = strategies.parameters
-    passes = np.where(strategies.full_checkpointing, 4.0, 3.0)
+    passes = 3.0 + strategies.recomputed_share
     matrices = np.where(strategies.gated, 3.0, 2.0)
     sharded = (strategies.zero_stage == 3) & (strategies.columns["expert_parallel"] == 1)
     gathers = np.where(sharded, constants.expert_module_s * matrices, 0.0)
@@ -353,7 +353,7 @@ def waiting_time_s(strategies: Strategies, *, busy: Array, host: Array) -> Array
         busy, host: seconds of the GPU and the host for the layer's passes, of which one in three is
             forward, or two in four.
     """
-    forward = np.where(strategies.full_checkpointing, 1.0 / 2.0, 1.0 / 3.0)
+    forward = (1.0 + strategies.recomputed_share) / (3.0 + strategies.recomputed_share)
     waits = strategies.columns["waits_for_counts"] * strategies.parameters.waits_for_counts
     waits = waits * strategies.expert_share
     return waits * forward * np.minimum(busy, host)

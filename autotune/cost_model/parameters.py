@@ -484,16 +484,13 @@ class Parameters:
     )
 
     offloaded_states: Constant = constant(
-        0.0,
-        unit="share",
-        of_memory=True,
-        reason="of weights, gradients and optimizer states, what the host keeps",
+        0.0, unit="share", reason="of weights, gradients and optimizer states, what the host keeps"
     )
     mlp_tokens: Constant = constant(
-        0.0,
-        unit="tokens",
-        of_memory=True,
-        reason="of a micro-batch, that an MLP takes at once; 0: all",
+        0.0, unit="tokens", reason="that an MLP takes at once; 0: all of a micro-batch"
+    )
+    recomputed_layers: Constant = constant(
+        0.0, unit="layers", reason="of a virtual stage, that full checkpointing recomputes; 0: all"
     )
 
     def usable_gib(self, machine: Machine) -> float:

@@ -8,7 +8,14 @@ from functools import cached_property, reduce
 import numpy as np
 
 from autotune.cost_model import communication, compute
-from autotune.cost_model.columns import EXPERT_LAYOUT, Array, Rows, distinct, taken
+from autotune.cost_model.columns import (
+    EXPERT_LAYOUT,
+    RECOMPUTED_LAYERS,
+    Array,
+    Rows,
+    distinct,
+    taken,
+)
 from autotune.cost_model.layers import mean_block
 from autotune.cost_model.states import fullest_routed_parameters, fullest_stage_parameters
 from autotune.cost_model.strategies import Strategies, total
@@ -83,7 +90,9 @@ def sharing_micro_batch(strategies: Strategies) -> tuple[Rows, Rows]:
     """Group a model's strategies by the cost of their micro-batches; the result is that of
     `distinct`."""
     columns = [strategies.columns[name] for name in MICRO_BATCH]
-    more = (strategies.has_pipeline, strategies.several_nodes, strategies.zero_stage == 3)
+    more = [strategies.has_pipeline, strategies.several_nodes, strategies.zero_stage == 3]
+    if strategies.recomputes_some:
+        more += [strategies.pipeline_parallel, strategies.columns[RECOMPUTED_LAYERS]]
     return distinct([*columns, *more], rows=len(strategies.columns))
 
 
@@ -128,13 +137,13 @@ def _mean_parts(strategies: Strategies) -> dict[str, Array]:
             "experts": block.experts[0] + block.experts[1],
             "all_to_all": block.all_to_all[0] + block.all_to_all[1],
         }
-    full = strategies.full_checkpointing
+    full, repeated = strategies.full_checkpointing, strategies.recomputed_share * block.forward
     return {
         "matrix_multiplication": block.matrix[0] + block.matrix[1],
         "attention": block.attention[0] + block.attention[1],
         **experts,
         "elementwise": block.elementwise[0] + block.elementwise[1],
-        "recomputation": np.where(full, block.forward, block.repeated),
+        "recomputation": np.where(full, repeated, block.repeated),
         "tensor_parallel": communication.tensor_parallel_time_s(strategies),
         "context_parallel": communication.context_parallel_time_s(
             strategies, attention=block.attention

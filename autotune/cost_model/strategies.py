@@ -9,7 +9,15 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.columns import RECOMPUTED, Array, Columns, Mask, Rows, distinct
+from autotune.cost_model.columns import (
+    RECOMPUTED,
+    RECOMPUTED_LAYERS,
+    Array,
+    Columns,
+    Mask,
+    Rows,
+    distinct,
+)
 from autotune.cost_model.parameters import Constant, Parameters
 from search_spaces.groups import ParallelGroups
 from search_spaces.machine import NARROW_PEAKS, Machine
@@ -183,6 +191,24 @@ class Strategies:
     @cached_property
     def full_checkpointing(self) -> Mask:
         return self.flag("full_checkpointing")
+
+    @cached_property
+    def recomputed_share(self) -> Array:
+        """Share of the layers that full checkpointing recomputes: all, or the first ones of each
+        virtual stage (Megatron-LM's `--recompute-method block`)."""
+        full = self.full_checkpointing.astype(np.float64)
+        if not self.recomputes_some:
+            return full
+        own = self.columns[RECOMPUTED_LAYERS]
+        first = np.where(own > 0, own, self.parameters.recomputed_layers)
+        chunks = self.pipeline_parallel * self.virtual_stages
+        some = np.minimum(first * chunks / self.num_layers, 1.0)
+        return full * np.where(first > 0, some, 1.0)
+
+    @cached_property
+    def recomputes_some(self) -> bool:
+        """Whether full checkpointing may recompute some layers only."""
+        return bool(self.parameters.recomputed_layers) or self.have(RECOMPUTED_LAYERS)
 
     @cached_property
     def selective_checkpointing(self) -> Mask:

@@ -19,7 +19,7 @@ from autotune.prediction.plan import plan
 from autotune.schemas.plans import PlannedStrategy
 from autotune.schemas.requests import CampaignCreate
 from evaluators.adapter.catalog import load_adapter
-from evaluators.adapter.rendering import StartPlan, start_of
+from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
 from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import Scalar
@@ -250,6 +250,48 @@ def test_scores_beside_other_modules_are_named_as_unread() -> None:
     assert "not read: --recompute-modules core_attn" in planned(f"{line} core_attn", **there)[1]
 
 
+KIMI: dict[str, Any] = {"model": "kimi-k2", "machine": "dgx-h100", "nodes": 128}
+KIMI_LINE = "--tensor-model-parallel-size 2 --expert-model-parallel-size 32 --sequence-parallel"
+
+
+@pytest.mark.parametrize(
+    ("stages", "layout", "shown"),
+    [
+        (16, "--pipeline-model-parallel-layout 'E(tttt|)*15tL'", "15 x 4, 1"),  # Megatron-Bridge's
+        (4, "--pipeline-model-parallel-layout 'E(t*16|)*3t*13L'", "3 x 16, 13"),
+        (
+            16,  # Model Optimizer's
+            "--decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 2",
+            "3, 14 x 4, 2",
+        ),
+    ],
+)
+def test_published_stages_of_kimi_k2_are_read(stages: int, layout: str, shown: str) -> None:
+    """Their fullest stage is as long as that of a strategy, which is what their time depends on."""
+    line = f"{KIMI_LINE} --pipeline-model-parallel-size {stages} {layout} --bf16"
+    assert found(line, **KIMI).pipeline_parallel == stages
+    assert f"stages of {shown} layers are compared as" in planned(line, **KIMI)[1]
+
+
+def test_some_recomputed_layers_are_read_for_trainers_with_them() -> None:
+    """Time and memory lie between recomputing nothing and everything, at the share of layers."""
+    program = capabilities_of_adapter(load_adapter("megatron-lm"))
+    none = LINE.replace("--recompute-activations", "")
+    full = f"{none} --recompute-granularity full --sequence-parallel"
+    answers = []
+    for line in (f"{none} --sequence-parallel", f"{full} {BLOCK} 6", f"{full} {BLOCK} 24"):
+        request = asked(line, machine="dgx-h100")
+        answer = plan(request, check_campaign(request, program=program)).baseline
+        assert answer is not None
+        answers.append(answer)
+    least, some, most = answers
+    assert dict(some.strategy.settings)["recomputed_layers"] == 6
+    assert "recomputed_layers" not in dict(most.strategy.settings)
+    mean = 0.75 * least.iteration_time_s + 0.25 * most.iteration_time_s
+    assert some.iteration_time_s == pytest.approx(mean, rel=0.02)
+    assert most.memory_gib < some.memory_gib < least.memory_gib + 5.0  # one layer at work
+
+
 def test_a_line_without_a_precision_says_that_it_is_fp32() -> None:
     line = LINE.replace(" --bf16", "")
     note = "neither --bf16 nor --fp16 is given, so Megatron trains in fp32"
@@ -368,8 +410,8 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ),
         (
             f"{LINE} --recompute-granularity full {BLOCK} 4",
-            "not read: --recompute-method block",
-            "",
+            "not read: 4 recomputed layers of each stage",
+            "every layer, none, or selective",
         ),
         (f"{LINE} --use-megatron-fsdp {SHARDING} all", "there is no such strategy", "no_shard"),
         ("model.tensor_parallel_size=8", "not read: model.tensor_parallel_size=8; did", "--tensor"),

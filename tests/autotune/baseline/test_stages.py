@@ -61,7 +61,7 @@ def test_an_override_of_megatron_bridge_is_read() -> None:
         f"{LAYOUT} Ett|(tt|)*61tttL",  # the embedding counts for nothing
         f"{LAYOUT} E|(tt|)*63L",
         "--account-for-embedding-in-pipeline-split",
-        "--decoder-first-pipeline-num-layers 6",
+        "--decoder-first-pipeline-num-layers 21",
         "--decoder-first-pipeline-num-layers few",
         f"{LAYOUT} Et*999|(t*999|)*999L",
     ],

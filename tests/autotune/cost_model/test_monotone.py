@@ -88,6 +88,7 @@ TRAITS = {
     "offloaded_inputs",
     "offloaded_states",
     "mlp_tokens",
+    "recomputed_layers",
     "expert_loop",
     "waits_for_counts",
     "cuda_graphs",
