@@ -322,13 +322,13 @@ class RecommendationHandle:
 
     @property
     def launch_script_name(self) -> str:
-        """Return the script of the trainer that was measured: the bundled one here (`train.sh`) or
-        on a cluster (`train.sbatch`), else the job of another (`launch.sbatch`)."""
+        """Return the script that trains the model (`train.sbatch`), or else the one that repeats
+        the trial (`benchmark.sbatch`)."""
         launch = self.recommendation.launch
-        return launch.file if launch else "launch.sbatch"
+        return launch.file if launch else "train.sbatch"
 
     def launch_script(self, *, rank: int = 1) -> str:
-        """Return the script that starts training with the strategy at `rank`."""
+        """Return the text of that script for the strategy at `rank`."""
         return self.artefact(self.launch_script_name, rank=rank)
 
 

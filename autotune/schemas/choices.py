@@ -15,7 +15,7 @@ Objective = Literal[
 energy per token."""
 
 TrainerName = Literal[
-    "megatron-bridge", "megatron-lm", "megatron-deepspeed", "nemo", "torchtitan", "transformers"
+    "megatron-bridge", "megatron-lm", "megatron-deepspeed", "torchtitan", "transformers"
 ]
 """Trainer for which launch files are written."""
 

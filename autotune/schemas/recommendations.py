@@ -130,7 +130,7 @@ class LaunchNeed(Wire):
 
 
 class LaunchScript(Wire):
-    """The script that trains with the best strategy where its trials ran.
+    """The script that trains with the best strategy, or else repeats its trial.
 
     It runs unchanged if `needs` is empty.
     """
@@ -140,7 +140,7 @@ class LaunchScript(Wire):
     needs: list[LaunchNeed]
     """Variables that it needs; empty if it runs unchanged."""
     remark: str
-    """Data and duration of the unchanged script, in a sentence."""
+    """What it does and with which trainer, in a sentence."""
 
 
 class TrainerOffer(Wire):

@@ -68,6 +68,57 @@ class OneStart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainingVariable:
+    """A variable that a user sets for a training, such as the path of the data.
+
+    Attributes:
+        meaning: what it holds.
+        default: its value if it is not set, with `$NAME` for other variables; empty: it must be
+            set.
+        exists: paths that must exist, with `$NAME` for a variable; not checked for the default.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    meaning: str
+    default: str = ""
+    exists: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownPart:
+    """A part of the model that a launch file leaves to the trainer's default, and says so.
+
+    Attributes:
+        when: an expression over strategy, model and machine.
+        text: the part, and what the trainer takes for it.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    when: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """`[train]`: what differs between a trial and a training.
+
+    Attributes:
+        places: place -> value in a training (`[train.set]`), overriding `[set]`; `$NAME` in a value
+            is a variable.
+        variables: name -> what the user sets.
+        unknown: what is written as not known.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    places: Mapping[str, Setting]
+    variables: Mapping[str, TrainingVariable] = field(default_factory=dict)
+    unknown: tuple[UnknownPart, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterReader:
     """`[[read]]`: where metrics are read, and which. One of the first four attributes is not empty.
 
@@ -135,6 +186,8 @@ class Adapter:
         trains: supported kinds of layers, as in `ProgramCapabilities`.
         tuning, states: how well the trainer is tuned for the GPU, and its bytes per parameter, as
             in `ProgramCapabilities`.
+        train: what differs in a training; None if no file for one can be written.
+        numerics: place -> what its value changes in the numbers that are computed.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -160,10 +213,15 @@ class Adapter:
     checked: str = ""
     trains: tuple[LayerFeature, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    train: Training | None = None
+    numerics: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        content = json.dumps(asdict(self), sort_keys=True)
+        """Identity of what trials run: two adapters that differ in launch files only are equal."""
+        whole = asdict(self)
+        trial = {name: whole[name] for name in whole if name not in ("train", "numerics")}
+        content = json.dumps(trial, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property

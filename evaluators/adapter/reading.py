@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import cached_property
-from keyword import kwlist
-from math import isfinite
 from os.path import isfile
 from pathlib import Path
 from typing import Any, get_args
 
-from autotune.baseline.statement import KEYS as BASELINE_KEYS
+from pydantic import TypeAdapter, ValidationError
+
 from evaluators.adapter.adapter import (
     Adapter,
     AdapterReader,
@@ -20,9 +19,10 @@ from evaluators.adapter.adapter import (
     Constant,
     Evidence,
     OneStart,
+    Training,
     texts_of,
 )
-from evaluators.adapter.expression import FUNCTIONS, ExpressionFault, parse
+from evaluators.adapter.expression import ExpressionFault, parse
 from evaluators.adapter.names import (
     AT_START,
     EVERYWHERE,
@@ -30,7 +30,9 @@ from evaluators.adapter.names import (
     OF_FIRST,
     OF_ONE_START,
     OF_STRATEGY,
+    SET_BY_AUTOTUNE,
 )
+from evaluators.adapter.own_dimensions import FIGURES, AdapterFaults, own_dimension
 from evaluators.adapter.places import Place, file_of, is_table
 from evaluators.adapter.template import template
 from search_spaces.catalog.files import parse_toml, read_text, read_toml
@@ -38,7 +40,6 @@ from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
 from search_spaces.program import OwnDimension, StateWidths, Tuning
-from search_spaces.strategy import are_numbers
 from search_spaces.traits import read_trait
 from search_spaces.transformer import LayerFeature
 
@@ -63,13 +64,14 @@ KEYS = (
     "states",
     "trains",
     "values",
+    "train",
+    "numerics",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
-MEMORY = ("peak_memory_gib", "peak_allocated_gib")
-FIGURES = ("step", "iteration_time_s", "loss", *MEMORY, "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 EMPTY_READER = AdapterReader()
+TRAINING = TypeAdapter(Training)
 
 
 def read_adapter(
@@ -113,26 +115,6 @@ def demand_adapter_name(path: Path) -> None:
         raise InvalidInput("adapter", path.name, reason, valid=valid)
 
 
-@dataclass(kw_only=True)
-class AdapterFaults:
-    """The problems of one adapter.
-
-    Attributes:
-        source: its file.
-    """
-
-    source: str
-    problems: list[InvalidInput] = field(default_factory=list)
-
-    def add(self, key: str, value: object, reason: str, *, valid: str = "") -> None:
-        told = f"{reason} (in {self.source})"
-        self.problems.append(InvalidInput(key, value, told, valid=valid))
-
-    def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
-        reason = f"unknown{suggestion(closest(key.rpartition('.')[2], known, count=1))}"
-        self.add(key, value, reason, valid=", ".join(known))
-
-
 class _AdapterTable:
     """The table of a file while it is read."""
 
@@ -169,6 +151,8 @@ class _AdapterTable:
             "checked": self._text("checked"),
             "trains": self._trains(),
             "values": self._values(),
+            "train": self._training(),
+            "numerics": self._texts("numerics"),
         }
         if not self._faults.problems:
             adapter = Adapter(**told)
@@ -328,6 +312,32 @@ class _AdapterTable:
             self._faults.add("one_start", None, "it tells nothing of the first GAS", valid=valid)
         return OneStart(when=str(when), places=places)
 
+    def _training(self) -> Training | None:
+        if "train" not in self._table:
+            return None
+        section = dict(self._section("train"))
+        table = section.pop("set", None)
+        if not isinstance(table, Mapping):
+            reason = "nothing says what a training sets"
+            self._faults.add("train.set", table, reason, valid="[train.set]")
+            return None
+        places = self._places("train.set", table, self._at_start)
+        try:
+            training = TRAINING.validate_python({**section, "places": places})
+        except ValidationError as error:
+            for fault in error.errors():
+                key = ".".join(["train", *map(str, fault["loc"])])
+                self._faults.add(key, fault["input"], fault["msg"])
+            return None
+        for name, variable in training.variables.items():
+            if not IDENTIFIER.fullmatch(name) or name in SET_BY_AUTOTUNE:
+                reason = "not the name of a variable that a user sets"
+                self._faults.add(f"train.variables.{name}", variable.meaning, reason)
+        for number, part in enumerate(training.unknown):
+            known = (*EVERYWHERE, *self._own)
+            self._check_expression(f"train.unknown[{number}].when", part.when, known)
+        return training
+
     def _fixed(self) -> dict[str, Any]:
         section = self._section("fixed")
         for name, value in section.items():
@@ -345,7 +355,7 @@ class _AdapterTable:
     @cached_property
     def _dimensions(self) -> tuple[OwnDimension, ...]:
         section = self._section("dimension")
-        read = (_own_dimension(name, table, self._faults) for name, table in section.items())
+        read = (own_dimension(name, table, self._faults) for name, table in section.items())
         return tuple(each for each in read if each is not None)
 
     @property
@@ -501,6 +511,7 @@ class _AdapterTable:
                 reason = "no place of [set] is in this file"
                 self._faults.add(f"base.{name}", name, reason, valid=", ".join(sorted(files)))
         self._check_texts(adapter)
+        self._check_numerics(adapter)
 
     def _check_texts(self, adapter: Adapter) -> None:
         for text in adapter.places:
@@ -517,62 +528,8 @@ class _AdapterTable:
             except InvalidInput as problem:
                 self._faults.add(f"set.{text}", place.name, problem.reason)
 
-
-LONGEST_NAME = 50
-MOST_VALUES = 100
-LONGEST_TEXT = 200
-KEYS_OF_ONE = ("values", "searched")
-FORM = "values = [true, false], two or more switches, numbers or texts"
-TAKEN = frozenset(
-    {*AT_START, *OF_ONE_START, *kwlist, *FUNCTIONS, *BASELINE_KEYS, *FIGURES, "settings"}
-)
-"""Names that already have a meaning in the notation of layouts."""
-
-
-def _own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimension | None:
-    before = len(faults.problems)
-    key = f"dimension.{name}"
-    _check_name(key, name, faults)
-    if not isinstance(table, dict):
-        faults.add(key, table, "not a table", valid=FORM)
-        return None
-    for each in table:
-        if each not in KEYS_OF_ONE:
-            faults.unknown(f"{key}.{each}", table[each], KEYS_OF_ONE)
-    values, searched = table.get("values"), table.get("searched", True)
-    if not isinstance(searched, bool):
-        faults.add(f"{key}.searched", searched, "not a switch", valid="true or false")
-    fault = _fault(values)
-    if fault:
-        faults.add(f"{key}.values", values, fault, valid=FORM)
-    if len(faults.problems) > before or not isinstance(values, list):
-        return None
-    return OwnDimension(name=name, values=tuple(values), searched=searched is True)
-
-
-def _check_name(key: str, name: str, faults: AdapterFaults) -> None:
-    if name in DIMENSIONS:
-        valid = f"no such table: it is enough to mention {{{name}}}"
-        faults.add(key, name, "every trainer has this dimension", valid=valid)
-    elif not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_NAME or name in TAKEN:
-        reason = "it means something else already" if name in TAKEN else "not a name"
-        valid = f"up to {LONGEST_NAME} letters, digits and _"
-        faults.add(key, name, reason, valid=valid)
-
-
-def _fault(values: Any) -> str:
-    if not isinstance(values, list) or not 2 <= len(values) <= MOST_VALUES:
-        return f"not a list of 2 to {MOST_VALUES} values"
-    if not _of_one_kind(values):
-        return "not all of one kind"
-    if any(isinstance(value, float) and not isfinite(value) for value in values):
-        return "not finite"
-    if any(isinstance(value, str) and not 0 < len(value) <= LONGEST_TEXT for value in values):
-        return f"a text has 1 to {LONGEST_TEXT} characters"
-    written = {str(value).strip().lower() for value in values}
-    return "" if len(written) == len(values) == len(set(values)) else "two of them are alike"
-
-
-def _of_one_kind(values: Sequence[object]) -> bool:
-    kinds = {type(value) for value in values}
-    return kinds in ({bool}, {str}) or are_numbers(values)  # type: ignore[arg-type]
+    def _check_numerics(self, adapter: Adapter) -> None:
+        places = (*adapter.places, *(adapter.train.places if adapter.train else ()))
+        for place, text in adapter.numerics.items():
+            if place not in places:
+                self._faults.unknown(f"numerics.{place}", text, places)

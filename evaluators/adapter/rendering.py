@@ -46,6 +46,7 @@ class StartPlan:
             iterations; None for a start with one GAS.
         python: the interpreter on the nodes.
         out: the start's folder, for its files and the trainer's output.
+        training: whether it trains the model, on the user's data, instead of timing it.
     """
 
     transformer: Transformer
@@ -57,6 +58,7 @@ class StartPlan:
     seed: int = 1
     first_accumulation: int | None = None
     first_iterations: int = 0
+    training: bool = False
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
@@ -98,14 +100,11 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
     """
     for strategy in plan.strategies:
         refuse(adapter, plan.transformer, plan.machine, strategy)
-    places = dict(adapter.places)
-    if adapter.one_start and plan.first_accumulation is not None:
-        places.update(adapter.one_start.places)
     names = plan.names(adapter)
     words = _command("command", adapter.command, names)
     variables: dict[str, str] = {}
     files = {name: file_of(name, text) for name, text in adapter.base.items()}
-    for text, setting in places.items():
+    for text, setting in _places(adapter, plan).items():
         place = Place.read(text)
         value = _value_at(text, setting, names)
         if place.kind == "argument":
@@ -121,8 +120,24 @@ def start_of(adapter: Adapter, plan: StartPlan) -> TrainerStart:
         words=tuple(words),
         variables=variables,
         files={name: file.text for name, file in files.items()},
-        prepare=tuple(_command("prepare", adapter.prepare, names)),
+        prepare=() if plan.training else tuple(_command("prepare", adapter.prepare, names)),
     )
+
+
+def _places(adapter: Adapter, plan: StartPlan) -> dict[str, Setting]:
+    places = dict(adapter.places)
+    if adapter.one_start and plan.first_accumulation is not None:
+        places.update(adapter.one_start.places)
+    if adapter.train and plan.training:
+        places.update(adapter.train.places)
+    return places
+
+
+def unknown_parts(adapter: Adapter, plan: StartPlan) -> list[str]:
+    """Return what of the model a training leaves to the trainer's defaults."""
+    names = plan.names(adapter)
+    parts = adapter.train.unknown if adapter.train else ()
+    return [part.text for part in parts if _worked_out("unknown", f"{{{part.when}}}", names)]
 
 
 def _command(key: str, words: Iterable[str], names: Names) -> list[str]:

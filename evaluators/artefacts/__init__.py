@@ -1,35 +1,28 @@
-"""Downloads: ready-to-run files that launch one strategy."""
+"""Downloads: ready-to-run files that repeat the trial of one strategy, or train with it.
+
+`benchmark` and `train` are written for the trainer that ran the trials, or for another one on
+request: as a Slurm job (`.sbatch`), as a script for this machine (`.sh`) if the trials ran here,
+and as one rank for any launcher (`_rank.sh`).
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from autotune.schemas.choices import TrainerName
 from autotune.schemas.recommendations import LaunchNeed, LaunchScript, TrainerOffer
-from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.adapter import (
+    BENCHMARK_ITERATIONS,
     RANK_NEEDS,
-    TRAIN_ITERATIONS,
     adapter_sbatch,
     adapter_script,
-    own_rank_script,
     rank_script,
+    variables_of_purpose,
 )
-from evaluators.artefacts.job import LAUNCH_JOB, RANK_SCRIPT, Launch
-from evaluators.artefacts.other_trainers import (
-    MEGATRON_LM,
-    NEMO,
-    megatron_lm_arguments,
-    nemo_yaml,
-    other_trainer_files,
-    ready_adapter,
-    trainers_for,
-    variables_of,
-)
-from evaluators.artefacts.trainer import ITERATIONS, train_sbatch, train_script
-from evaluators.program.interpreter import ANY
+from evaluators.artefacts.job import Launch, Purpose
+from evaluators.artefacts.other_trainers import launch_with, trainers_for, variables_of
+from evaluators.artefacts.trainer import ITERATIONS, benchmark_sbatch, benchmark_script
 from search_spaces.errors import InvalidInput
 
 __all__ = [
@@ -41,54 +34,46 @@ __all__ = [
     "trainer_offers",
 ]
 
+SUFFIXES = (".sbatch", ".sh", "_rank.sh")
+"""Kinds of a file, the first that exists preferred."""
+
 
 def artefact_names(launch: Launch) -> list[str]:
     """Return the names of the available files, without rendering them.
 
-    A file is left out if its trainer cannot express the strategy.
+    After simulated trials without a trainer, the files are for the first trainer that can train
+    with the strategy; there are none if none can.
     """
-    return [name for name, artefact in _ARTEFACTS.items() if artefact.exists(launch)]
+    return list(_renderers(launch))
 
 
 def artefacts(launch: Launch) -> dict[str, str]:
-    """Return file name -> text. Scripts are self-contained; the other files are inputs for other
-    trainers."""
-    return {name: _ARTEFACTS[name].render(launch) for name in artefact_names(launch)}
-
-
-TRAINER_SCRIPTS = ("train.sh", "train.sbatch")
-"""Scripts for this machine, and the bundled trainer for Slurm."""
-
-_LAUNCHERS = (*TRAINER_SCRIPTS, LAUNCH_JOB, RANK_SCRIPT)
-"""In order of preference: the first that exists trains as the trials did."""
-
-MEGATRON_LM_SCRIPT = "megatron_lm.sh"
-
-JOB_TRAINERS: Sequence[TrainerName] = ("megatron-deepspeed", "megatron-lm")
+    """Return file name -> text. Scripts are self-contained."""
+    return {name: render() for name, render in _renderers(launch).items()}
 
 
 def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
-    """Return the name of the script, among these files, that trains as the trials did; None if
-    there is none.
-
-    It is that of the trials' adapter or of the bundled trainer if they ran the trials, and
-    otherwise that of the first trainer of `JOB_TRAINERS` that can train the strategy.
-    """
-    file = next((name for name in _LAUNCHERS if name in names), None)
-    if file is None:
+    """Return the script, among these files, that trains the model, or else that repeats the trial;
+    None if there is none."""
+    purposes: Sequence[Purpose] = ("train", "benchmark")
+    both = [(purpose, suffix) for purpose in purposes for suffix in SUFFIXES]
+    found = next(((p, suffix) for p, suffix in both if p + suffix in names), None)
+    if found is None:
         return None
-    if launch.by_adapter:
-        remark = f"It trains {TRAIN_ITERATIONS} iterations with the trials' own trainer."
-        needs = RANK_NEEDS if file == RANK_SCRIPT else {}
-        return LaunchScript(file=file, needs=_needs(needs), remark=remark)
-    if file in TRAINER_SCRIPTS:
+    purpose, suffix = found
+    file = purpose + suffix
+    trainer = _simulated_trainer(launch)
+    launch = launch_with(launch, trainer) if trainer else launch
+    if not launch.by_adapter:
         remark = f"It times {ITERATIONS} iterations on random tokens, to see the figure again."
         return LaunchScript(file=file, needs=[], remark=remark)
-    trainer = _trainer_of_job(launch)
-    remark = (
-        f"It trains {TRAIN_ITERATIONS} iterations with {trainer}, which ran none of the trials."
-    )
-    needs = variables_of(trainer) if trainer else {}
+    needs = dict(RANK_NEEDS) if suffix == "_rank.sh" else {}
+    needs |= variables_of(trainer) if trainer else {}
+    needs |= _needs_of(launch, purpose)
+    by = f"{trainer}, which ran none of the trials" if trainer else "the trials' own trainer"
+    remark = f"It trains the model with {by}."
+    if purpose == "benchmark":
+        remark = f"It times {BENCHMARK_ITERATIONS} iterations with {by}; nothing is trained."
     return LaunchScript(file=file, needs=_needs(needs), remark=remark)
 
 
@@ -99,7 +84,7 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
         InvalidInput: field `trainer`: why it cannot train with this strategy.
     """
     try:
-        return other_trainer_files(launch, trainer)
+        return artefacts(launch_with(launch, trainer))
     except InvalidInput as problem:
         others = [offer.name for offer in trainer_offers(launch) if offer.supported]
         reason = _why_not(problem)
@@ -112,10 +97,10 @@ def trainer_offers(launch: Launch) -> list[TrainerOffer]:
 
 def _offer(launch: Launch, trainer: TrainerName) -> TrainerOffer:
     try:
-        other_trainer_files(launch, trainer)
+        offered = launch_with(launch, trainer)
     except InvalidInput as problem:
         return TrainerOffer(name=trainer, supported=False, reason=_why_not(problem), variables=[])
-    variables = _needs(variables_of(trainer))
+    variables = _needs({**variables_of(trainer), **_needs_of(offered, "train")})
     return TrainerOffer(name=trainer, supported=True, reason="", variables=variables)
 
 
@@ -125,84 +110,52 @@ def _why_not(problem: InvalidInput) -> str:
     return f"{problem.reason} (here {problem.field} is {problem.value})"
 
 
+def _needs_of(launch: Launch, purpose: Purpose) -> dict[str, str]:
+    variables = variables_of_purpose(launch, purpose)
+    return {name: each.meaning for name, each in variables.items() if not each.default}
+
+
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:
     return [LaunchNeed(variable=name, meaning=meaning) for name, meaning in meanings.items()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Artefact:
-    """One file: a condition on the launch, and its text."""
-
-    exists: Callable[[Launch], bool]
-    render: Callable[[Launch], str]
-
-
-def _accepted(check: Callable[[Launch], None]) -> Callable[[Launch], bool]:
-    def accepted(launch: Launch) -> bool:
-        try:
-            check(launch)
-        except InvalidInput:
-            return False
-        return True
-
-    return accepted
+def _simulated_trainer(launch: Launch) -> TrainerName | None:
+    """Return the trainer of the files where no trial named one."""
+    if launch.by_adapter or launch.evaluator != "simulated":
+        return None
+    return next((each.name for each in trainer_offers(launch) if each.supported), None)
 
 
-def _script_for_here(launch: Launch) -> str:
-    if launch.by_adapter:
-        return adapter_script(launch)
-    return train_script(launch, python=sys.executable)
+def _renderers(launch: Launch) -> dict[str, Callable[[], str]]:
+    if trainer := _simulated_trainer(launch):
+        launch = launch_with(launch, trainer)
+    if not launch.by_adapter:
+        return _of_bundled_trainer(launch)
+    purposes: list[Purpose] = ["benchmark"]
+    adapter = launch.place.adapter
+    if adapter and adapter.train:
+        purposes.append("train")
+    files: dict[str, Callable[[], str]] = {}
+    for purpose in purposes:
+        files |= _of_adapter(launch, purpose)
+    return files
 
 
-def _with_ready(name: str) -> Callable[[Launch], bool]:
-    accepted = _accepted(
-        lambda x: refuse(ready_adapter(name), x.transformer, x.machine, x.strategy),
-    )
-    return lambda x: not x.strategy.settings and accepted(x)
+def _of_adapter(launch: Launch, purpose: Purpose) -> dict[str, Callable[[], str]]:
+    rank = f"{purpose}_rank.sh"
+    files: dict[str, Callable[[], str]] = {}
+    if launch.evaluator in ("slurm", "simulated"):
+        files[f"{purpose}.sbatch"] = lambda: adapter_sbatch(launch, purpose)
+    if launch.evaluator == "local":
+        files[f"{purpose}.sh"] = lambda: adapter_script(launch, purpose)
+    return files | {rank: lambda: rank_script(launch, purpose, file=rank)}
 
 
-def _trainer_of_job(launch: Launch) -> TrainerName | None:
-    return next((name for name in JOB_TRAINERS if _with_ready(name)(launch)), None)
-
-
-def _has_job(launch: Launch) -> bool:
-    if launch.by_adapter:
-        return launch.evaluator == "slurm"
-    return _trainer_of_job(launch) is not None
-
-
-def _job(launch: Launch) -> str:
-    trainer = None if launch.by_adapter else _trainer_of_job(launch)
-    return other_trainer_files(launch, trainer)[LAUNCH_JOB] if trainer else adapter_sbatch(launch)
-
-
-_ARTEFACTS: Mapping[str, _Artefact] = {
-    LAUNCH_JOB: _Artefact(exists=_has_job, render=_job),
-    "train.sbatch": _Artefact(
-        exists=lambda x: x.profile is not None and not x.by_adapter,
-        render=train_sbatch,
-    ),
-    "train.sh": _Artefact(
-        exists=lambda x: x.evaluator == "local",
-        render=_script_for_here,
-    ),
-    RANK_SCRIPT: _Artefact(
-        exists=lambda x: x.by_adapter,
-        render=lambda x: own_rank_script(x, file=RANK_SCRIPT),
-    ),
-    # Trainers that no trial ran with.
-    "megatron_lm_args.txt": _Artefact(
-        exists=_with_ready(MEGATRON_LM),
-        render=lambda x: megatron_lm_arguments(x.transformer, x.machine, x.strategy),
-    ),
-    MEGATRON_LM_SCRIPT: _Artefact(
-        exists=_with_ready(MEGATRON_LM),
-        render=lambda x: rank_script(
-            x, ready_adapter(MEGATRON_LM), python=ANY, file=MEGATRON_LM_SCRIPT
-        ),
-    ),
-    "nemo.yaml": _Artefact(
-        exists=_with_ready(NEMO),
-        render=lambda x: nemo_yaml(x.transformer, x.machine, x.strategy),
-    ),
-}
+def _of_bundled_trainer(launch: Launch) -> dict[str, Callable[[], str]]:
+    """Return its benchmarks: it trains on random tokens only."""
+    files: dict[str, Callable[[], str]] = {}
+    if launch.profile is not None:
+        files["benchmark.sbatch"] = lambda: benchmark_sbatch(launch)
+    if launch.evaluator == "local":
+        files["benchmark.sh"] = lambda: benchmark_script(launch, python=sys.executable)
+    return files

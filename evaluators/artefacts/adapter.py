@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import getsource
 
-from evaluators.adapter.adapter import Adapter
-from evaluators.adapter.rendering import StartPlan, start_of
+from evaluators.adapter.adapter import Adapter, TrainingVariable
+from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of, unknown_parts
 from evaluators.artefacts.job import (
     DEFAULT,
     IN_A_JOB,
     MEETING,
     STRICT,
     Launch,
+    Purpose,
     comment,
+    description,
     environment,
     folder_here,
     folder_of_job,
@@ -28,7 +30,9 @@ from evaluators.program import local_ranks
 from evaluators.program.interpreter import python as python_of
 from evaluators.program.task import RANK_VARIABLES
 
-TRAIN_ITERATIONS = 100
+BENCHMARK_ITERATIONS = 20
+"""Iterations of a benchmark: warm-up, and enough to see the spread."""
+
 _OUT = "AUTOTUNE-OUT-FOLDER"
 """Placeholder for the output folder while the command is built; needs no quoting."""
 
@@ -41,16 +45,13 @@ RANK_NEEDS: Mapping[str, str] = {
 }
 """Environment variables that a rank needs -> meaning."""
 
-AS_IT_IS: Mapping[str, str] = {}
-"""Quote every word of the trainer for the shell."""
-
 _RANK = "rank.sh"
 _START_RANK = f'bash "$RUN_DIR/{_RANK}"'
 
 _FOLDER = """mkdir -p "$RUN_DIR"
 cd "$RUN_DIR"
 export OUT="$RUN_DIR"
-echo "training in $RUN_DIR"
+echo "running in $RUN_DIR"
 cat >{rank} <<'AUTOTUNE_RANK'
 {script}AUTOTUNE_RANK
 """
@@ -63,109 +64,171 @@ MASTER_ADDR="${MASTER_ADDR:-127.0.0.1}"
 # Empty arrays are unset before bash 4.4.
 _EXTRA = 'read -r -a extra <<<"${EXTRA_ARGS:-}"'
 
-_HEAD = """#!/bin/bash
-# {name}: {strategy}
-# Every rank runs it, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
-# environment, as torchrun sets them:
+_HEAD = """# Every rank runs it, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in
+# its environment, as torchrun sets them:
 #   torchrun --nnodes={nodes} --nproc-per-node={ranks} … --no-python bash {file}
 # OUT is the folder for its files; EXTRA_ARGS are further arguments, split at blanks.
 set -euo pipefail
-out="${{OUT:-$PWD/out}}"
-mkdir -p "$out"
 """
 
+_CHECKS = """# --- what the training needs
+missing=()
+needs() {{ [[ -n "${{!1:-}}" ]] || missing+=("$1 is not set: $2"); }}
+exists() {{
+    [[ -z "${{!1:-}}" ]] && return
+    [[ "$2" == /* ]] || missing+=("$1: $2 is not an absolute path")
+    [[ -e "$2" ]] || missing+=("$1: there is no $2")
+}}
+{checks}
+if (( ${{#missing[@]}} > 0 )); then
+    (( ${{RANK:-0}} > 0 )) || printf '%s\\n' "This training cannot start:" "${{missing[@]}}" >&2
+    exit 2
+fi
+[[ "${{1:-}}" != --check ]] || exit 0
+"""
 
-def adapter_sbatch(launch: Launch, *, shell: Mapping[str, str] = AS_IT_IS) -> str:
+_OPTION = re.compile(r"--\S|[\w.+~@/-]+=")
+"""Beginning of an option of a trainer's command, `--name` or `key=`."""
+
+
+def adapter_sbatch(launch: Launch, purpose: Purpose) -> str:
     """Return the whole launch as a Slurm job, with one task of srun per GPU.
 
     Submit it from a folder that all nodes share, like its trials.
-
-    Args:
-        shell: text in the adapter -> shell word to replace it by.
     """
-    rank = own_rank_script(launch, shell=shell)
     sections = [
-        head(launch),
+        head(launch, purpose),
         "\n".join([DEFAULT, folder_of_job(launch.name), ""]),
         environment(launch.place),
         IN_A_JOB,
         MEETING,
         STRICT,
-        _FOLDER.format(rank=_RANK, script=rank),
-        "exec " + srun(launch, [_START_RANK]),
+        _FOLDER.format(rank=_RANK, script=rank_script(launch, purpose, file=_RANK)),
+        *_check(launch, purpose),
+        "exec " + srun(launch, [_START_RANK], variables=variables_of_purpose(launch, purpose)),
     ]
     return "\n".join(sections)
 
 
-def adapter_script(launch: Launch) -> str:
+def adapter_script(launch: Launch, purpose: Purpose) -> str:
     """Return a script that starts all ranks on this machine."""
-    rank = own_rank_script(launch)
     ranks = launch.strategy.world_size(launch.machine.gpus_per_node)
     # As in a trial, ranks outside a job have no Slurm variables.
     task = shlex.quote(f'{RANK_VARIABLES}unset "${{!SLURM@}}"\nexec "$@"\n')
-    inside = shlex.join(container_words(launch.place))
-    start = f"{inside} bash -c {task} task {_START_RANK}".strip()
+    start = f"{_inside(launch, purpose)} bash -c {task} task {_START_RANK}".strip()
     sections = [
-        "\n".join(
-            [
-                "#!/bin/bash",
-                comment(f"{launch.name}: {launch.transformer.name}"),
-                comment(launch.strategy.short()),
-            ]
-        ),
+        "\n".join(["#!/bin/bash", *description(launch, purpose), ""]),
         _ALONE + folder_here(launch.name) + "\n",
         environment(launch.place),
         MEETING,
         STRICT,
-        _FOLDER.format(rank=_RANK, script=rank),
+        _FOLDER.format(rank=_RANK, script=rank_script(launch, purpose, file=_RANK)),
+        *_check(launch, purpose),
         f"cat >local_ranks.py <<'AUTOTUNE_RANKS'\n{getsource(local_ranks)}AUTOTUNE_RANKS",
         f"exec python3 local_ranks.py {ranks} {start}\n",
     ]
     return "\n".join(sections)
 
 
-def own_rank_script(
-    launch: Launch, *, file: str = _RANK, shell: Mapping[str, str] = AS_IT_IS
-) -> str:
-    adapter = launch.place.adapter
-    assert adapter
-    return rank_script(launch, adapter, python=python_of(launch.place), file=file, shell=shell)
-
-
-def rank_script(
-    launch: Launch,
-    adapter: Adapter,
-    *,
-    python: str,
-    file: str,
-    shell: Mapping[str, str] = AS_IT_IS,
-) -> str:
-    """Return the script of one rank, which starts what the trials started, for TRAIN_ITERATIONS
-    iterations."""
+def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
+    """Return the script of one rank: what the trials started, for a few iterations, or a
+    training, which first checks what the user has set."""
+    adapter = _adapter(launch)
     plan = StartPlan(
         transformer=launch.transformer,
         machine=launch.machine,
         strategy=launch.strategy,
-        iterations=TRAIN_ITERATIONS,
-        python=python,
+        iterations=BENCHMARK_ITERATIONS,
+        python=python_of(launch.place),
         out=_OUT,
+        training=purpose == "train",
     )
     start = start_of(adapter, plan)
-    head = _HEAD.format(
-        name=" ".join(f"{launch.name} ({adapter.label})".split()),
-        strategy=launch.strategy.short(),
-        nodes=launch.strategy.num_nodes,
-        ranks=launch.machine.gpus_per_node,
-        file=file,
+    variables = adapter.train.variables if adapter.train and plan.training else {}
+    words = _Words(
+        {_OUT: '"$out"', **launch.shell, **{f"${name}": f'"${name}"' for name in variables}}
     )
-    words = _Words({_OUT: '"$out"', **shell})
-    lines = [head, *_files(start.files, words)]
-    lines += [f"export {each}={words.of(value)}" for each, value in start.variables.items()]
-    lines.append(f"cd {words.of(adapter.folder or _OUT)}")
-    if start.prepare:
-        lines.append(" ".join(map(words.of, start.prepare)))
-    command = " ".join(map(words.of, start.words))
-    return "\n".join([*lines, _EXTRA, f'exec {command} ${{extra[@]+"${{extra[@]}}"}}', ""])
+    nodes, ranks = launch.strategy.num_nodes, launch.machine.gpus_per_node
+    told = () if file == _RANK else description(launch, purpose)
+    head = [
+        *("#!/bin/bash", *told, comment(f"Trainer: {adapter.label}")),
+        _HEAD.format(nodes=nodes, ranks=ranks, file=file).rstrip(),
+    ]
+    unknown = unknown_parts(adapter, plan) if plan.training else []
+    lines = [
+        "\n".join(head),
+        *([_checks(variables)] if variables else []),
+        'out="${OUT:-$PWD/out}"\nmkdir -p "$out"',
+        *_files(start.files, words),
+        *_exports(start, adapter, words),
+        f"cd {words.of(adapter.folder or _OUT)}",
+        *([" ".join(map(words.of, start.prepare))] if start.prepare else []),
+        *(comment(f"not known: {each}") for each in unknown),
+        _command(start, adapter, words),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def variables_of_purpose(launch: Launch, purpose: Purpose) -> Mapping[str, TrainingVariable]:
+    """Return what a user sets for a launch, besides variables of the trainer."""
+    training = _adapter(launch).train
+    return training.variables if training and purpose == "train" else {}
+
+
+def _adapter(launch: Launch) -> Adapter:
+    adapter = launch.place.adapter
+    assert adapter
+    return adapter
+
+
+def _inside(launch: Launch, purpose: Purpose) -> str:
+    variables = variables_of_purpose(launch, purpose)
+    return shlex.join(container_words(launch.place, variables=variables))
+
+
+def _check(launch: Launch, purpose: Purpose) -> list[str]:
+    if not variables_of_purpose(launch, purpose):
+        return []
+    return [f"{_inside(launch, purpose)} {_START_RANK} --check\n".lstrip()]
+
+
+def _checks(variables: Mapping[str, TrainingVariable]) -> str:
+    words = _Words({f"${name}": f'"${{{name}:-}}"' for name in variables})
+    lines = []
+    for name, variable in variables.items():
+        if not variable.default:
+            lines.append(f"needs {name} {shlex.quote(variable.meaning)}")
+        lines += [f"exists {name} {words.of(path)}" for path in variable.exists]
+        if variable.default:
+            default = words.of(variable.default)
+            lines.append(f'[[ -n "${{{name}:-}}" ]] || export {name}={default}')
+    return _CHECKS.format(checks="\n".join(lines))
+
+
+def _exports(start: TrainerStart, adapter: Adapter, words: _Words) -> Iterator[str]:
+    for name, value in start.variables.items():
+        yield f"export {name}={words.of(value)}{_remark(adapter, f'${name}')}"
+
+
+def _remark(adapter: Adapter, place: str) -> str:
+    text = adapter.numerics.get(place)
+    return f"  # {' '.join(text.split())}" if text else ""
+
+
+def _command(start: TrainerStart, adapter: Adapter, words: _Words) -> str:
+    """Return bash that starts the trainer, with each option on a line of its own."""
+    begins = [place for place, word in enumerate(start.words) if _OPTION.match(word)]
+    ends = [*begins[1:], len(start.words)]
+    options = [start.words[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    lines = [f"    {_option(option, adapter, words)}" for option in options]
+    program = " ".join(map(words.of, start.words[: begins[0] if begins else None]))
+    given = '${arguments[@]+"${arguments[@]}"} ${extra[@]+"${extra[@]}"}'
+    return "\n".join(["arguments=(", *lines, ")", _EXTRA, f"exec {program} {given}"])
+
+
+def _option(option: Sequence[str], adapter: Adapter, words: _Words) -> str:
+    place = option[0] if option[0].startswith("--") else option[0].partition("=")[0]
+    return " ".join(map(words.of, option)) + _remark(adapter, place)
 
 
 class _Words:
@@ -173,7 +236,8 @@ class _Words:
 
     def __init__(self, shell: Mapping[str, str]) -> None:
         self._shell = shell
-        self._named = re.compile(f"({'|'.join(map(re.escape, shell))})")
+        longest_first = sorted(shell, key=len, reverse=True)
+        self._named = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def of(self, text: str) -> str:
         parts = filter(None, self._named.split(text))

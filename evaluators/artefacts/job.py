@@ -1,12 +1,13 @@
-"""Common parts of sbatch scripts: head, settings, environment, srun."""
+"""Common parts of launch scripts: head, settings, environment, srun."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 from autotune.schemas.choices import EvaluatorName
 from evaluators.cluster.catalog import profile_for_machine
@@ -24,14 +25,17 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-TIME_LIMIT = "02:00:00"
-"""Enough for the default iterations on any machine; `sbatch --time` overrides it."""
+Purpose = Literal["benchmark", "train"]
+"""What a launch is for: to repeat the trial, or to train the model."""
 
-LAUNCH_JOB = "launch.sbatch"
-"""The job with the trials' adapter, or else with a trainer that ran none of them."""
+TIME_LIMITS: Mapping[Purpose, str] = {"benchmark": "02:00:00", "train": "24:00:00"}
+"""`sbatch --time` overrides them. A training that is submitted again goes on where it saved."""
 
-RANK_SCRIPT = "train_rank.sh"
-"""The script of one rank of an adapter's trainer."""
+PURPOSES: Mapping[Purpose, str] = {
+    "benchmark": "Benchmark: repeats the trial for a few iterations, without your data, and saves "
+    "nothing.",
+    "train": "Training: trains the model on your data, and saves it.",
+}
 
 STRICT = "set -euo pipefail\n"
 """Set only after the environment and the rendezvous, which were not written for it."""
@@ -56,6 +60,9 @@ class Launch:
         name: of the campaign; the job's name has only characters that Slurm allows.
         evaluator: the backend of the campaign's trials.
         profile: cluster profile at the campaign's creation; the scripts run as the trials did.
+        campaign: which one, in words.
+        figures: what is known of its speed, and whether it was measured.
+        shell: text in the adapter -> shell word to replace it by.
     """
 
     transformer: Transformer
@@ -64,6 +71,9 @@ class Launch:
     name: str
     evaluator: EvaluatorName
     profile: ClusterProfile | None = None
+    campaign: str = "none"
+    figures: str = "not measured"
+    shell: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def place(self) -> ClusterProfile:
@@ -92,21 +102,45 @@ def folder_here(name: str) -> str:
     return f'RUN_DIR="${{RUN_DIR:-$PWD/{job_name(name)}-$(date +%Y%m%d-%H%M%S)}}"'
 
 
-def head(launch: Launch) -> str:
+def description(launch: Launch, purpose: Purpose) -> list[str]:
+    """Return comments: purpose, model, machine, layout, figures, campaign, and what to set."""
+    strategy, machine, gpus = launch.strategy, launch.machine, launch.machine.gpus_per_node
+    adapter = launch.place.adapter
+    training = adapter.train if adapter and purpose == "train" else None
+    comments = [
+        PURPOSES[purpose],
+        f"Model: {launch.transformer.name}, {launch.transformer.parameters:.4g} parameters, "
+        f"sequences of {launch.transformer.seq_length} tokens",
+        f"Machine: {machine.name}, {strategy.num_nodes} x {gpus} {machine.gpu}",
+        f"Layout: {strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
+        f"Figures: {launch.figures}",
+        f"Campaign: {launch.campaign}",
+    ]
+    for name, variable in training.variables.items() if training else ():
+        unset = f" (default: {variable.default})" if variable.default else ""
+        comments.append(f"Set {name}: {variable.meaning}{unset}")
+    return list(map(comment, comments))
+
+
+def head(launch: Launch, purpose: Purpose) -> str:
     """Return the first lines: the profile's sbatch options and a description."""
     strategy, profile, gpus = launch.strategy, launch.place, launch.machine.gpus_per_node
-    options = [f"--job-name={job_name(launch.name)}", f"--time={TIME_LIMIT}", "--output=%x-%j.log"]
+    options = [
+        f"--job-name={job_name(launch.name)}",
+        f"--time={TIME_LIMITS[purpose]}",
+        "--output=%x-%j.log",
+    ]
     directives = [
         *map(directive_line, options),
         *sbatch_directives(profile, nodes=strategy.num_nodes, gpus_per_node=gpus),
     ]
     comments = [
-        f"{launch.name}: {launch.transformer.name} on {launch.machine.name}",
-        f"{strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
         f"For the cluster profile {profile.name}: {profile.description}",
         "What stands above yields to SBATCH_ACCOUNT, SBATCH_PARTITION and sbatch's own options.",
     ]
-    return "\n".join(["#!/bin/bash", *directives, *map(comment, comments), ""])
+    return "\n".join(
+        ["#!/bin/bash", *directives, *description(launch, purpose), *map(comment, comments), ""]
+    )
 
 
 def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
@@ -150,14 +184,18 @@ def environment(profile: ClusterProfile) -> str:
     )
 
 
-def srun(launch: Launch, lines: Iterable[str]) -> str:
-    """Return the srun command that runs `lines` (of bash) as one task per GPU."""
+def srun(launch: Launch, lines: Iterable[str], *, variables: Iterable[str] = ()) -> str:
+    """Return the srun command that runs `lines` (of bash) as one task per GPU.
+
+    Args:
+        variables: of the job, which the tasks need.
+    """
     options = [
         f"--nodes={launch.strategy.num_nodes}",
         *srun_words(launch.place, gpus_per_node=launch.machine.gpus_per_node),
     ]
     task = shlex.quote(f'{RANK_VARIABLES}exec "$@"\n')
-    inside = container_words(launch.place)
+    inside = container_words(launch.place, variables=variables)
     started = [
         f"srun {shlex.join(options)}",
         *([shlex.join(inside)] if inside else []),

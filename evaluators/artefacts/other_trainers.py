@@ -3,81 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
 from autotune.schemas.choices import TrainerName
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
-from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
-from evaluators.artefacts.adapter import adapter_sbatch, own_rank_script
-from evaluators.artefacts.job import LAUNCH_JOB, RANK_SCRIPT, Launch
+from evaluators.adapter.rendering import refuse
+from evaluators.artefacts.job import Launch
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
-from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
-
-MEGATRON_LM, NEMO = "megatron-lm", "nemo"
-
-_OF_A_TRIAL: Mapping[str, Sequence[str]] = {
-    MEGATRON_LM: ("--vocab-size", "--train-iters", "--seed", "--eval-interval"),
-    NEMO: (
-        *("nemo.yaml:trainer.max_steps", "nemo.yaml:trainer.log_every_n_steps"),
-        *("nemo.yaml:trainer.limit_val_batches", "nemo.yaml:exp_manager.explicit_log_dir"),
-        "nemo.yaml:exp_manager.create_checkpoint_callback",
-        *("nemo.yaml:exp_manager.resume_if_exists", "nemo.yaml:model.seed"),
-        *("nemo.yaml:model.data.data_impl", "nemo.yaml:model.data.data_prefix"),
-    ),
-}
-"""Places of each adapter that only apply to a trial, including its command."""
-
-_NEMO_HEAD = """# python megatron_gpt_pretraining.py --config-dir=. --config-name=nemo
-# It is laid over NeMo's own megatron_gpt_config.yaml, which has data, tokenizer, schedule.
-"""
-_NEMO_FSDP = "# ZeRO {stage} is torch's FSDP here, not the engine that was measured.\n"
 
 
 @cache
 def ready_adapter(name: str) -> Adapter:
     return load_adapter(name)
-
-
-def megatron_lm_arguments(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
-    """Return one option per line; a launcher passes them on with `$(cat megatron_lm_args.txt)`.
-
-    Raises:
-        InvalidInput: Megatron-LM cannot train with this strategy.
-    """
-    words = _start(MEGATRON_LM, transformer, machine, strategy).words
-    return "".join(f"{' '.join(option)}\n" for option in _options(words))
-
-
-def nemo_yaml(transformer: Transformer, machine: Machine, strategy: Strategy) -> str:
-    """Return the YAML text, with a comment on its use.
-
-    Raises:
-        InvalidInput: NeMo cannot train with this strategy.
-    """
-    text = _start(NEMO, transformer, machine, strategy).files["nemo.yaml"]
-    stage = strategy.zero_stage
-    return _NEMO_HEAD + (_NEMO_FSDP.format(stage=stage) if stage > 1 else "") + text
-
-
-def _start(
-    name: str, transformer: Transformer, machine: Machine, strategy: Strategy
-) -> TrainerStart:
-    adapter = ready_adapter(name)
-    kept = {p: value for p, value in adapter.places.items() if p not in _OF_A_TRIAL[name]}
-    plan = StartPlan(transformer=transformer, machine=machine, strategy=strategy, iterations=1)
-    return start_of(replace(adapter, command=(), places=kept), plan)
-
-
-def _options(words: Sequence[str]) -> Iterator[list[str]]:
-    starts = [place for place, word in enumerate(words) if word.startswith("--")]
-    for begin, end in zip(starts, [*starts[1:], len(words)], strict=True):
-        yield list(words[begin:end])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +45,6 @@ OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
     ),
     "megatron-bridge": OtherTrainer(
         adapter="megatron-bridge", folder="a checkout of Megatron-Bridge"
-    ),
-    "nemo": OtherTrainer(
-        adapter="nemo", folder="the folder of megatron_gpt_pretraining.py in NeMo 1"
     ),
     "torchtitan": OtherTrainer(
         adapter="torchtitan-2026-08",
@@ -136,8 +75,8 @@ def variables_of(trainer: TrainerName) -> dict[str, str]:
     return meanings
 
 
-def other_trainer_files(launch: Launch, trainer: TrainerName) -> dict[str, str]:
-    """Return a Slurm job and the script of one rank, file name -> text.
+def launch_with(launch: Launch, trainer: TrainerName) -> Launch:
+    """Return the launch with a trainer that ran none of its trials, as a Slurm job.
 
     Raises:
         InvalidInput: the trainer cannot train the model, or not with this strategy.
@@ -149,15 +88,13 @@ def other_trainer_files(launch: Launch, trainer: TrainerName) -> dict[str, str]:
     ready = ready_adapter(other.adapter)
     command = tuple(_MODEL if word == other.model_word else word for word in ready.command)
     adapter = replace(ready, name=trainer, folder=_FOLDER, command=command)
+    refuse(adapter, transformer, launch.machine, launch.strategy)
     shell = _lookups(trainer)
     checks = "".join(f": {lookup}\n" for lookup in shell.values())
     environment = profile.environment
     asking = replace(environment, prologue=f"{environment.prologue}\n{checks}".lstrip())
-    python = profile.python or ANY
-    place = replace(profile, adapter=adapter, environment=asking, python=python)
-    launch = replace(launch, profile=place)
-    job = adapter_sbatch(launch, shell=shell)
-    return {LAUNCH_JOB: job, RANK_SCRIPT: own_rank_script(launch, file=RANK_SCRIPT, shell=shell)}
+    place = replace(profile, adapter=adapter, environment=asking, python=profile.python or ANY)
+    return replace(launch, profile=place, evaluator="slurm", shell=shell)
 
 
 def _lookups(trainer: TrainerName) -> dict[str, str]:

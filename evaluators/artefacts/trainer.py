@@ -1,4 +1,4 @@
-"""Scripts for the bundled trainer with one strategy: for this machine, and for Slurm."""
+"""Benchmarks by the bundled trainer of one strategy: for this machine, and for Slurm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evaluators.artefacts.job import (
     MEETING,
     STRICT,
     Launch,
-    comment,
+    description,
     environment,
     folder_here,
     folder_of_job,
@@ -37,19 +37,18 @@ cd "$RUN_DIR"
 cat >request.json <<'JSON'
 {request}
 JSON
-echo "training in $RUN_DIR; its log is trial.log, what came of it result.json"
+echo "running in $RUN_DIR; its log is trial.log, what came of it result.json"
 """
 
 
-def train_script(launch: Launch, *, python: str) -> str:
+def benchmark_script(launch: Launch, *, python: str) -> str:
     """Return a self-contained bash script; `python` is its default interpreter.
 
     It trains at the strategy's own GAS and writes to a folder of its own.
     """
     lines = [
         "#!/bin/bash",
-        comment(f"{launch.name}: {launch.transformer.name} on {launch.machine.name}"),
-        comment(launch.strategy.short()),
+        *description(launch, "benchmark"),
         STRICT.rstrip(),
         f"default_python={shlex.quote(python)}",
         'PYTHON="${PYTHON:-$default_python}"  # where autotune[trials] is installed',
@@ -59,12 +58,12 @@ def train_script(launch: Launch, *, python: str) -> str:
     return "\n".join(lines) + _request(launch) + f"exec {_TRAIN}\n"
 
 
-def train_sbatch(launch: Launch) -> str:
+def benchmark_sbatch(launch: Launch) -> str:
     """Return the same as a Slurm job, with one task of srun per GPU."""
     profile = launch.place
     values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
     sections = [
-        head(launch),
+        head(launch, "benchmark"),
         "\n".join([DEFAULT, *settings(values), folder_of_job(launch.name), ""]),
         environment(profile),
         "\n".join([*import_path(profile), ""]),

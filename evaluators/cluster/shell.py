@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from evaluators.cluster.profile import ClusterProfile
 
@@ -108,8 +108,12 @@ def _task_shape(profile: ClusterProfile, gpus_per_node: int) -> list[str]:
     return [*requests[profile.slurm.gpu_request], *cores]
 
 
-def container_words(profile: ClusterProfile) -> tuple[str, ...]:
-    """Return the prefix that runs a task inside the profile's container; empty without one."""
+def container_words(profile: ClusterProfile, *, variables: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the prefix that runs a task inside the profile's container; empty without one.
+
+    Args:
+        variables: of the caller, which the task needs besides the profile's.
+    """
     container = profile.container
     if container is None:
         return ()
@@ -118,7 +122,7 @@ def container_words(profile: ClusterProfile) -> tuple[str, ...]:
     if container.runtime == "podman-hpc":
         # Podman passes no variables by itself, and isolates the network.
         names = ["SLURM_*", "MASTER_*", "NCCL_*", "FI_*", "CUDA_VISIBLE_DEVICES"]
-        names += [*COMMON_VARIABLES, *profile.environment.variables]
+        names += [*COMMON_VARIABLES, *profile.environment.variables, *variables]
         fixed = ["--rm", "--network=host", *(f"--env={name}" for name in dict.fromkeys(names))]
         return ("podman-hpc", "run", *fixed, *container.options, container.image)
     return (container.runtime, "exec", *container.options, container.image)

@@ -20,6 +20,7 @@ from autotune.schemas.figures import FigureForm, FigureOffers
 from autotune.schemas.recommendations import Ranked, Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
+from autotune.words.quantities import figure, gibibytes, listed, seconds
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
 from server.cache import MEGABYTES, Cache
@@ -204,7 +205,22 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
         name=campaign.name,
         evaluator=campaign.request.evaluator,
         profile=None if profile is None else profile_from_dict(dict(profile), source="campaign"),
+        campaign=f"{campaign.id}, {campaign.name}",
+        figures=_figures(ranked, simulated=campaign.simulated),
     )
+
+
+def _figures(ranked: Ranked, *, simulated: bool) -> str:
+    metrics = ranked.metrics
+    time, rate = seconds(metrics.iteration_time_s), figure(metrics.tokens_per_s)
+    peak = gibibytes(metrics.peak_memory_gib)
+    known = f"{time} per iteration, {rate} tokens/s, peak memory {peak}"
+    numbers = listed([str(number) for number in ranked.trial_numbers])
+    if ranked.projected_from_nodes:
+        return f"{known}, projected from trials on other nodes or layers ({numbers}), not measured"
+    origin = "simulated, not measured" if simulated else "measured"
+    again = "confirmed by another run" if ranked.confirmed else "run once"
+    return f"{known}, {origin} by trial {numbers}, {again}"
 
 
 def _recommended(source: FigureSource) -> Recommendation | None:

@@ -28,7 +28,7 @@ from server.store import NotFound
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["recommendation"])
 FileName = Annotated[
     str,
-    Path(description="One of the recommendation's `artefacts`.", examples=["launch.sbatch"]),
+    Path(description="One of the recommendation's `artefacts`.", examples=["train.sbatch"]),
 ]
 Trainer = Annotated[
     TrainerName | None,

@@ -180,7 +180,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "best": (
         "autotune best 3",
         "autotune best 3 --out run/",
-        "autotune best 3 --script > launch.sbatch",
+        "autotune best 3 --script > train.sbatch",
     ),
     "compare": (
         "autotune compare 2 4",

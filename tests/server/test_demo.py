@@ -75,7 +75,7 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "started from" in said.err
     assert "(measured)" in said.err
     assert "(simulated)" in said.err
-    assert (tmp_path / "recommendations" / "campaign-1" / "train.sh").exists()
+    assert (tmp_path / "recommendations" / "campaign-1" / "benchmark.sh").exists()
     assert _children() <= before
 
 

@@ -29,8 +29,8 @@ from evaluators.adapter.check.starts import (
 from evaluators.adapter.figures import LINE, SEARCHED, ReportedIteration, StartFigures
 from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.names import OF_STRATEGY
+from evaluators.adapter.own_dimensions import FIGURES
 from evaluators.adapter.readers import rows_of
-from evaluators.adapter.reading import FIGURES
 from evaluators.program.adapter_program import PlannedStarts
 from evaluators.trial import TrialOutcome, TrialRequest
 from search_spaces.transformer import Transformer

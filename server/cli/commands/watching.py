@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from autotune.client.campaign import CampaignHandle, RecommendationHandle
 
 NOT_FOUND = 404
-TRAINER_JOB = "launch.sbatch"
-"""File name of the job that `--for` writes beside the script of a rank."""
+TRAINER_JOB = "train.sbatch"
+"""File name of the training that `--for` writes."""
 
 
 def best(
@@ -84,16 +84,18 @@ def _after_best(
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
     if trainer is None and answer.recommendation.launch is None:
-        known = [offer.name for offer in answer.recommendation.trainers if offer.supported]
-        if not known:
-            return "no trainer known here trains this model with this strategy"
-        command = f"autotune best {campaign} --for {known[0]} --out {folder}"
-        return f"next: `{command}` writes a job that trains it"
+        return "no trainer known here trains this model with this strategy"
     script = TRAINER_JOB if trainer else answer.launch_script_name
     if folder.suffix == ".zip":
-        return f"next: `unzip {folder}`; `{script}` in it starts the training"
-    start = "sbatch" if script.endswith(".sbatch") else "bash"
-    return f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
+        step = f"next: `unzip {folder}`; `{script}` in it starts"
+    else:
+        start = "sbatch" if script.endswith(".sbatch") else "bash"
+        step = f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
+    known = [offer.name for offer in answer.recommendation.trainers if offer.supported]
+    if script.startswith("train") or not known:
+        return step
+    command = f"autotune best {campaign} --for {known[0]} --out {folder}"
+    return f"{step}; it trains nothing: `{command}` writes a training"
 
 
 def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:

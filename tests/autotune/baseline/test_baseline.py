@@ -20,12 +20,13 @@ from autotune.schemas.plans import PlannedStrategy
 from autotune.schemas.requests import CampaignCreate
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.rendering import StartPlan, capabilities_of_adapter, start_of
-from evaluators.artefacts.other_trainers import megatron_lm_arguments
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInputs
 from search_spaces.fields import as_table
+from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from tests.autotune import records
 
 MEGATRON_OPTIONS = Path(__file__).parents[2] / "evaluators/adapter/megatron_lm_options.json"
@@ -36,6 +37,11 @@ LINE = (
 
 BLOCK = "--recompute-method block --recompute-num-layers"
 SHARDING = "--data-parallel-sharding-strategy"
+
+
+def _of_megatron_lm(model: Transformer, machine: Machine, strategy: Strategy) -> str:
+    plan = StartPlan(transformer=model, machine=machine, strategy=strategy, iterations=8)
+    return shlex.join(start_of(load_adapter("megatron-lm"), plan).words[3:])
 
 
 def asked(baseline: Any = None, **changes: Any) -> CampaignCreate:
@@ -325,7 +331,7 @@ def test_the_arguments_that_are_downloaded_are_read_back(
     )
     plan = StartPlan(transformer=model, machine=machine, strategy=strategy, iterations=8)
     words = start_of(load_adapter("megatron-deepspeed"), plan).words[2:]
-    for text in (megatron_lm_arguments(model, machine, strategy), shlex.join(words)):
+    for text in (_of_megatron_lm(model, machine, strategy), shlex.join(words)):
         assert found(text, model="gpt-22b") == strategy
 
 
@@ -351,7 +357,7 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         activation_checkpointing=checkpointing,
     )
     model, machine = load_model("qwen3-30b-a3b"), load_machine("dgx-b200")
-    text = megatron_lm_arguments(model, machine, strategy)
+    text = _of_megatron_lm(model, machine, strategy)
     there: dict[str, Any] = {"model": model.name, "machine": machine.name, "nodes": 8}
     assert found(text, **there) == strategy
     other = refusal(text.replace("--num-experts 128", "--num-experts 64"), **there)[0]

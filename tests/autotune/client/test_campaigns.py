@@ -48,7 +48,7 @@ def test_a_campaign_from_the_question_to_the_launch_script(
     assert "#SBATCH" in best.launch_script()
     written = finished.download(tmp_path / "run")
     assert {path.name for path in written} == set(finished.artefacts())
-    script = tmp_path / "run" / "launch.sbatch"
+    script = tmp_path / "run" / "train.sbatch"
     assert script.read_text() == best.launch_script()
     assert script.stat().st_mode & 0o100
     [path] = finished.download(tmp_path / "new" / "run.zip")

@@ -98,4 +98,4 @@ def test_the_documentation_runs(
     text = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, "docs/rest.md", "exec"), {})
-    assert (tmp_path / "run" / "launch.sbatch").exists()
+    assert (tmp_path / "run" / "train.sbatch").exists()

@@ -136,9 +136,9 @@ def test_counts_are_those_of_all_trials() -> None:
 
 
 def test_artefacts_are_named() -> None:
-    recommendation = recommend(campaign(), [trial(1, A, seconds=1)], artefacts=["launch.sbatch"])
+    recommendation = recommend(campaign(), [trial(1, A, seconds=1)], artefacts=["train.sbatch"])
     assert recommendation is not None
-    assert recommendation.artefacts == ["launch.sbatch"]
+    assert recommendation.artefacts == ["train.sbatch"]
 
 
 # --- the GAS curve -------------------------------------------------------------------------------

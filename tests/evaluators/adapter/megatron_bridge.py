@@ -71,6 +71,8 @@ FIELDS: Mapping[str, Sequence[str]] = {
     ),
     "optimizer": ("use_distributed_optimizer", "overlap_param_gather"),
     "tokenizer": ("vocab_size",),
+    "checkpoint": ("save", "load"),
+    "dataset": ("blend",),
 }
 
 

@@ -35,7 +35,7 @@ from tests.evaluators.adapter.random_strategies import (
     random_strategies,
     two_accumulations,
 )
-from tests.evaluators.frameworks.readers import strategy_of, strategy_of_nemo
+from tests.evaluators.frameworks.readers import strategy_of
 
 FRONTIER = load_machine("frontier")
 GPT, LLAMA = load_model("gpt-22b"), load_model("llama-3-70b")
@@ -189,13 +189,7 @@ def _layers_of_recipe(told: Mapping[str, Any]) -> Mapping[str, Any]:
     return of_model | {"num_experts": of_model["num_moe_experts"]}
 
 
-def _of_nemo(start: TrainerStart, num_nodes: int) -> Strategy:
-    """NeMo's megatron_gpt_pretraining.py with megatron_gpt_config.yaml of September 2025."""
-    assert num_nodes == yaml.safe_load(start.files["nemo.yaml"])["trainer"]["num_nodes"]
-    return strategy_of_nemo(start.files["nemo.yaml"])
-
-
-@pytest.mark.parametrize(("name", "back"), [("megatron-bridge", _of_bridge), ("nemo", _of_nemo)])
+@pytest.mark.parametrize(("name", "back"), [("megatron-bridge", _of_bridge)])
 def test_strategies_come_back(name: str, back: Callable[[TrainerStart, int], Strategy]) -> None:
     adapter = load_adapter(name)
     for asked in random_strategies(adapter, LLAMA, FRONTIER, 50):

@@ -93,7 +93,6 @@ WIDE: Mapping[str, Any] = {"head_dim": 128}
     [
         ("megatron-bridge", {}, TOGETHER, ["model.context_parallel_size=2"]),
         ("megatron-lm", {}, TOGETHER, ["--context-parallel-size 2"]),
-        ("nemo", {}, TOGETHER, ["context_parallel_size: 2"]),
         ("nemo-automodel", {}, SHARDED, ["cp_size: 2"]),
         ("torchtitan-0.2", {}, SHARDED, ["context_parallel_degree = 2"]),
         ("torchtitan-2026-08", {}, SHARDED, ["--parallelism.context_parallel_degree 2"]),
@@ -110,7 +109,6 @@ WIDE: Mapping[str, Any] = {"head_dim": 128}
         ("megatron-deepspeed", WIDE, {}, ["--kv-channels 128"]),
         ("megatron-deepspeed-alcf", WIDE, {}, ["--kv-channels 128"]),
         ("megatron-bridge", WIDE, {}, ["model.kv_channels=128"]),
-        ("nemo", WIDE, {}, ["kv_channels: 128"]),
     ],
 )  # fmt: skip
 def test_what_few_layouts_have_is_told_where_they_have_it(

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import EvaluatorName, TrialState
-from evaluators.artefacts import Launch, artefact_names, artefacts, launch_script
-from evaluators.artefacts.trainer import train_script
+from evaluators.artefacts import (
+    Launch,
+    artefact_names,
+    artefacts,
+    launch_script,
+    trainer_artefacts,
+)
+from evaluators.artefacts.trainer import benchmark_script
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.trial import TrialOutcome, request_from_dict
 from search_spaces.catalog import load_machine, load_model
@@ -32,7 +38,7 @@ SMALL = strategy(tensor_parallel=2, zero_stage=1)
 
 
 def run(script: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = directory / "train.sh"
+    path = directory / "benchmark.sh"
     path.write_text(script)
     return subprocess.run(
         ["/bin/bash", str(path)],
@@ -53,61 +59,69 @@ def launch(strategy: Strategy = STRATEGIES["the defaults"], **others: Any) -> La
     return replace(simulated, **others)
 
 
+WITH_TRAINER = ["benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh"]
+
+
 def test_which_files_there_are() -> None:
+    """Those of the campaign's trainer; after a simulation, of the first that can train."""
     here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
-    exports = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
-    assert artefact_names(launch()) == ["launch.sbatch", *exports]
-    assert artefact_names(here) == ["launch.sbatch", "train.sh", *exports]
-    assert list(artefacts(here)) == artefact_names(here)
+    there = launch(profile=ClusterProfile(name="mine"), evaluator="slurm")
+    cases = ((launch(), WITH_TRAINER), (here, ["benchmark.sh"]), (there, ["benchmark.sbatch"]))
+    for asked, names in cases:
+        assert artefact_names(asked) == list(artefacts(asked)) == names
 
 
-def test_a_framework_without_words_for_the_strategy_has_no_files() -> None:
-    sharded = launch(replace(BASE, zero_stage=2))
-    assert artefact_names(sharded) == []
-    two_chunks_of_two_stages = launch(replace(BASE, pipeline_parallel=2, virtual_stages=2))
-    exports = ["launch.sbatch", "megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
-    assert artefact_names(two_chunks_of_two_stages) == exports
-    for asked in (sharded, two_chunks_of_two_stages):
-        assert list(artefacts(asked)) == artefact_names(asked)
+def test_without_a_trainer_of_the_strategy_there_are_no_files() -> None:
+    assert artefact_names(launch(replace(BASE, zero_stage=2))) == []
 
 
 def test_megatron_fsdp_starts_without_demands_of_other_engines() -> None:
     def limits(zero_stage: int) -> list[str]:
-        script = artefacts(launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage)))
-        lines = script["megatron_lm.sh"].splitlines()
+        asked = launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage))
+        lines = trainer_artefacts(asked, "megatron-lm")["benchmark_rank.sh"].splitlines()
         return [line for line in lines if line.startswith("export CUDA_DEVICE_MAX_CONNECTIONS")]
 
     assert limits(1) == ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
     assert limits(3) == ["export CUDA_DEVICE_MAX_CONNECTIONS=8"]
 
 
-def test_a_campaign_of_the_bundled_trainer_also_gets_its_script() -> None:
-    assert "train.sbatch" in artefact_names(launch(profile=ClusterProfile(name="mine")))
-
-
 def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> None:
-    """Others have no words for a dimension that is this trainer's alone."""
+    """Without `[train]` in the adapter, nothing says how it trains on data."""
     here = launch(
         SMALL,
         transformer=TINY,
         machine=load_machine("local"),
         profile=ClusterProfile(name="mine", adapter=my_script(tmp_path)),
     )
-    others = ["megatron_lm_args.txt", "megatron_lm.sh", "nemo.yaml"]
     of: dict[EvaluatorName, list[str]] = {
-        "slurm": ["launch.sbatch", "train_rank.sh"],
-        "local": ["train.sh", "train_rank.sh"],
-        "ray": ["train_rank.sh"],
+        "slurm": ["benchmark.sbatch", "benchmark_rank.sh"],
+        "local": ["benchmark.sh", "benchmark_rank.sh"],
+        "ray": ["benchmark_rank.sh"],
     }
     for evaluator, own in of.items():
         there = replace(here, evaluator=evaluator)
-        assert artefact_names(there) == [*own, *others]
+        assert artefact_names(there) == own
         script = launch_script(there, artefact_names(there))
         assert script
         assert script.file == own[0]
         assert bool(script.needs) == (evaluator == "ray")
-        special = replace(there, strategy=replace(SMALL, settings=(("kernel", "fused"),)))
-        assert artefact_names(special) == own
+        assert "nothing is trained" in script.remark
+
+
+@pytest.mark.parametrize("file", WITH_TRAINER)
+def test_the_head_says_what_the_file_is_for(file: str) -> None:
+    asked = launch(campaign="7, mine", figures="1.2 s per iteration, measured by trial 3")
+    head, _, _ = artefacts(asked)[file].partition("set -euo pipefail")
+    purpose = "repeats the trial" if file.startswith("benchmark") else "trains the model"
+    for line in (
+        f"# Model: {GPT.name}, ",
+        f"# Machine: {FRONTIER.name}, ",
+        f"# Layout: {asked.strategy.short()}, global batch ",
+        "# Figures: 1.2 s per iteration, measured by trial 3\n",
+        "# Campaign: 7, mine\n",
+        purpose,
+    ):
+        assert line in head
 
 
 def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
@@ -116,7 +130,7 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
     python.chmod(0o755)
     hostile = replace(TINY, name="it's $(touch pwned)\nJSON\ntouch pwned")
     asked = launch(SMALL, transformer=hostile, name="my run; $(touch pwned)")
-    script = train_script(asked, python=str(python))
+    script = benchmark_script(asked, python=str(python))
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -131,7 +145,7 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.parametrize("file", ["train.sh", "train.sbatch"])
+@pytest.mark.parametrize("file", ["benchmark.sh", "benchmark.sbatch"])
 def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -> None:
     """Its configuration of DeepSpeed follows from these alone, in trials and launches alike."""
     measured = trial(tmp_path / "trials" / "t", SMALL, ranks=8)
@@ -150,7 +164,7 @@ def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -
 
 
 def test_the_users_python_and_folder_win(tmp_path: Path) -> None:
-    script = train_script(launch(SMALL, transformer=TINY), python="/no/such/python")
+    script = benchmark_script(launch(SMALL, transformer=TINY), python="/no/such/python")
     folder = tmp_path / "my own folder"
     done = run(script, tmp_path, PYTHON="echo", RUN_DIR=str(folder))
     assert done.returncode == 0, done.stderr
@@ -163,7 +177,7 @@ def test_the_script_trains_on_this_machine(tmp_path: Path) -> None:
     machine = replace(load_machine("local"), gpus_per_node=2)
     files = artefacts(launch(SMALL, transformer=TINY, machine=machine, evaluator="local"))
     folder = tmp_path / "run here"
-    done = run(files["train.sh"], tmp_path, RUN_DIR=str(folder))
+    done = run(files["benchmark.sh"], tmp_path, RUN_DIR=str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = TrialOutcome.from_dict(json.loads((folder / "result.json").read_text()))
     assert outcome.status is TrialState.OK

@@ -82,7 +82,7 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
         adapter=ready,
     )
     files = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))
-    run(cluster, folder, files["launch.sbatch"])
+    run(cluster, folder, files["benchmark.sbatch"])
     told = [json.loads((checkout / f"rank-{rank}.json").read_text()) for rank in range(4)]
     assert [t["env"]["LOCAL_RANK"] for t in told] == ["0", "1", "0", "1"]
     assert {t["env"]["LOCAL_SIZE"] for t in told} == {"2"}
@@ -108,13 +108,41 @@ def test_a_trainer_of_an_adapter_is_started_as_every_rank(
         environment=Environment(variables={"MIX": "bf16"}),  # the adapter's own wins
     )
     strategy = samples.strategy(num_nodes=2, tensor_parallel=2, gradient_accumulation_steps=3)
-    job = artefacts(launch(samples.MACHINE, strategy, profile))["launch.sbatch"]
+    job = artefacts(launch(samples.MACHINE, strategy, profile))["benchmark.sbatch"]
     run(cluster, folder, job)
     (log,) = (path.read_text() for path in folder.glob("*.log"))
     assert "4 ranks: 2 x 1, zero 0, fp32, accumulating 3" in log
-    assert "[100/100] loss=" in log
+    assert "[20/20] loss=" in log
     (written,) = folder.glob("my-run-*/conf.json")
     assert json.loads(written.read_text())["accumulate"] == 3
+
+
+def test_a_training_is_checked_before_its_ranks_start(
+    make_slurm: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_slurm(nodes=2, gpus=2)
+    checkout, folder = tmp_path / "a checkout", tmp_path / "my runs"
+    for path in (checkout, folder):
+        path.mkdir()
+    (checkout / "pretrain_gpt.py").write_text(PRETRAIN)
+    ready = read_adapter(adapter_file("megatron-deepspeed"), folder=str(checkout))
+    profile = ClusterProfile(name="mine", python=sys.executable, adapter=ready)
+    job = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))["train.sbatch"]
+    with pytest.raises(AssertionError, match="DATA is not set: tokenised data"):
+        run(cluster, folder, job)
+    assert not list(checkout.glob("rank-*.json"))
+    for file in ("my data.bin", "my data.idx", "tokenizer", "saved"):
+        (tmp_path / file).touch()
+    for name, file in (("DATA", "my data"), ("TOKENIZER", "tokenizer"), ("SAVE", "saved")):
+        monkeypatch.setenv(name, str(tmp_path / file))
+    monkeypatch.setenv("TRAIN_ITERS", "1000")
+    monkeypatch.setenv("LR", "0.0003")
+    run(cluster, folder, job)
+    told = [json.loads((checkout / f"rank-{rank}.json").read_text())["argv"] for rank in range(4)]
+    for argv in told:
+        assert argv[argv.index("--data-path") + 1] == str(tmp_path / "my data")
+        assert argv[argv.index("--load") + 1] == str(tmp_path / "saved")
+        assert argv[argv.index("--tensor-model-parallel-size") + 1] == "2"
 
 
 def test_the_bundled_trainer_is_started_as_every_rank(
@@ -128,7 +156,7 @@ def test_the_bundled_trainer_is_started_as_every_rank(
     strategy = replace(OVER_TWO_NODES, pipeline_parallel=1)
     profile = ClusterProfile(name="mine", python=str(python))
     files = artefacts(launch(ONE_GPU, strategy, profile))
-    run(cluster, folder, files["train.sbatch"])
+    run(cluster, folder, files["benchmark.sbatch"])
     (own,) = (path for path in folder.glob("my-run-*") if path.is_dir())
     asked = json.loads((own / "request.json").read_text()) | {"directory": str(own)}
     assert request_from_dict(asked).strategy == strategy

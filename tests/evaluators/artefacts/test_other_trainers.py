@@ -17,6 +17,7 @@ from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput
 from search_spaces.program import FEATURE_WORDS
 from search_spaces.strategy import Strategy
+from tests.evaluators.artefacts.test_artefacts import WITH_TRAINER
 
 ON_16_GPUS = Strategy(
     tensor_parallel=4,
@@ -48,12 +49,6 @@ BRIDGE = (
     "train.micro_batch_size=2",
     "train.global_batch_size=32",
 )
-NEMO = (
-    "'  tensor_model_parallel_size: 4'",
-    "'  pipeline_model_parallel_size: 2'",
-    "'  micro_batch_size: 2'",
-    "'  global_batch_size: 32'",
-)
 TORCHTITAN = (
     "--parallelism.tensor_parallel_degree 4",
     "--parallelism.pipeline_parallel_degree 2",
@@ -69,7 +64,6 @@ TRANSFORMERS = ("--per_device_train_batch_size 2", "--gradient_accumulation_step
         ("megatron-bridge", ON_16_GPUS, BRIDGE),
         ("megatron-lm", ON_16_GPUS, MEGATRON),
         ("megatron-deepspeed", ON_16_GPUS, MEGATRON),
-        ("nemo", ON_16_GPUS, NEMO),
         ("torchtitan", SHARDED, TORCHTITAN),
         ("transformers", REPLICAS, TRANSFORMERS),
     ],
@@ -78,8 +72,8 @@ def test_the_files_of_a_trainer_hold_the_layout(
     trainer: TrainerName, strategy: Strategy, words: tuple[str, ...]
 ) -> None:
     files = trainer_artefacts(replace(SIMULATED, strategy=strategy), trainer)
-    assert list(files) == ["launch.sbatch", "train_rank.sh"]
-    assert "#SBATCH --nodes=2" in files["launch.sbatch"]
+    assert list(files) == WITH_TRAINER
+    assert "#SBATCH --nodes=2" in files["train.sbatch"]
     for text in files.values():
         assert [word for word in words if word not in text] == []
         assert str(Path.home() / "torchtitan") not in text
@@ -125,14 +119,14 @@ def test_the_job_follows_the_profile_whatever_ran_the_trials() -> None:
     profile = ClusterProfile(name="mine", adapter=ready)
     for python in ("", "/apps/python"):
         launch = replace(SIMULATED, evaluator="slurm", profile=replace(profile, python=python))
-        job = trainer_artefacts(launch, "megatron-lm")["launch.sbatch"]
+        job = trainer_artefacts(launch, "megatron-lm")["train.sbatch"]
         assert f"exec {python or 'python3'} -m pretrain_gpt" in job
         assert "/apps/Megatron-DeepSpeed" not in job
 
 
 def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> None:
     launch = replace(SIMULATED, strategy=SHARDED, name="mine\ntouch ~/made")
-    script = trainer_artefacts(launch, "torchtitan")["train_rank.sh"]
+    script = trainer_artefacts(launch, "torchtitan")["benchmark_rank.sh"]
     (tmp_path / "torchtitan").mkdir()
     python = tmp_path / "python3"
     python.write_text('#!/bin/bash\necho "$PWD $*"\n')

@@ -30,10 +30,10 @@ from tests.server.entitled import entitled
 from tests.server.fits import noted_fits
 
 FILES = {
-    "launch.sbatch",
-    "megatron_lm_args.txt",
-    "megatron_lm.sh",
-    "nemo.yaml",
+    "benchmark.sbatch",
+    "benchmark_rank.sh",
+    "train.sbatch",
+    "train_rank.sh",
 }
 
 
@@ -62,7 +62,7 @@ def test_a_campaign_without_a_successful_trial_has_none(
 ) -> None:
     store: Store = finished[0].state.store
     other = created(store)
-    for path in ("recommendation", "artefacts/launch.sbatch", "artefacts.zip"):
+    for path in ("recommendation", "artefacts/train.sbatch", "artefacts.zip"):
         answer = client.get(f"/api/v1/campaigns/{other.id}/{path}")
         assert answer.status_code == 404
         assert "no trial has succeeded" in answer.json()["detail"]
@@ -82,8 +82,7 @@ def test_files_are_downloaded_by_name_or_all_in_an_archive(client: TestClient, a
         assert archive.read(path).decode() == answer.text
     assert client.get(f"{at}/artefacts.zip").content == found.content, "the same each time"
     first, second = (
-        client.get(f"{at}/artefacts/megatron_lm_args.txt", params={"rank": rank}).text
-        for rank in (1, 2)
+        client.get(f"{at}/artefacts/train.sbatch", params={"rank": rank}).text for rank in (1, 2)
     )
     assert first != second
     beyond = client.get(f"{at}/artefacts.zip", params={"rank": 50})
@@ -91,7 +90,7 @@ def test_files_are_downloaded_by_name_or_all_in_an_archive(client: TestClient, a
     assert beyond.json()["errors"][0]["field"] == "rank"
     unknown = client.get(f"{at}/artefacts/run.sh")
     assert unknown.status_code == 404
-    assert "launch.sbatch" in unknown.json()["detail"]
+    assert "train.sbatch" in unknown.json()["detail"]
 
 
 def test_the_archive_of_another_trainer(client: TestClient, at: str) -> None:
@@ -99,8 +98,8 @@ def test_the_archive_of_another_trainer(client: TestClient, at: str) -> None:
         answer = client.get(f"{at}/artefacts.zip", params={"trainer": offer.name})
         if offer.supported:
             names = zipfile.ZipFile(io.BytesIO(answer.content)).namelist()
-            assert [name.partition("/")[2] for name in names] == ["launch.sbatch", "train_rank.sh"]
-            assert names[0].endswith(f"-rank-1-{offer.name}/launch.sbatch")
+            assert {name.partition("/")[2] for name in names} == FILES
+            assert names[0].endswith(f"-rank-1-{offer.name}/benchmark.sbatch")
         else:
             (error,) = answer.json()["errors"]
             assert (answer.status_code, error["field"]) == (422, "trainer")

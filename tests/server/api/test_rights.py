@@ -37,7 +37,7 @@ OTHER = {
     "kind": "impact",
     "name": "gpt-22b",
     "picture": "svg",
-    "file": "train.sh",
+    "file": "benchmark.sh",
 }
 """What else paths take."""
 EMPTY = {

@@ -82,11 +82,11 @@ def test_the_launch_script_is_shown_with_its_needs_and_copied(
     expect(launch).not_to_contain_text("runs as it is")
     launch.get_by_text("Preview").click()
     expect(launch.locator("pre")).to_contain_text("#SBATCH --nodes=")
-    launch.get_by_role("button", name="Copy launch.sbatch").click()
+    launch.get_by_role("button", name="Copy train.sbatch").click()
     expect(launch.get_by_role("status")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()").startswith("#!/bin/bash")
     trainers = page.locator(".trainers")
-    expect(trainers.get_by_role("listitem")).to_have_count(6)
+    expect(trainers.get_by_role("listitem")).to_have_count(5)
     expect(trainers).to_contain_text("transformers: has no word for")
     with page.expect_download() as download:
         trainers.get_by_role("link", name="megatron-bridge (zip)").click()

@@ -58,10 +58,10 @@ def test_a_campaign_ends_with_a_measured_recommendation(
     assert {trial["strategy"]["virtual_stages"] for trial in trials} == {1}
     best = client.get(f"/api/v1/campaigns/{number}/recommendation").json()
     assert best["simulated"] is False
-    assert best["launch"]["file"] == "train.sh"
+    assert best["launch"]["file"] == "benchmark.sh"
     assert best["launch"]["needs"] == []
     assert "ds_config.json" not in best["artefacts"]  # another trainer's
-    script = client.get(f"{address}/artefacts/train.sh").text
+    script = client.get(f"{address}/artefacts/benchmark.sh").text
     again = subprocess.run(
         ["bash", "-c", script],
         env=os.environ | {"RUN_DIR": str(tmp_path / "a run")},
@@ -69,7 +69,7 @@ def test_a_campaign_ends_with_a_measured_recommendation(
         text=True,
         check=True,
     )
-    assert "[100/100] loss=" in again.stdout
+    assert "[20/20] loss=" in again.stdout
     assert "2 ranks:" in again.stdout
 
 

@@ -185,7 +185,7 @@ def test_a_campaign_searches_confirms_and_recommends(
     found = service.recommendation(campaign)
     assert not found.simulated
     assert found.best.confirmed
-    assert "launch.sbatch" in found.artefacts
+    assert "benchmark.sbatch" in found.artefacts
     assert (len({trial.job_id for trial in trials}) == 1) == (mode == "pilot")
     service.restart_runner()  # which gives back at once what nobody will use
     slurm.wait_idle(limit_s=BACK_S)

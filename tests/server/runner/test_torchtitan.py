@@ -89,7 +89,7 @@ def test_its_times_are_its_own_and_its_recommendation_trains(
     for trial in trials:
         assert _far_from_own_events(titan, trial) < 0.005
     found = titan.recommendation(campaign)
-    script = titan.client.get(f"/api/v1/campaigns/{campaign.id}/artefacts/launch.sbatch").text
+    script = titan.client.get(f"/api/v1/campaigns/{campaign.id}/artefacts/benchmark.sbatch").text
     again = _seconds_of(slurm, script, tmp_path / "again")
     measured = found.best.metrics.iteration_time_s
     print(f"recommended {measured:.4f} s, run again {again:.4f} s")  # no two runs are equally fast

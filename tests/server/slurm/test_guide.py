@@ -103,5 +103,5 @@ def test_every_command_works_and_prints_what_is_shown(
         ran += kind == "runs"
         for line in text.splitlines() if kind == "prints" else ():
             assert printed_by(line, outputs[ran]), f"{line!r} is not in:\n{outputs[ran]}"
-    assert (tmp_path / "run" / "launch.sbatch").exists()
+    assert (tmp_path / "run" / "benchmark.sbatch").exists()
     assert ran >= 7, "most of the walk-through is marked as run"

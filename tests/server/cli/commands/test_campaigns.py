@@ -28,6 +28,7 @@ from tests.server.asking import created
 from tests.server.cli.conftest import Autotune
 from tests.serving import COMMAND, Served, environment
 
+FILES = {"benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh"}
 ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
 
 
@@ -122,25 +123,6 @@ def test_a_terminal_gets_the_address_of_a_page(
     assert "enter?key" not in autotune.done(*words).err
 
 
-def test_without_a_script_of_the_trials_a_trainer_is_named(
-    autotune: Autotune, tmp_path: Path
-) -> None:
-    """Neither Megatron divides a sequence without FlashAttention."""
-    ran = autotune.done(
-        *("submit", "--model", "llama-3-8b", "--machine", "dgx-h100", "--nodes", "1"),
-        *("--cp", "2", "--set", "flash_attention=off", "--baseline", "none"),
-        *("--max-trials", "1", "--protocol", "confirmations=0", "--watch", "--json"),
-    )
-    campaign = str(ran.json()["campaign"]["id"])
-    folder = tmp_path / "run"
-    told = autotune("best", campaign, "--out", str(folder)).err
-    assert not (folder / "launch.sbatch").exists()
-    trainer = told.split("--for ")[1].split()[0]
-    assert f"next: `autotune best {campaign} --for {trainer} --out {folder}`" in told
-    autotune.done("best", campaign, "--for", trainer, "--out", str(folder))
-    assert (folder / "launch.sbatch").exists()
-
-
 def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: str) -> None:
     one = ("--max-trials", "1", "--protocol", "confirmations=0", "--baseline", "none")
     question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", *one)
@@ -158,9 +140,9 @@ def test_best_writes_its_files(autotune: Autotune, finished: str, tmp_path: Path
     ran = autotune.done("best", finished, "--out", str(tmp_path / "run"))
     assert "runners-up" in ran.out
     assert "300 billion tokens" in ran.out
-    script = tmp_path / "run" / "launch.sbatch"
+    script = tmp_path / "run" / "train.sbatch"
     assert f"wrote {script}" in ran.err
-    assert f"next: `cd {tmp_path}/run && sbatch launch.sbatch`" in ran.err
+    assert f"next: `cd {tmp_path}/run && sbatch train.sbatch`" in ran.err
     assert autotune("best", finished, "--script").out == script.read_text()
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
@@ -175,13 +157,14 @@ def test_best_writes_the_files_of_another_trainer(
         folder = tmp_path / offer["name"]
         ran = autotune("best", finished, "--out", str(folder), "--for", offer["name"])
         if offer["supported"]:
-            assert {path.name for path in folder.iterdir()} == {"launch.sbatch", "train_rank.sh"}
+            assert {path.name for path in folder.iterdir()} == FILES
             assert "set TRAINER_DIR: " in ran.err
-            assert "sbatch launch.sbatch`" in ran.err
+            assert "set SAVE: " in ran.err
+            assert "sbatch train.sbatch`" in ran.err
         else:
             assert (ran.code, folder.exists()) == (2, False)
             assert offer["reason"] in " ".join(ran.err.split())
-    unwritten = autotune("best", finished, "--for", "nemo")
+    unwritten = autotune("best", finished, "--for", "torchtitan")
     assert unwritten.code == 2
     assert "--out as well" in unwritten.err
 

@@ -154,7 +154,21 @@ def test_a_sweep_counts_what_each_rule_removes(alone: Autotune) -> None:
 EVEN = """
 machine = "frontier"
 [trainer]
-adapter = "nemo"
+adapter = "adapters/even-stages.toml"
+"""
+EVEN_STAGES = """
+command = ["{python}", "train.py"]
+[set]
+"--pp" = "{pipeline_parallel}"
+"--tp" = "{tensor_parallel}"
+"--mbs" = "{micro_batch_size}"
+"--gas" = "{gradient_accumulation_steps}"
+[[refuse]]
+when = "num_layers % pipeline_parallel != 0"
+because = "it has only pipelines of even stages"
+[[read]]
+log = 'step (?P<step>\\d+)'
+arrival = true
 """
 
 
@@ -163,6 +177,8 @@ def even(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A profile whose program needs stages of equal length."""
     monkeypatch.setenv("AUTOTUNE_PROFILES_DIR", str(tmp_path))
     (tmp_path / "even.toml").write_text(EVEN)
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "adapters" / "even-stages.toml").write_text(EVEN_STAGES)
     return "even"
 
 
@@ -237,7 +253,7 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, even: s
     assert alone(*uneven, "--machine", "frontier", "--json").json()["legal"]
     ran = alone(*uneven, "--profile", even)
     assert ran.code == ExitCode.FAILED
-    assert "nemo cannot run it" in ran.out
+    assert "even-stages cannot run it" in ran.out
     assert "only pipelines of even stages" in ran.out
     space = ("--model", "gpt-22b", "--nodes", "5", "--pp", "4,5", "--num-nodes", "5")
     bound = alone("sweep", *space, "--profile", even, "--json").json()

@@ -1,0 +1,177 @@
+"""The file that trains: what it checks before it starts, and what it tells the trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.schemas.choices import TrainerName
+from evaluators.artefacts import Launch, trainer_artefacts
+from search_spaces.catalog import load_machine, load_model
+from search_spaces.strategy import Strategy
+from tests.evaluators.adapter import megatron_bridge
+from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
+
+MODELS = {
+    "llama-3.1-405b": {"tensor_parallel": 8, "pipeline_parallel": 2, "sequence_parallel": True},
+    "qwen3-235b-a22b": {"pipeline_parallel": 2, "expert_parallel": 8},
+    "deepseek-v3": {"expert_parallel": 16},
+    "gpt-oss-120b": {"expert_parallel": 8},
+    "mixtral-8x7b": {"expert_parallel": 8},
+    "qwen3-8b": {"context_parallel": 2},
+}
+"""Model -> its layout on 16 GPUs."""
+BENCHMARK = re.compile(
+    r"mock|NullTokenizer|force_load_balanc\w+=true|force-load-balancing|force_load_balance"
+)
+RECORD = """#!/bin/bash
+printf '%s\\n' "$@" >"$OUT/words"
+env >"$OUT/variables"
+"""
+
+
+def _files(name: str, trainer: TrainerName = "megatron-lm", **changed: Any) -> dict[str, str]:
+    layout: dict[str, Any] = {
+        **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "micro_batch_size"), 1),
+        "gradient_accumulation_steps": 4,
+        "zero_stage": 1,
+        "num_nodes": 2,
+    }
+    launch = Launch(
+        transformer=load_model(name),
+        machine=load_machine("dgx-h100"),
+        strategy=Strategy(**layout | changed),
+        name="mine",
+        evaluator="simulated",
+    )
+    return trainer_artefacts(launch, trainer)
+
+
+def _run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    python = folder / "python3"
+    python.write_text(RECORD)
+    python.chmod(0o755)
+    own = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "OUT": str(folder),
+        "RANK": "0",
+        "TRAINER_DIR": str(folder),
+    }
+    return subprocess.run(
+        ["bash", "-c", script], env=own | variables, capture_output=True, text=True, check=False
+    )
+
+
+def _set(folder: Path) -> dict[str, str]:
+    for name in ("data.bin", "data.idx", "tokenizer", "saved"):
+        (folder / name).touch()
+    paths = {"DATA": "data", "TOKENIZER": "tokenizer", "SAVE": "saved"}
+    return {
+        **{name: str(folder / path) for name, path in paths.items()},
+        "TRAIN_ITERS": "1000",
+        "LR": "0.0003",
+    }
+
+
+def test_what_is_not_set_or_not_there_ends_it_at_once(tmp_path: Path) -> None:
+    script = _files("qwen3-8b")["train_rank.sh"]
+    ended = _run(script, tmp_path)
+    assert ended.returncode == 2
+    for name in ("DATA", "TOKENIZER", "SAVE", "TRAIN_ITERS", "LR"):
+        assert f"\n{name} is not set: " in ended.stderr
+    given = _set(tmp_path)
+    (tmp_path / "data.idx").unlink()
+    ended = _run(script, tmp_path, **given | {"TOKENIZER": "my/tokenizer"})
+    assert ended.returncode == 2
+    assert f"DATA: there is no {given['DATA']}.idx" in ended.stderr
+    assert "TOKENIZER: my/tokenizer is not an absolute path" in ended.stderr
+    other = _run(script, tmp_path, **given | {"RANK": "1"})
+    assert (other.returncode, other.stderr) == (2, ""), "one rank says it"
+    assert not (tmp_path / "words").exists()
+
+
+def test_a_training_goes_on_where_it_saved(tmp_path: Path) -> None:
+    script, given = _files("qwen3-8b")["train_rank.sh"], _set(tmp_path)
+    words = _words(script, tmp_path, given)
+    assert words[words.index("--load") + 1] == given["SAVE"]
+    (tmp_path / "elsewhere").mkdir()
+    words = _words(script, tmp_path, given | {"LOAD": str(tmp_path / "elsewhere")})
+    assert words[words.index("--load") + 1] == str(tmp_path / "elsewhere")
+
+
+def _words(script: str, folder: Path, given: Mapping[str, str]) -> list[str]:
+    ran = _run(script, folder, **given)
+    assert ran.returncode == 0, ran.stderr
+    return (folder / "words").read_text().splitlines()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("trainer", ["megatron-lm", "megatron-bridge"])
+def test_a_training_has_nothing_of_a_benchmark(name: str, trainer: TrainerName) -> None:
+    files = _files(name, trainer, **MODELS[name])
+    for file, text in files.items():
+        assert bool(BENCHMARK.search(text)) == file.startswith("benchmark"), file
+        for line in re.findall(r".*grad-reduce-in-bf16.*", text):
+            assert "# gradients are added up in bf16" in line
+    assert "# not known: " in files["train.sbatch"]
+    assert "save" not in files["benchmark.sbatch"].replace("saves nothing", "").replace(
+        "checkpoint.save=null", ""
+    )
+
+
+LM, BRIDGE = "AUTOTUNE_MEGATRON_LM", "AUTOTUNE_MEGATRON_BRIDGE"
+
+
+def _requests(trainer: TrainerName, skip: int, folder: Path) -> list[dict[str, Any]]:
+    requests, given = [], _set(folder)
+    for name, layout in MODELS.items():
+        words = _words(_files(name, trainer, **layout)["train_rank.sh"], folder, given)
+        lines = (folder / "variables").read_text().splitlines()
+        names = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_", "NCCL_")
+        variables = dict(line.split("=", 1) for line in lines if line.startswith(names))
+        requests.append({"words": words[skip:], "variables": variables, "world_size": 16})
+    return requests
+
+
+@pytest.mark.skipif(not os.environ.get(LM), reason=f"{LM} names no checkout")
+def test_megatron_lm_accepts_each_training(tmp_path: Path) -> None:
+    requests = _requests("megatron-lm", 2, tmp_path)
+    for name, args in zip(MODELS, answers(os.environ[LM], requests), strict=True):
+        assert "error" not in args, (name, args["error"])
+        model = load_model(name)
+        layers = layers_of_arguments(args)
+        assert layers == {field: getattr(model, field) for field in layers}
+        assert args["train_iters"] == 1000
+        assert args["save"] == args["load"] == str(tmp_path / "saved")
+
+
+@pytest.mark.skipif(not os.environ.get(BRIDGE), reason=f"{BRIDGE} names no checkout")
+def test_megatron_bridge_accepts_each_training(tmp_path: Path) -> None:
+    requests = _requests("megatron-bridge", 1, tmp_path)
+    for name, told in zip(MODELS, _answers_of_bridge(requests), strict=True):
+        assert "error" not in told, (name, told["error"])
+        assert told["train.train_iters"] == 1000
+        assert told["checkpoint.save"] == told["checkpoint.load"] == str(tmp_path / "saved")
+        assert told["dataset.blend"] == [[str(tmp_path / "data")], None]
+
+
+def _answers_of_bridge(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    checkout = os.environ[BRIDGE]
+    ran = subprocess.run(
+        [f"{checkout}/.venv/bin/python", "-m", megatron_bridge.__name__, checkout],
+        cwd=Path(__file__).parents[3],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found: list[dict[str, Any]] = json.loads(ran.stdout)
+    return found
