@@ -52,6 +52,15 @@ def started_from(campaign: Campaign) -> str:
     return "; ".join([f"{trials} of {noun} {listed(named)}", *_start_worth(campaign.start_worth)])
 
 
+def surrogate_start(campaign: Campaign) -> str:
+    """Return since when DeepHyper's surrogate chooses the trials; empty for another search."""
+    if campaign.request.search != "deephyper":
+        return ""
+    if campaign.surrogate_from is None:
+        return "has not chosen a trial: all so far are random initial points"
+    return f"chose from trial {campaign.surrogate_from} on, after random initial points"
+
+
 def _start_worth(worth: StartWorth | None) -> list[str]:
     if worth is None:
         return []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autotune.measurement.metrics import another_model
+from autotune.schemas.choices import ChosenBy
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
 from autotune.words.quantities import (
     count,
@@ -21,6 +22,11 @@ from search_spaces.machine import Machine
 
 Fact = tuple[str, str]
 """A label and its value."""
+CHOICES: Mapping[ChosenBy, str] = {
+    "random": "Chosen at random",
+    "grid": "Next in the order of the grid",
+    "surrogate": "Chosen by DeepHyper's surrogate",
+}
 UNEVEN = 0.5
 """Spread of a step's time, as a share of it, from which on it is no error of a measurement."""
 
@@ -34,6 +40,8 @@ def why_chosen(trial: Trial) -> str:
         why = "Confirmation of one of the best layouts"
     elif trial.purpose == "baseline":
         why = "The baseline"
+    elif expected.chosen_by is not None:
+        why = CHOICES[expected.chosen_by]
     elif expected.best_so_far is None:
         why = "Best predicted layout that may fit, before any measurement"
     else:

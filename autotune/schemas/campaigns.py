@@ -133,6 +133,9 @@ class Campaign(Wire):
     """Benefit of the earlier trials; null while unknown."""
     screening: FewNodes | None = None
     """Number of nodes or layers of stand-in trials; null until its search begins."""
+    surrogate_from: int | None = None
+    """Number of the first trial that the surrogate of the search `deephyper` chose; null before it,
+    and for any other search."""
 
 
 class ListedCampaign(Campaign):

@@ -21,9 +21,13 @@ TrainerName = Literal[
 
 SearchMethod = Literal["calibrated", "deephyper", "random", "grid"]
 """Search method. `calibrated`: DeepHyper, by expected improvement, with the calibrated cost model
-as its surrogate. `deephyper`: DeepHyper with its defaults, over the legal layouts. `random`: legal
-layouts at random. `grid`: from the least model parallelism upward, skipping layouts that need as
-much memory as one that ran out of it."""
+as its surrogate. `deephyper`: DeepHyper with its own surrogate. `random`: legal layouts at random.
+`grid`: from the least model parallelism upward. DeepHyper and grid skip layouts that need as much
+memory as one that ran out of it."""
+
+ChosenBy = Literal["random", "grid", "surrogate"]
+"""What chose a trial of another search than `calibrated`: chance, the order of the grid, or
+DeepHyper's surrogate."""
 
 Surrogate = Literal["forest", "gaussian_process"]
 """Surrogate of the search `deephyper`: extremely randomised trees, its default, or a Gaussian

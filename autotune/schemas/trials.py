@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import ChosenBy, TrialState
 from autotune.schemas.wire import TrialPurpose, Wire
 from search_spaces.strategy import Strategy
 
@@ -110,6 +110,9 @@ class Expectation(Wire):
     probability_better: float | None
     """Probability that this trial is better than the best so far, if it fits; null if there was
     none."""
+    chosen_by: ChosenBy | None = None
+    """What chose it, in another search than `calibrated`; null if that search or the campaign chose
+    it."""
 
 
 class Trial(Wire):

@@ -62,25 +62,36 @@ def choose_stock(
     *,
     surrogate: Surrogate,
     told: Sequence[Told],
+    initial: int,
     seed: int,
 ) -> int:
     """Return the index of the candidate that DeepHyper chooses with its own surrogate.
 
     Everything is DeepHyper's default but for four settings. The acquisition is maximised over the
     legal candidates, not by a genetic algorithm, which leaves them. The limit of 100 failures is
-    lifted. A Gaussian process uses UCB, because it does not support UCBd. The search is built anew
-    from all results at each call, and draws initial points from the remaining candidates.
+    lifted. A Gaussian process uses UCB, because it does not support UCBd. Failures count among the
+    initial points: DeepHyper waits for as many successes, and chooses at random until then.
+
+    The search is built anew from all results at each call. It asks for what it is told, because
+    the weight of exploration follows the number of points asked for.
 
     Args:
-        points: shape (n, d), the distinct candidates in random order.
-        told: points with their rate, or "F_…" for a failure.
+        points: shape (n, d), the distinct candidates.
+        told: points with their rate, at least one, or "F_…" for a failure.
+        initial: how many of them are initial points.
 
     The other arguments are those of `choose`.
     """
-    settings: dict[str, Any] = {"surrogate_model": "ET"}
+    model: dict[str, Any] = {"surrogate_model": "ET"}
     if surrogate == "gaussian_process":
-        settings = {"surrogate_model": "GP", "acq_func": "UCB"}
-    return _ask(names, points, settings, told=told, seed=seed)
+        model = {"surrogate_model": "GP", "acq_func": "UCB"}
+    successes = sum(not isinstance(result, str) for _, result in told)
+    settings = model | {
+        "n_initial_points": min(initial, successes),
+        "initial_points": [_point(names, numbers) for numbers, _ in told],
+    }
+    asked = len(told) - max(initial - successes, 0)
+    return _ask(names, points, settings, told=told, asked=asked, seed=seed)
 
 
 def _ask(
@@ -89,6 +100,7 @@ def _ask(
     settings: Mapping[str, Any],
     *,
     told: Sequence[Told],
+    asked: int = 0,
     seed: int,
 ) -> int:
     from deephyper.hpo import CBO
@@ -108,11 +120,12 @@ def _ask(
     )
     # The matrices are small: BLAS threads win nothing, and on a busy machine cost a hundredfold.
     with threadpool_limits(limits=1, user_api="blas"):
-        if told:
-            search.tell([(_point(names, numbers), result) for numbers, result in told])
+        if asked:
+            search.ask(asked)
+        search.tell([(_point(names, numbers), result) for numbers, result in told])
         point = search.ask(1)[0]
-    asked = np.array([point[name] for name in names], dtype=np.int64)
-    return int(np.flatnonzero((points == asked).all(axis=1))[0])
+    chosen = np.array([point[name] for name in names], dtype=np.int64)
+    return int(np.flatnonzero((points == chosen).all(axis=1))[0])
 
 
 def _problem(names: Sequence[str], every: Integers, offered: Integers, seed: int) -> HpProblem:

@@ -12,6 +12,7 @@ import scipy
 from autotune.calibration.calibration import Z
 from autotune.calibration.observations import columns_of
 from autotune.measurement.metrics import SECONDS_PER_HOUR, measured_iterations, probe_range
+from autotune.schemas.choices import ChosenBy
 from autotune.schemas.trials import Expectation
 from autotune.search.evidence import Evidence, Known
 from autotune.search.layouts import Floats, Layouts
@@ -77,6 +78,7 @@ class TrialExpectation:
         instead: Strategy | None,
         *,
         expected_saving: float | None = None,
+        chosen_by: ChosenBy | None = None,
     ) -> Proposal:
         """Return the proposal of a strategy, in full or with a stand-in (`instead`)."""
         calibration = self.evidence.calibration(known.ended)
@@ -112,6 +114,7 @@ class TrialExpectation:
                 node_hours=float(self.cost.node_hours(lattice, np.exp(time))[0]),
                 best_so_far=None if known.best is None else float(np.exp(known.best)),
                 probability_better=better,
+                chosen_by=chosen_by,
             ),
             expected_saving=expected_saving,
         )

@@ -232,12 +232,13 @@ class Proposer:
         if not len(small):
             return None
         if self._uncalibrated is not None:
-            layout = self._uncalibrated(small, self._results(known))
-            if layout is None:
+            choice = self._uncalibrated(small, self._results(known))
+            if choice is None:
                 raise NothingToPropose(
                     "every other layout needs as much memory as one that ran out"
                 )
-            return self._expectation.of(known, self._layouts.lattice.strategy(layout), None)
+            strategy = self._layouts.lattice.strategy(choice.layout)
+            return self._expectation.of(known, strategy, None, chosen_by=choice.by)
         with threadpool_limits(limits=1, user_api="blas"):
             belief = self._belief(known, small)
         startable = nodes[belief.rows] <= free_nodes

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from autotune.calibration.dominance import needs_as_much
 from autotune.cost_model.columns import Columns
-from autotune.schemas.choices import SearchMethod, Surrogate
+from autotune.schemas.choices import ChosenBy, SearchMethod, Surrogate
 from autotune.search.choice import choose_stock
-from autotune.search.layouts import Integers, Layouts
+from autotune.search.layouts import IN_FLIGHT, Integers, Layouts
 
 Results = Mapping[int, float | str]
 """Of layouts that ended: the logarithm of the rate, or `OUT_OF_MEMORY` or another "F_…"."""
 
 OUT_OF_MEMORY = "F_oom"
 
-Chooser = Callable[[Integers, Results], int | None]
+
+class Choice(NamedTuple):
+    """A layout to try, and what chose it."""
+
+    layout: int
+    by: ChosenBy
+
+
+Chooser = Callable[[Integers, Results], Choice | None]
 """Given the open layouts and the results so far, return the next layout; None where none is worth
 trying."""
 
@@ -28,6 +37,11 @@ def uncalibrated(
 ) -> Chooser | None:
     """Return the function that chooses layouts; None for the calibrated search.
 
+    The grid and DeepHyper skip layouts that need at least as much memory as one that ran out of it.
+    DeepHyper's initial points are random, in the order of the random search. They are as many as
+    its default, twice the dimensions plus one, failures included, and more only until one succeeds.
+    Dimensions with one value and those that follow from others are not counted.
+
     Args:
         columns: of the layouts.
         surrogate: of DeepHyper.
@@ -35,35 +49,35 @@ def uncalibrated(
     """
     if method == "calibrated":
         return None
+    order = np.random.default_rng(seed).permutation(len(layouts))
     if method == "grid":
         order = least_parallel_first(layouts)
+    varies = (layouts.numbers != layouts.numbers[:1]).any(axis=0)
+    names = [name for name, kept in zip(layouts.point_dimensions, varies, strict=True) if kept]
+    numbers = layouts.numbers[:, varies]
+    initial = 2 * len(set(names) - {IN_FLIGHT}) + 1
 
-        def from_grid(open_layouts: Integers, results: Results) -> int | None:
-            failed = [row for row, result in results.items() if result == OUT_OF_MEMORY]
-            left = order[np.isin(order, open_layouts)]
-            if failed:
-                too_large = needs_as_much(columns.take(left), columns.take(np.array(failed)))
-                left = left[~too_large.any(axis=1)]
-            return int(left[0]) if len(left) else None
-
-        return from_grid
-    at_random = np.random.default_rng(seed).permutation(len(layouts))
-
-    def from_random(open_layouts: Integers, _results: Results) -> int | None:
-        return int(at_random[np.isin(at_random, open_layouts)][0])
-
-    def from_deephyper(open_layouts: Integers, results: Results) -> int | None:
-        offered = at_random[np.isin(at_random, open_layouts)]
-        numbers = layouts.numbers
+    def next_layout(open_layouts: Integers, results: Results) -> Choice | None:
+        left = order[np.isin(order, open_layouts)]
+        failed = [row for row, result in results.items() if result == OUT_OF_MEMORY]
+        if failed and method != "random":
+            too_large = needs_as_much(columns.take(left), columns.take(np.array(failed)))
+            left = left[~too_large.any(axis=1)]
+        if not len(left):
+            return None
+        any_success = any(isinstance(result, float) for result in results.values())
+        if method != "deephyper" or len(results) < initial or not any_success:
+            return Choice(int(left[0]), "grid" if method == "grid" else "random")
         told = [
             (numbers[row].tolist(), math.exp(result) if isinstance(result, float) else result)
             for row, result in results.items()
         ]
-        names = layouts.point_dimensions
-        asked = choose_stock(names, numbers[offered], surrogate=surrogate, told=told, seed=seed)
-        return int(offered[asked])
+        chosen = choose_stock(
+            names, numbers[left], surrogate=surrogate, told=told, initial=initial, seed=seed
+        )
+        return Choice(int(left[chosen]), "surrogate")
 
-    return from_deephyper if method == "deephyper" else from_random
+    return next_layout
 
 
 def least_parallel_first(layouts: Layouts) -> Integers:

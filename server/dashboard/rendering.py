@@ -12,7 +12,13 @@ from fastapi.responses import Response
 from fastapi.templating import Jinja2Templates
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from autotune.answers.campaign import best_projected_from, model_size, nothing_ran, started_from
+from autotune.answers.campaign import (
+    best_projected_from,
+    model_size,
+    nothing_ran,
+    started_from,
+    surrogate_start,
+)
 from autotune.answers.layout import in_words
 from autotune.answers.recommendation import best_facts, conclusions, neighbours, runners_up
 from autotune.answers.trial import (
@@ -185,6 +191,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "step_spread": step_spread,
     "strategy_facts": strategy_facts,
     "strategy_inputs": prefill.strategy_inputs,
+    "surrogate_start": surrogate_start,
     "times": times,
     "title": title,
     "trial_facts": trial_facts,

@@ -45,6 +45,7 @@ class Tally:
     failures: int = 0
     confirmations: int = 0
     node_hours: float = 0.0
+    surrogate_from: int | None = None
     waits_for: str = ""
 
 
@@ -307,6 +308,7 @@ def _present(session: Session, campaign_ids: Collection[int]) -> set[int]:
 def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
     """Return each campaign's tally."""
     ids = list(campaign_ids)
+    by_surrogate = TrialRow.expected["chosen_by"].as_string() == "surrogate"
     sums = {campaign_id: Tally() for campaign_id in ids}
     counts = (  # the columns are named as the fields of a tally
         select(
@@ -317,6 +319,7 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
             _count(TrialRow.state.in_(FAILURES)).label("failures"),
             _count(TrialRow.purpose == "confirmation").label("confirmations"),
             func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
+            func.min(case((by_surrogate, TrialRow.number))).label("surrogate_from"),
         )
         .where(TrialRow.campaign_id.in_(ids))
         .group_by(TrialRow.campaign_id)

@@ -113,8 +113,8 @@ class CampaignOptions(OptionGroup):
     search: SearchMethod | None = option(
         "--search",
         "Search method: calibrated, DeepHyper with the calibrated cost model as its surrogate; or "
-        "for comparison deephyper with its defaults, random or grid, which run until the budget "
-        "is spent.",
+        "for comparison deephyper with its own surrogate, random or grid, which run until the "
+        "budget is spent.",
         default="calibrated",
     )
     fresh: bool | None = option("--fresh", "Ignore earlier trials on the machine.")

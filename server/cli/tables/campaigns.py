@@ -9,7 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from autotune.answers.campaign import best_origin, best_projected_from, fastest_single, started_from
+from autotune.answers.campaign import (
+    best_origin,
+    best_projected_from,
+    fastest_single,
+    started_from,
+    surrogate_start,
+)
 from autotune.answers.recommendation import (
     against,
     best_facts,
@@ -88,7 +94,7 @@ def campaign(item: Campaign) -> Table:
         named = [ray.address, f"profile {ray.profile}" if ray.profile else ""]
         profile = f": {', '.join(filter(None, named))}"
     waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
-    start, own = started_from(item), baseline_line(item)
+    start, own, surrogate = started_from(item), baseline_line(item), surrogate_start(item)
     return facts(
         [
             ("campaign", f"{item.id} {item.name}".strip()),
@@ -102,6 +108,7 @@ def campaign(item: Campaign) -> Table:
                 f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "
                 f"{item.confirmations} confirmations, {item.pending} open{waiting}",
             ),
+            *([("surrogate", surrogate)] if surrogate else []),
             *([("started from", start)] if start else []),
             *_screening(item),
             ("node-hours", figure(item.node_hours)),

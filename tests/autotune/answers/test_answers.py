@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answers.campaign import model_size, not_started, started_from
+from autotune.answers.campaign import model_size, not_started, started_from, surrogate_start
 from autotune.answers.layout import in_words
 from autotune.answers.recommendation import saved, training_energy
 from autotune.answers.trial import step_spread, why_chosen
@@ -155,6 +155,8 @@ NOTHING_MEASURED = {"best_so_far": None, "probability_better": None}
             {},
             f"Confirmation of one of the best layouts. {PREDICTED}; 93 % likely to fit;",
         ),
+        ("search", {"chosen_by": "random"}, f"Chosen at random. {PREDICTED}"),
+        ("search", {"chosen_by": "surrogate"}, f"Chosen by DeepHyper's surrogate. {PREDICTED}"),
         ("search", {"fit_probability": 0.001}, "; < 1 % likely to fit; about 0.4 node-hours."),
     ],
 )
@@ -163,6 +165,14 @@ def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], 
     chosen = trial(1, A, seconds=1.0, purpose=purpose)
     update = {"expected": expected, "predicted_iteration_time_s": 1.0}
     assert words in why_chosen(chosen.model_copy(update=update))
+
+
+def test_since_when_deephypers_surrogate_chooses() -> None:
+    deephyper = asked(search="deephyper")
+    assert surrogate_start(campaign()) == ""
+    assert surrogate_start(campaign(request=deephyper)).startswith("has not chosen a trial")
+    since = surrogate_start(campaign(request=deephyper, surrogate_from=14))
+    assert since == "chose from trial 14 on, after random initial points"
 
 
 def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:

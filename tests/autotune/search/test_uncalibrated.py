@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from autotune.errors import NothingToPropose
@@ -64,3 +65,44 @@ def test_the_grid_raises_model_parallelism_and_prunes_by_memory() -> None:
     proposer = Proposer(SPACE, objective="tokens_per_s", seed=0, method="grid")
     [proposal] = proposer.propose([first, oom(second.strategy)], count=1, free_nodes=1)
     assert proposal.strategy.tensor_parallel == 2  # no larger micro-batch of TP 1
+
+
+def test_failures_count_among_deephypers_initial_points() -> None:
+    """One in ten layouts fits. Of seven dimensions, 15 points are random; then the surrogate is
+    asked."""
+    space = space_22b()
+    lattice, needed = layouts_of(space).lattice, layouts_of(space).memory_gib
+    few = np.flatnonzero(needed < np.quantile(needed, 0.1))
+    fitting = set(map(lattice.strategy, few.tolist()))
+    proposer, at_random = (
+        Proposer(space, objective="tokens_per_s", seed=0, method=method)
+        for method in ("deephyper", "random")
+    )
+    seen: list[SearchTrial] = []
+    for _ in range(15):
+        [proposal] = proposer.propose(seen, count=1, free_nodes=4)
+        assert proposal.expected.chosen_by == "random"
+        fits = proposal.strategy in fitting
+        seen.append(ok(space, proposal.strategy) if fits else oom(proposal.strategy))
+    assert 10 <= sum(trial.out_of_memory for trial in seen) < 15
+    [chosen] = proposer.propose(seen, count=1, free_nodes=4)
+    assert chosen.expected.chosen_by == "surrogate"
+    [by_chance] = at_random.propose(seen, count=1, free_nodes=4)
+    assert by_chance.expected.chosen_by == "random"
+    assert chosen.strategy != by_chance.strategy
+    failures = [trial if trial.out_of_memory else oom(trial.strategy) for trial in seen]
+    [hopeful] = proposer.propose(failures, count=1, free_nodes=4)
+    assert hopeful.expected.chosen_by == "random", "a surrogate needs a success"
+
+
+@pytest.mark.parametrize("method", ["grid", "deephyper"])
+def test_what_needs_as_much_as_a_failure_is_skipped(method: SearchMethod) -> None:
+    smallest = [
+        s for s in map(layouts_of(SPACE).lattice.strategy, range(12)) if s.micro_batch_size == 1
+    ]
+    proposer = Proposer(SPACE, objective="tokens_per_s", seed=0, method=method)
+    with pytest.raises(NothingToPropose, match="needs as much memory"):
+        proposer.propose([oom(s) for s in smallest], count=1, free_nodes=1)
+    left = [oom(s) for s in smallest if s.tensor_parallel < 4]
+    [proposal] = proposer.propose(left, count=1, free_nodes=1)
+    assert proposal.strategy.tensor_parallel == 4

@@ -47,6 +47,8 @@ METHODS: Mapping[str, Method] = {
     "random": Method(lambda here, seed: peers.at_random(here, seed=seed)),
     "pruned_grid": Method(lambda here, _: peers.pruned_grid(here), replays=1),
     "optuna_tpe": Method(lambda here, seed: peers.optuna_tpe(here, seed=seed)),
+    "optuna_gp": Method(lambda here, seed: peers.optuna_gp(here, seed=seed)),
+    "pruned_deephyper": Method(lambda here, seed: peers.pruned_deephyper(here, seed=seed)),
     "stock_deephyper": Method(lambda here, seed: peers.stock_deephyper(here, seed=seed)),
 }
 

@@ -37,7 +37,9 @@ LINES = {
     "random": ("random", INK, (1, 0)),
     "pruned_grid": ("pruned grid", "#c2790a", (1, 0)),
     "optuna_tpe": ("Optuna TPE", "#c7599b", (1, 0)),
-    "stock_deephyper": ("stock DeepHyper", "#d1453b", (1, 0)),
+    "optuna_gp": ("Optuna GP", "#c7599b", (6, 3)),
+    "pruned_deephyper": ("DeepHyper, pruned", "#d1453b", (1, 0)),
+    "stock_deephyper": ("DeepHyper, defaults", "#d1453b", (6, 3)),
 }
 """By method: its name for readers, its colour, and its dashes."""
 

@@ -8,26 +8,36 @@ from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
 
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import ChosenBy, TrialState
 from autotune.schemas.trials import Trial, TrialMetrics
 from evaluators.trial import TrialProgress
 from search_spaces.errors import InvalidInput
 from server.campaign.results import FinishedTrial, UnrunTrial
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
-from server.store.tables import TrialRow
+from server.store.tables import CampaignRow, TrialRow
 from server.store.trials import (
     SORTS,
     all_trials,
     finish_all,
     finish_trial,
     get_trial,
+    insert_trials,
     is_noted,
     list_trials,
     note_progress,
     pending_trials,
 )
-from tests.server.asking import STRATEGY, created, ended, read, with_trials, write
+from tests.server.asking import (
+    EXPECTED,
+    STRATEGY,
+    created,
+    ended,
+    new_trial,
+    read,
+    with_trials,
+    write,
+)
 
 METRICS = {
     "gradient_accumulation_steps": 8,
@@ -147,6 +157,19 @@ def test_a_trial_that_never_ran_keeps_its_job_and_costs_nothing(store: Store) ->
     assert (kept.state, kept.error, kept.node_hours) == (TrialState.LOST, "no trace", 0.0)
     assert (kept.job_id, kept.phase, kept.phase_reason) == ("7", None, "")
     assert kept.finished_at == now
+
+
+@pytest.mark.each_database
+def test_since_when_the_surrogate_has_chosen(store: Store) -> None:
+    campaign, other = created(store, search="deephyper"), created(store)
+    by: tuple[ChosenBy | None, ...] = (None, "random", "surrogate", "random", "surrogate")
+    expected = [EXPECTED.model_copy(update={"chosen_by": each}) for each in by]
+    with store.transaction() as session:
+        row = session.get_one(CampaignRow, campaign.id)
+        insert_trials(session, row, [new_trial(expected=each) for each in expected])
+    with_trials(store, other, 2)
+    assert read(store, get_campaign, campaign.id).surrogate_from == 3
+    assert read(store, get_campaign, other.id).surrogate_from is None
 
 
 def test_what_a_campaign_adds_up_to(store: Store, campaign: Campaign) -> None:

@@ -26,6 +26,23 @@ def test_a_campaign_is_submitted_again_with_another_search(
         assert name in ran.out
 
 
+def test_deephypers_search_shows_when_its_surrogate_took_over(
+    autotune: Autotune, finished: str
+) -> None:
+    """Of two dimensions, five points are random, the baseline included."""
+    space = ("--tp", "1,2", "--pp", "4", "--mbs", "1,2,4", "--num-nodes", "4")
+    ran = autotune.done(
+        *("submit", "--like", finished, "--search", "deephyper", *space, "--max-trials", "6"),
+        *("--baseline", "none", "--watch", "--json"),
+    )
+    number = str(ran.json()["campaign"]["id"])
+    assert ran.json()["campaign"]["surrogate_from"] == 6
+    shown = " ".join(autotune.done("show", number).out.split())
+    assert "surrogate chose from trial 6 on, after random initial points" in shown
+    assert "Chosen at random." in shown
+    assert "Chosen by DeepHyper's surrogate." in shown
+
+
 def test_options_replace_the_subject_of_the_copied_campaign(
     autotune: Autotune, finished: str
 ) -> None:
