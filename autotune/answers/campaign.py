@@ -53,12 +53,13 @@ def started_from(campaign: Campaign) -> str:
 
 
 def surrogate_start(campaign: Campaign) -> str:
-    """Return since when DeepHyper's surrogate chooses the trials; empty for another search."""
-    if campaign.request.search != "deephyper":
+    """Return since when DeepHyper's surrogate chooses the trials; empty for another search and
+    before the first trial."""
+    if campaign.request.search != "deephyper" or not campaign.trials:
         return ""
     if campaign.surrogate_from is None:
-        return "has not chosen a trial: all so far are random initial points"
-    return f"chose from trial {campaign.surrogate_from} on, after random initial points"
+        return "has not chosen a trial yet: all are initial points"
+    return f"chose from trial {campaign.surrogate_from} on, after its initial points"
 
 
 def _start_worth(worth: StartWorth | None) -> list[str]:

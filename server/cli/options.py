@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, make_dataclass
@@ -17,13 +18,16 @@ from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_type_hints
+from urllib.parse import urlsplit
 
 import typer
 
+from autotune.errors import ServiceUnreachable
 from autotune.schemas.choices import EvaluatorName
 from search_spaces.dimensions import DIMENSIONS, MEMORY_FOR_TIME, TABLE, setting_text
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import default_precision
+from server.cli.output import note
 
 if TYPE_CHECKING:
     # Imported late: a command's --help does not need the client and its models.
@@ -36,6 +40,10 @@ if TYPE_CHECKING:
     from server.settings import Settings
 
 EvaluatorChoice = Literal["simulated", "local", "slurm", "pilot", "ray"]
+
+STARTS_WITHIN_S = 10.0
+"""How long `submit` waits for a service; one takes two to five seconds to start."""
+STARTS_EVERY_S = 0.2
 
 CampaignId = Annotated[
     int, typer.Argument(metavar="ID", help="The campaign's number, as `autotune ls` shows it.")
@@ -341,6 +349,31 @@ class ServiceOptions(OptionGroup):
         from autotune.client.client import Client
 
         return Client(self.url)
+
+    def wait_for_start(self) -> None:
+        """Return when the service answers; one on this machine may be starting.
+
+        Raises:
+            ServiceUnreachable: it does not answer within `STARTS_WITHIN_S`, or is on another
+                machine and does not answer now.
+        """
+        from autotune.client.known_services import is_loopback
+
+        ends = time.monotonic() + STARTS_WITHIN_S
+        waiting = False
+        while True:
+            with self.client() as client:
+                here = is_loopback(urlsplit(client.base_url).hostname or "localhost")
+                try:
+                    client.whoami()
+                    return
+                except ServiceUnreachable:
+                    if not here or time.monotonic() > ends:
+                        raise
+            if not waiting:
+                note(f"waits {STARTS_WITHIN_S:g} s for a service to start at {client.base_url}")
+            waiting = True
+            time.sleep(STARTS_EVERY_S)
 
 
 @dataclass(frozen=True, kw_only=True)

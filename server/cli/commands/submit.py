@@ -185,6 +185,7 @@ def submit(
     """
     from server.cli.tables import predictions as predictions_table
 
+    service.wait_for_start()
     if like is None:
         question = _subject(model, machine, trials, service)
     else:

@@ -170,9 +170,11 @@ def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], 
 def test_since_when_deephypers_surrogate_chooses() -> None:
     deephyper = asked(search="deephyper")
     assert surrogate_start(campaign()) == ""
-    assert surrogate_start(campaign(request=deephyper)).startswith("has not chosen a trial")
-    since = surrogate_start(campaign(request=deephyper, surrogate_from=14))
-    assert since == "chose from trial 14 on, after random initial points"
+    assert surrogate_start(campaign(request=deephyper, trials=0)) == ""
+    before = surrogate_start(campaign(request=deephyper, trials=13))
+    assert before == "has not chosen a trial yet: all are initial points"
+    since = surrogate_start(campaign(request=deephyper, trials=14, surrogate_from=14))
+    assert since == "chose from trial 14 on, after its initial points"
 
 
 def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:

@@ -16,9 +16,9 @@ from autotune.schemas.choices import CampaignState, TrialState
 from server.figures.trajectory import Trajectory, trajectory
 from server.store.campaigns import campaign_row, change_state
 from server.store.history import keep_start
-from server.store.trials import all_trials
+from server.store.trials import all_trials, insert_trials
 from tests.patience import PATIENCE_S
-from tests.server.asking import STRATEGY
+from tests.server.asking import EXPECTED, STRATEGY, new_trial, with_trials
 from tests.server.dashboard.conftest import Service
 
 
@@ -81,6 +81,18 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
     said = f"Started from 3 trials of campaign {first.id}."
     assert said in get(service, address)[2]
     assert said in get(service, f"{address}/fragments/progress")[2]
+
+
+def test_a_page_says_when_deephypers_surrogate_took_over(service: Service) -> None:
+    campaign = service.campaigns.create(search="deephyper")
+    with_trials(service.campaigns.store, campaign, 1)
+    page = get(service, f"/campaigns/{campaign.id}")[2]
+    assert "DeepHyper's surrogate has not chosen a trial yet: all are initial points." in page
+    expected = EXPECTED.model_copy(update={"chosen_by": "surrogate"})
+    with service.campaigns.store.transaction() as session:
+        insert_trials(session, campaign_row(session, campaign.id), [new_trial(expected=expected)])
+    page = get(service, f"/campaigns/{campaign.id}/fragments/progress")[2]
+    assert "DeepHyper's surrogate chose from trial 2 on, after its initial points." in page
 
 
 def test_the_trajectory_is_a_series_and_a_chart_with_its_rows(

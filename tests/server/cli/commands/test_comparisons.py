@@ -38,7 +38,7 @@ def test_deephypers_search_shows_when_its_surrogate_took_over(
     number = str(ran.json()["campaign"]["id"])
     assert ran.json()["campaign"]["surrogate_from"] == 6
     shown = " ".join(autotune.done("show", number).out.split())
-    assert "surrogate chose from trial 6 on, after random initial points" in shown
+    assert "surrogate chose from trial 6 on, after its initial points" in shown
     assert "Chosen at random." in shown
     assert "Chosen by DeepHyper's surrogate." in shown
 

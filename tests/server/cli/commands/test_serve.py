@@ -9,9 +9,12 @@ from pathlib import Path
 
 import httpx2
 import psutil
+import pytest
 
+from server.cli.failures import ExitCode
 from server.service import address
 from server.settings import Settings
+from tests.cluster.ports import free_ports
 from tests.patience import PATIENCE_S, until
 from tests.server.cli.conftest import Autotune
 from tests.serving import COMMAND, environment, serving
@@ -64,6 +67,34 @@ def test_without_a_runner_and_a_runner_of_its_own(alone: Autotune, tmp_path: Pat
         runner.terminate()
         _, log = runner.communicate(timeout=PATIENCE_S)
         assert runner.returncode == 0, log
+
+
+def test_submit_waits_for_a_service_that_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setattr("server.cli.options.STARTS_WITHIN_S", PATIENCE_S)
+    monkeypatch.setenv("AUTOTUNE_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path))
+    folder = ("--port", str(port), "--data-dir", str(tmp_path))
+    with subprocess.Popen(
+        [*COMMAND, "serve", *folder], stderr=subprocess.DEVNULL, env=environment()
+    ) as serve:
+        question = ("--model", "gpt-1.4b", "--machine", "frontier", "--max-trials", "1")
+        ran = Autotune().done("submit", *question, "--json")
+        serve.terminate()
+    assert ran.json()["id"] == 1
+    first, *_ = ran.err.splitlines()
+    assert first.endswith(f"s for a service to start at http://127.0.0.1:{port}")
+
+
+def test_submit_does_not_wait_for_long(alone: Autotune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cli.options.STARTS_WITHIN_S", 0.5)
+    ran = alone("submit", "--model", "gpt-1.4b", "--machine", "frontier")
+    assert ran.code == ExitCode.UNREACHABLE
+    first, last = ran.err.splitlines()
+    assert first == "waits 0.5 s for a service to start at http://127.0.0.1:9"
+    assert "no autotune service of yours runs at http://127.0.0.1:9" in last
 
 
 def _until_locked(path: Path) -> None:
