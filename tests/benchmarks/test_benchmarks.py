@@ -138,6 +138,7 @@ def grids(folder: Path) -> list[str]:
     return [
         *("--throughput", times, "--grids", choices, "--picture", picture),
         *("--seeds", "1", "--processes", "1", "--searches", "ours", "random"),
+        *("pruned_deephyper", "stock_deephyper", "optuna_gp"),
     ]
 
 
