@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from search_spaces.details import Details
 from search_spaces.fields import CHECKED, Label, Plausible, Switch
 from search_spaces.layers import (
     HEADS,
@@ -294,6 +295,8 @@ class Transformer:
     attention_gate: Annotated[Switch, UNLESS_DENSE] = False
     """Whether attention's result is gated by a projection of its input (Qwen3-Next); missing: it is
     not."""
+    details: Annotated[Details | None, UNLESS_DENSE] = None
+    """What launch files tell a trainer besides the shape; missing: not known."""
 
     def __post_init__(self) -> None:
         width = self.experts.ffn_hidden_size if self.experts else 4 * self.hidden_size

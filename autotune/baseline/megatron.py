@@ -175,7 +175,7 @@ INERT = re.compile(
     |(layer)?norm-epsilon|apply-layernorm-1p|position-embedding(-type)?|use-rotary-position-embeddings
     |rotary-.*|rope-.*|use-rope-scaling|mscale.*|untie-embeddings-and-output-weights
     |disable-bias-linear|add-qkv-bias|qk-layernorm|group-query-attention|max-position-embeddings
-    |mamba-.*|activation-func-clamp-value|glu-linear-offset
+    |mamba-.*|activation-func-clamp-value|glu-linear-offset|yarn-.*|softmax-type|moe-shared-expert-gate
     |multi-latent-attention|moe-layer-freq|window-.*|hybrid-.*pattern|mtp-loss-scaling-factor
     |moe-(aux|z)-loss-coeff|moe-router-(score-function|enable-expert-bias|bias-update-rate|dtype
     |load-balancing-type|num-groups|group-topk|pre-softmax|topk-scaling-factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from autotune.measurement.objectives import OBJECTIVE_UNITS
@@ -81,7 +81,8 @@ def _obstacle(campaigns: Sequence[Campaign]) -> str:
     if len(objectives) > 1:
         return f"They optimise different things ({', '.join(sorted(objectives))})."
     models = {campaign.model.name for campaign in campaigns}
-    if any(campaign.model != campaigns[0].model for campaign in campaigns):
+    shapes = [replace(campaign.model, details=None) for campaign in campaigns]
+    if any(shape != shapes[0] for shape in shapes):
         named = f" ({', '.join(sorted(models))})" if len(models) > 1 else ""
         return f"They train different models{named}, so their rates are not comparable."
     if len({campaign.simulated for campaign in campaigns}) > 1:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from itertools import accumulate, groupby
 
 from autotune.cost_model.parameters import is_cpu
 from evaluators.adapter.expression import Value
+from search_spaces.details import Details
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, DIVIDING
 from search_spaces.machine import Machine
 from search_spaces.stages import chunk_layers, stage_layers
@@ -59,6 +61,9 @@ OF_LAYERS = (
     *OF_MAMBA,
 )
 """Names of layer kinds that only some models have; 0 or False for other models."""
+OF_DETAILS = tuple(each.name for each in fields(Details))
+"""Names of a model's details; None, or the value of most models, where they are not known."""
+NO_DETAILS = Details()
 OF_MACHINE = ("gpus_per_node", "memory_gib", "gpu")
 OF_START = ("python", "out", "folder", "iterations", "seed")
 """The interpreter on the nodes; the start's folder; the adapter's folder, in which ranks run; the
@@ -85,7 +90,7 @@ RANK_PARAMETERS = "rank_parameters"
 
 EVERYWHERE = (
     *(*OF_STRATEGY, *OF_MODEL, *OF_LAYERS, PATTERN, LAYOUT, *OF_CHUNKS, RANK_PARAMETERS),
-    *(*OF_MACHINE, "on_cpu"),
+    *(*OF_DETAILS, *OF_MACHINE, "on_cpu"),
 )
 """Names with a value before anything runs."""
 AT_START = (*EVERYWHERE, *OF_START)
@@ -125,6 +130,7 @@ def strategy_names(
         "global_batch_size": strategy.global_batch_size(gpus),
         **{name: getattr(transformer, name) for name in OF_MODEL},
         **_layer_names(transformer),
+        **{name: getattr(transformer.details or NO_DETAILS, name) for name in OF_DETAILS},
         PATTERN: _pattern(transformer, strategy),
         LAYOUT: _layout(transformer, strategy),
         **dict(zip(OF_CHUNKS, _chunk_lengths(transformer, strategy), strict=True)),

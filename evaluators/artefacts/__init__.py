@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autotune.schemas.choices import TrainerName
 from autotune.schemas.recommendations import LaunchNeed, LaunchScript, TrainerOffer
@@ -84,7 +85,8 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
         InvalidInput: field `trainer`: why it cannot train with this strategy.
     """
     try:
-        return artefacts(launch_with(launch, trainer))
+        figures = f"{launch.figures}; not with this trainer"
+        return artefacts(launch_with(replace(launch, figures=figures), trainer))
     except InvalidInput as problem:
         others = [offer.name for offer in trainer_offers(launch) if offer.supported]
         reason = _why_not(problem)

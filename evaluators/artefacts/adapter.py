@@ -151,7 +151,7 @@ def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
     nodes, ranks = launch.strategy.num_nodes, launch.machine.gpus_per_node
     told = () if file == _RANK else description(launch, purpose)
     head = [
-        *("#!/bin/bash", *told, comment(f"Trainer: {adapter.label}")),
+        *("#!/bin/bash", *told),
         _HEAD.format(nodes=nodes, ranks=ranks, file=file).rstrip(),
     ]
     unknown = unknown_parts(adapter, plan) if plan.training else []

@@ -113,6 +113,7 @@ def description(launch: Launch, purpose: Purpose) -> list[str]:
         f"sequences of {launch.transformer.seq_length} tokens",
         f"Machine: {machine.name}, {strategy.num_nodes} x {gpus} {machine.gpu}",
         f"Layout: {strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
+        f"Trainer: {adapter.label if adapter else 'the bundled one'}",
         f"Figures: {launch.figures}",
         f"Campaign: {launch.campaign}",
     ]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from search_spaces.catalog.details import details_of
 from search_spaces.catalog.shapes import model_from_table
 from search_spaces.errors import InvalidInput
 from search_spaces.layers import LAYERS as MOST_LAYERS
@@ -216,6 +217,7 @@ class _Configuration:
             "attention_gate": self._has_gate(),
             "attention_window": self._figure(*WINDOW) if windowed else None,
             "window_layers": windowed or None,
+            "details": details_of(self._config, family=self.family) or None,
         }
         self._refuse_unread()
         return model_from_table({**table, **changes})

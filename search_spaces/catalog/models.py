@@ -83,7 +83,11 @@ def meaning_of_size(model: Transformer) -> str:
 
 def _is_shaped_as(model: Transformer, other: Transformer) -> bool:
     alike = replace(
-        other, name=model.name, seq_length=model.seq_length, vocab_size=model.vocab_size
+        other,
+        name=model.name,
+        seq_length=model.seq_length,
+        vocab_size=model.vocab_size,
+        details=model.details,
     )
     return model == alike
 

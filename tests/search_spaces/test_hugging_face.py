@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from search_spaces.catalog import load_model, model_from_hugging_face, model_names, read_model
 from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.transformer import Transformer
 
 LLAMA_2_70B: dict[str, Any] = {
     "model_type": "llama",
@@ -92,6 +93,10 @@ def test_parameters_are_the_published_ones(
     assert model.parameters == pytest.approx(published_parameters, rel=0.002)
 
 
+def _shape(model: Transformer) -> Transformer:
+    return replace(model, details=None)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_family_has_its_published_parameters(name: str) -> None:
     published = FAMILIES[name]
@@ -99,7 +104,7 @@ def test_each_family_has_its_published_parameters(name: str) -> None:
     assert model.parameters == pytest.approx(published["total"], rel=0.01)
     if name in model_names():
         preset = load_model(name)
-        assert replace(model, seq_length=preset.seq_length) == preset
+        assert _shape(replace(model, seq_length=preset.seq_length)) == _shape(preset)
     if published["active"]:
         assert model.active_parameters == pytest.approx(published["active"], rel=0.025)
 
@@ -202,7 +207,7 @@ def test_a_published_config_is_its_preset(name: str) -> None:
     """The sequence length apart, which a configuration does not tell."""
     preset = load_model(name)
     read = model_from_hugging_face(MIXED[name], name=name)
-    assert replace(read, seq_length=preset.seq_length) == preset
+    assert _shape(replace(read, seq_length=preset.seq_length)) == _shape(preset)
     assert read.seq_length == 8192
 
 
@@ -257,7 +262,7 @@ def test_a_config_file_is_named_by_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "llama-2-70b"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA_2_70B))
-    assert read_model(folder / "config.json") == load_model("llama-2-70b")
+    assert _shape(read_model(folder / "config.json")) == _shape(load_model("llama-2-70b"))
 
 
 def test_heads_may_be_wider_than_their_share_of_the_hidden_size() -> None:

@@ -296,7 +296,7 @@ def test_a_line_sets_fields_by_their_names_or_short_forms() -> None:
         f"kv-heads={llama.num_query_groups}, ffn={llama.ffn_hidden_size}, gated=on, tied=yes,"
         f"vocab_size={llama.vocab_size}, seq={llama.seq_length}, name={llama.name}"
     )
-    assert model_from_line(line) == llama
+    assert model_from_line(line) == replace(llama, details=None)
 
 
 @pytest.mark.parametrize(

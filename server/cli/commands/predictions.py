@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,9 +20,10 @@ from server.cli.options import (
     named_machine,
     options_of,
 )
-from server.cli.output import Json, document, out, text
+from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
+    from autotune.schemas.plans import CampaignPlan
     from autotune.schemas.requests import CampaignCreate, PredictionQuery
     from search_spaces.program import ProgramCapabilities
     from search_spaces.strategy import Strategy
@@ -88,6 +90,13 @@ def sweep(
         bool,
         typer.Option("--rules", help="Print what the space has and what each rule removes."),
     ] = False,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write the first layout's launch files into this folder, marked as not measured.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Rank all layouts of a space by their predicted speed, without a trial.
@@ -115,6 +124,8 @@ def sweep(
         out().print(predictions_table.rules(answer))
     if answer.obstacle:
         raise Failed(answer.sentence)
+    if out_dir is not None:
+        _write_files(out_dir, query, answer)
     if json or rules:
         return
     out().print(predictions_table.sweep(answer))
@@ -123,6 +134,35 @@ def sweep(
     for row in answer.best[:COMMANDS]:
         options = options_of(row.strategy, machine_of(answer.machine))
         text(f"{row.rank}  {' '.join(['autotune predict', *words, options])}")
+
+
+def _write_files(folder: Path, query: CampaignCreate, answer: CampaignPlan) -> None:
+    from autotune.files import write_whole
+    from autotune.words.quantities import figure, gibibytes, seconds
+    from evaluators.artefacts import Launch, artefacts
+    from server.programs import chosen_profile
+    from server.settings import Settings
+
+    row = answer.best[0]
+    low, high = map(seconds, (row.iteration_time_low_s, row.iteration_time_high_s))
+    launch = Launch(
+        transformer=answer.model,
+        machine=answer.machine,
+        strategy=row.strategy,
+        name=f"{answer.model.name}-predicted",
+        evaluator=query.evaluator,
+        profile=chosen_profile(query, Settings(), as_admin=True),
+        campaign="none, predicted by `autotune sweep`",
+        figures=f"predicted, not measured: {seconds(row.iteration_time_s)} per iteration "
+        f"(80 %: {low} to {high}), {figure(row.tokens_per_s)} tokens/s, "
+        f"peak memory {gibibytes(row.memory_gib)}",
+    )
+    files = artefacts(launch)
+    if not files:
+        raise Failed("no trainer known here trains this model with this strategy")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, script in files.items():
+        note(f"wrote {write_whole(folder / name, script.encode(), executable=True)}")
 
 
 def subject_fields(machine: MachineOptions, program: ProgramOptions) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,19 @@ env >"$OUT/variables"
 """
 
 
+TWO_NODES: dict[str, Any] = {
+    **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "micro_batch_size"), 1),
+    "gradient_accumulation_steps": 4,
+    "zero_stage": 1,
+    "num_nodes": 2,
+}
+
+
 def _files(name: str, trainer: TrainerName = "megatron-lm", **changed: Any) -> dict[str, str]:
-    layout: dict[str, Any] = {
-        **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "micro_batch_size"), 1),
-        "gradient_accumulation_steps": 4,
-        "zero_stage": 1,
-        "num_nodes": 2,
-    }
     launch = Launch(
         transformer=load_model(name),
         machine=load_machine("dgx-h100"),
-        strategy=Strategy(**layout | changed),
+        strategy=Strategy(**TWO_NODES | changed),
         name="mine",
         evaluator="simulated",
     )
@@ -124,6 +127,49 @@ def test_a_training_has_nothing_of_a_benchmark(name: str, trainer: TrainerName) 
     assert "save" not in files["benchmark.sbatch"].replace("saves nothing", "").replace(
         "checkpoint.save=null", ""
     )
+
+
+OF_MODEL = {
+    "llama-3.1-405b": ("--rotary-base 500000", "--use-rope-scaling", "--rope-scaling-factor 8.0"),
+    "qwen3-235b-a22b": (
+        *("--qk-layernorm", "--rotary-base 1000000", "--norm-epsilon 1e-06"),
+        *("--moe-router-load-balancing-type aux_loss", "--moe-aux-loss-coeff 0.001"),
+    ),
+    "deepseek-v3": (
+        *("--moe-router-score-function sigmoid", "--moe-router-num-groups 8"),
+        *("--moe-router-group-topk 4", "--moe-router-enable-expert-bias", "--mtp-num-layers 1"),
+        *("--moe-router-topk-scaling-factor 2.5", "--moe-shared-expert-intermediate-size 2048"),
+        *("--moe-router-load-balancing-type seq_aux_loss", "--moe-aux-loss-coeff 0.0001"),
+        *("--rope-type yarn", "--rotary-scaling-factor 40.0", "--mscale-all-dim 1.0"),
+    ),
+    "gpt-oss-120b": (
+        *("--softmax-type learnable", "--position-embedding-type yarn", "--rotary-base 150000"),
+        *("--rotary-scaling-factor 32.0", "--no-yarn-correction-range-round-to-int"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_MODEL)
+def test_the_model_is_complete(name: str) -> None:
+    text = _files(name, "megatron-lm", **MODELS[name])["train_rank.sh"]
+    options = [line.partition("  #")[0].strip() for line in text.splitlines()]
+    assert [each for each in OF_MODEL[name] if each not in options] == []
+
+
+def test_what_is_not_known_of_a_model_is_named() -> None:
+    known = _files("qwen3-8b")["train_rank.sh"]
+    launch = Launch(
+        transformer=replace(load_model("qwen3-8b"), details=None),
+        machine=load_machine("dgx-h100"),
+        strategy=Strategy(**TWO_NODES),
+        name="mine",
+        evaluator="simulated",
+    )
+    unknown = trainer_artefacts(launch, "megatron-lm")["train_rank.sh"]
+    for part in ("base and scaling of rotary positions", "whether queries and keys", "epsilon of"):
+        line = f"# not known: {part}"
+        assert line in unknown
+        assert line not in known
 
 
 LM, BRIDGE = "AUTOTUNE_MEGATRON_LM", "AUTOTUNE_MEGATRON_BRIDGE"

@@ -151,6 +151,22 @@ def test_a_sweep_counts_what_each_rule_removes(alone: Autotune) -> None:
     assert narrowed.json()["raw"] == 408
 
 
+def test_a_sweep_writes_files_that_say_nothing_was_measured(
+    alone: Autotune, tmp_path: Path
+) -> None:
+    asked = ("sweep", "--model", "qwen3-8b", "--machine", "dgx-h100", "--global-batch", "64")
+    folder = tmp_path / "run"
+    ran = alone.done(*asked, "--adapter", "megatron-lm", "--out", str(folder))
+    assert {path.name for path in folder.iterdir()} == {
+        *("benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh")
+    }
+    for path in folder.iterdir():
+        assert f"wrote {path}" in ran.err
+        head = path.read_text().partition("set -euo pipefail")[0]
+        assert "# Figures: predicted, not measured: " in head
+        assert "# Trainer: megatron-lm " in head
+
+
 EVEN = """
 machine = "frontier"
 [trainer]
