@@ -116,7 +116,7 @@ class Dimension:
 
     def told(self, value: Scalar) -> str:
         """Return a value in as few letters as possible: `TP 8`, `ZeRO-1`, `16 nodes`, `no SP`,
-        `full ckpt`."""
+        `full recompute`."""
         if self.is_switch:
             return self.short if value else f"no {self.short}"
         if self.name == "num_nodes":
@@ -237,8 +237,8 @@ TABLE: tuple[Dimension, ...] = (
     ),
     Dimension(
         name="activation_checkpointing",
-        short="ckpt",
-        label="Activation checkpointing",
+        short="recompute",
+        label="Recomputation",
         sentence=(
             "Activations recomputed in the backward pass: none, the attention scores "
             "(selective), each whole layer (full), or parts of it such as layernorm+moe_act."
@@ -246,8 +246,8 @@ TABLE: tuple[Dimension, ...] = (
         option="--checkpointing",
         keys=("checkpointing", "ckpt"),
         hint="none, full",
-        words="activation checkpointing",
-        noun="checkpointing",
+        words="recomputation",
+        noun="recomputation",
         part="switch",
         values=get_args(ActivationCheckpointing),
         special=RECOMPUTED_SETS,

@@ -169,7 +169,7 @@ def _product(strategy: Strategy) -> str:
 _REFUSING = (
     Rule(
         name="machine_nodes",
-        demand="num_nodes is at most what the machine has",
+        demand="num_nodes is at most the machine's number of nodes",
         broken=lambda lattice, to: lattice["num_nodes"] > to.machine.max_nodes,
         reason=lambda s, to: (
             f"{s.num_nodes} nodes are more than the {to.machine.max_nodes} of {to.machine.name}"
@@ -229,7 +229,7 @@ _REFUSING = (
     ),
     Rule(
         name="ffn_by_tensor",
-        demand="tensor_parallel divides the width of the MLP, and that of shared experts",
+        demand="tensor_parallel divides the widths of the MLP and of shared experts",
         broken=lambda lattice, to: (
             sum(width % lattice["tensor_parallel"] for _, width in _cut_mlps(to.transformer)) != 0
         ),
@@ -246,8 +246,8 @@ _REFUSING = (
         # would be stage 1, or the stage 3 of a program that keeps the weights it has gathered.
         broken=lambda lattice, _: (lattice["zero_stage"] == 2) & (lattice["pipeline_parallel"] > 1),
         reason=lambda s, _: (
-            f"zero_stage 2 shards gradients, and with pipeline_parallel {s.pipeline_parallel} they "
-            "stay whole until the last micro-batch: take zero_stage 1 or 3"
+            f"zero_stage 2 cannot shard gradients with pipeline_parallel {s.pipeline_parallel}, "
+            "where they stay whole until the last micro-batch: use zero_stage 1 or 3"
         ),
     ),
     Rule(
@@ -265,7 +265,7 @@ _REFUSING = (
             f"micro_batch_size {s.micro_batch_size} x gradient_accumulation_steps "
             f"{s.gradient_accumulation_steps} x data_parallel "
             f"{s.data_parallel(to.machine.gpus_per_node)} is a global batch of "
-            f"{s.global_batch_size(to.machine.gpus_per_node)} samples, and {to.batch} is allowed"
+            f"{s.global_batch_size(to.machine.gpus_per_node)} samples; allowed: {to.batch}"
         ),
     ),
     Rule(
@@ -275,7 +275,7 @@ _REFUSING = (
             (lattice["virtual_stages"] > 1) & (lattice["pipeline_parallel"] == 1)
         ),
         reason=lambda s, _: (
-            f"virtual_stages {s.virtual_stages} interleave a pipeline, and there is none"
+            f"virtual_stages {s.virtual_stages} needs a pipeline, and pipeline_parallel is 1"
         ),
     ),
     Rule(
@@ -315,9 +315,9 @@ _REFUSING = (
         ),
         reason=lambda s, to: (
             f"a sequence of {to.transformer.seq_length} tokens is not divisible into "
-            f"{_parts_of_sequence(s.value)} parts: two for each of context_parallel "
-            f"{s.context_parallel}, so that causal attention is as much work for each"
-            + (f", times tensor_parallel {s.tensor_parallel}" if s.sequence_parallel else "")
+            f"{_parts_of_sequence(s.value)} parts: 2 x context_parallel {s.context_parallel}"
+            + (f" x tensor_parallel {s.tensor_parallel}" if s.sequence_parallel else "")
+            + ", which balances causal attention"
         ),
     ),
     Rule(
@@ -329,8 +329,8 @@ _REFUSING = (
             and (lattice["expert_parallel"] > 1) | (lattice["expert_tensor_parallel"] > 1)
         ),
         reason=lambda s, to: (
-            f"{to.transformer.name} has no experts, and expert_parallel is {s.expert_parallel}, "
-            f"expert_tensor_parallel {s.expert_tensor_parallel}"
+            f"{to.transformer.name} has no experts, so expert_parallel and expert_tensor_parallel "
+            f"must be 1 (here {s.expert_parallel} and {s.expert_tensor_parallel})"
         ),
     ),
     _rule_of(
@@ -374,16 +374,16 @@ _REFUSING = (
         _experts,
         name="experts_split_as_layers",
         demand=(
-            "expert_tensor_parallel is tensor_parallel, in a model with experts whose program does "
-            "not say otherwise"
+            "in a model with experts, expert_tensor_parallel is tensor_parallel, unless the "
+            "program can split them differently"
         ),
         broken=lambda lattice, _, to: (
             to.program.splits_experts_as_layers
             and lattice["expert_tensor_parallel"] != lattice["tensor_parallel"]
         ),
         reason=lambda s, _, to: (
-            f"{to.program.name} splits experts over tensor_parallel {s.tensor_parallel} GPUs, as "
-            f"all other weights, and expert_tensor_parallel is {s.expert_tensor_parallel}"
+            f"{to.program.name} splits experts like all other weights: expert_tensor_parallel must "
+            f"be tensor_parallel {s.tensor_parallel} (here {s.expert_tensor_parallel})"
         ),
     ),
     _rule_of(
@@ -410,8 +410,9 @@ _REFUSING = (
             mamba, lattice["tensor_parallel"], lattice["context_parallel"]
         ),
         reason=lambda s, mamba, _: (
-            f"context_parallel {s.context_parallel} does not suit the {mamba.num_heads} heads and "
-            f"{mamba.num_groups} groups of a Mamba block over tensor_parallel {s.tensor_parallel}"
+            f"{mamba.num_heads} heads and {mamba.num_groups} groups of a Mamba block cannot be "
+            f"split over tensor_parallel {s.tensor_parallel} x context_parallel "
+            f"{s.context_parallel}"
         ),
     ),
     _rule_of(
@@ -431,8 +432,8 @@ _REFUSING = (
     Rule(
         name="experts_by_sequence_parallel",
         demand=(
-            "tensor_parallel above 1 goes with sequence_parallel, in a model with experts whose "
-            "program needs it"
+            "in a model with experts, tensor_parallel above 1 needs sequence_parallel, if the "
+            "program requires it"
         ),
         broken=lambda lattice, to: (
             to.program.ties_sequence_parallel(to.transformer)
@@ -444,7 +445,7 @@ _REFUSING = (
     ),
     Rule(
         name="precision",
-        demand="the GPU computes in the precision",
+        demand="the GPU supports the precision",
         broken=lambda lattice, to: np.isin(
             lattice["precision"], [each for each in PRECISIONS if not offers(to.machine, each)]
         ),
@@ -456,19 +457,19 @@ _REFUSING = (
     ),
     Rule(
         name="recomputed_parts",
-        demand="a model has the parts that are recomputed",
+        demand="the model has the parts to recompute",
         broken=lambda lattice, to: np.isin(
             lattice["activation_checkpointing"],
             [each for each in RECOMPUTED_SETS if not to.transformer.has_parts(each)],
         ),
         reason=lambda s, to: (
-            f"{to.transformer.name} has not all of {s.activation_checkpointing}, which is to be "
-            "recomputed"
+            f"{to.transformer.name} lacks some of the parts to recompute: "
+            f"{s.activation_checkpointing}"
         ),
     ),
     Rule(
         name="narrow_alignment",
-        demand="below 16 bits, 16 divides what matrix products are made of, 32 in mxfp8 and nvfp4",
+        demand="below 16 bits, widths of matrix products are divisible by 16 (32 in mxfp8, nvfp4)",
         broken=lambda lattice, to: (
             np.any(np.isin(lattice["precision"], NARROW))
             and np.isin(lattice["precision"], NARROW)
@@ -481,8 +482,8 @@ _REFUSING = (
             )
         ),
         reason=lambda s, to: next(
-            f"{words} {width} is not divisible by {_alignment(s.precision)}, which products in "
-            f"{s.precision} need"
+            f"{words} {width} is not divisible by {_alignment(s.precision)}, as matrix products in "
+            f"{s.precision} require"
             for words, width in _widths(s.value, to.transformer)
             if width % _alignment(s.precision)
         ),
@@ -495,7 +496,7 @@ _REFUSING = (
     ),
     Rule(
         name=PROGRAM_RULE,
-        demand="the program of the trials has no reason of its own against it",
+        demand="the program of the trials can run it",
         broken=lambda lattice, to: reduce(
             or_,
             program_masks(lattice, to.transformer, to.machine, to.program).values(),

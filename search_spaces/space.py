@@ -235,7 +235,7 @@ class SearchSpace:
         from deephyper.hpo import HpProblem
 
         if len(self.lattice()) == 0:
-            reason = "no strategy of this space is legal"
+            reason = "no layout of this space is legal"
             raise InvalidInputs([InvalidInput("space", self.raw, reason)])
         problem = HpProblem(seed=seed)
         for dimension, values in self.dimensions.items():

@@ -60,14 +60,13 @@ WARNING = (
     ),
     Rule(
         name="even_stages",
-        demand="stages are as full as each other but for the first and the last",
+        demand="all stages but the first and the last have the same number of layers",
         severity="warn",
         broken=lambda lattice, to: uneven_stages(lattice, to.transformer),
         reason=lambda s, to: (
-            f"{to.transformer.num_layers} layers in {s.pipeline_parallel} stages are uneven: the "
-            "fullest has "
-            f"{_fullest_stage(s.pipeline_parallel, s.virtual_stages, to.transformer)}, and the "
-            "others wait for it"
+            f"{to.transformer.num_layers} layers are uneven in {s.pipeline_parallel} stages: all "
+            "wait for the fullest, with "
+            f"{_fullest_stage(s.pipeline_parallel, s.virtual_stages, to.transformer)}"
         ),
     ),
     Rule(
@@ -89,14 +88,14 @@ WARNING = (
         broken=lambda lattice, to: to.transformer.vocab_size % lattice["tensor_parallel"] != 0,
         reason=lambda s, to: (
             f"a vocabulary of {to.transformer.vocab_size} is not divisible by tensor_parallel "
-            f"{s.tensor_parallel}: it has to be padded"
+            f"{s.tensor_parallel}: it will be padded"
         ),
     ),
     Rule(
         name="sequence_parallel_needs_tensor",
-        demand="sequence_parallel goes with tensor_parallel above 1",
+        demand="sequence_parallel needs tensor_parallel above 1",
         severity="warn",
         broken=lambda lattice, _: lattice["sequence_parallel"] & (lattice["tensor_parallel"] == 1),
-        reason=lambda *_: "sequence_parallel does nothing where tensor_parallel is 1",
+        reason=lambda *_: "sequence_parallel has no effect with tensor_parallel 1",
     ),
 )

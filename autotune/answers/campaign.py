@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from autotune.answers.recommendation import projected
 from autotune.schemas.campaigns import Campaign, StartWorth
+from autotune.schemas.comparisons import ComparedCampaign
 from autotune.words.quantities import figure, listed, mark, parameters, plural
 from search_spaces.transformer import Transformer
 
@@ -62,17 +63,23 @@ def surrogate_start(campaign: Campaign) -> str:
     return f"chose from trial {campaign.surrogate_from} on, after its initial points"
 
 
+def searched_by(compared: ComparedCampaign) -> str:
+    """Return the search of a campaign, with the surrogate if there is a choice."""
+    if not compared.surrogate:
+        return compared.search
+    return f"{compared.search} ({compared.surrogate})"
+
+
 def _start_worth(worth: StartWorth | None) -> list[str]:
     if worth is None:
         return []
+    if worth.error_with > worth.error_without:
+        return ["they did not help"]
     without, given = (
         f"{100 * error:.{0 if error >= 0.1 else 1}f} %"
         for error in (worth.error_without, worth.error_with)
     )
-    words = "from {} to {} (median of {})".format(without, given, plural(worth.trials, "trial"))
-    if worth.error_with > worth.error_without:
-        return [f"they did not help: the prediction error rose {words}"]
-    return [f"they reduced the prediction error {words}"]
+    return [f"they reduced the prediction error from {without} to {given}"]
 
 
 def fastest_single(campaign: Campaign) -> str:

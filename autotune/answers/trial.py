@@ -28,7 +28,7 @@ CHOICES: Mapping[ChosenBy, str] = {
     "surrogate": "Chosen by DeepHyper's surrogate",
 }
 UNEVEN = 0.5
-"""Spread of a step's time, as a share of it, from which on it is no error of a measurement."""
+"""Relative spread above which step times are reported as uneven."""
 
 
 def why_chosen(trial: Trial) -> str:
@@ -54,14 +54,14 @@ def why_chosen(trial: Trial) -> str:
 
 def _rate_expected(trial: Trial, expected: Expectation) -> str:
     if expected.best_so_far is None:
-        return f"Predicted {iteration_expected(trial)} an iteration"
+        return f"Predicted {iteration_expected(trial)} per iteration"
     ratio = expected.objective / expected.best_so_far
     time_s = trial.predicted_iteration_time_s or 0.0
     ends = (expected.iteration_time_high_s, expected.iteration_time_low_s)
     changes = (round(100 * (ratio * time_s / end_s - 1)) for end_s in ends)
     low, high = (f"{change:+d}" if change else "0" for change in changes)
     change = round(100 * (ratio - 1))
-    against = f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "level with"
+    against = f"{abs(change)} % {'above' if change > 0 else 'below'}" if change else "the same as"
     better = ""
     if trial.purpose == "search" and expected.probability_better is not None:
         better = f", {probability(expected.probability_better)} likely to be better"
@@ -78,8 +78,8 @@ def iteration_expected(trial: Trial) -> str:
 
 
 def step_spread(metrics: TrialMetrics) -> str:
-    """Return the spread of a step's time beside it: `± 12 ms`, or as a share of it where that is
-    half or more, of which ± would promise times below nothing."""
+    """Return the spread of a step's time: `± 12 ms`; from UNEVEN on as a share, since ± would then
+    include times near zero."""
     share = metrics.iteration_time_spread_s / metrics.iteration_time_s
     if share < UNEVEN:
         return f"± {seconds(metrics.iteration_time_spread_s)}"
@@ -102,11 +102,11 @@ def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> Iterator[Fact]:
     flops = f"{figure(metrics.model_tflops_per_gpu)} TFLOP/s per GPU"
     shares = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
     yield "Model FLOPs", flops + shares
-    yield "For a million tokens", _for_a_million_tokens(metrics)
+    yield "Per million tokens", _per_million_tokens(metrics)
     yield "Global batch", f"{count(metrics.global_batch_size)} samples"
 
 
-def _for_a_million_tokens(metrics: TrialMetrics) -> str:
+def _per_million_tokens(metrics: TrialMetrics) -> str:
     hours = f"{figure(1e6 / metrics.tokens_per_node_hour)} node-hours"
     if metrics.tokens_per_joule is None:
         return hours
@@ -132,7 +132,7 @@ def trial_facts(trial: Trial, machine: Machine) -> Iterator[Fact]:
         yield from metrics_facts(metrics, simulated=trial.simulated)
     usable = f"of {gibibytes(machine.memory_gib)}"
     peaks = trial.peak_memory_gib_by_rank
-    least = f", {gibibytes(min(peaks))} on the emptiest rank" if len(peaks) > 1 else ""
+    least = f", {gibibytes(min(peaks))} on the emptiest GPU" if len(peaks) > 1 else ""
     yield "Peak memory", f"{peak_memory(trial)} {usable}{least}"
     yield "Predicted iteration time", iteration_expected(trial)
     yield "Predicted memory", f"{gibibytes(trial.predicted_memory_gib)} {usable}"
@@ -159,13 +159,13 @@ def _trained(metrics: TrialMetrics) -> Iterator[Fact]:
     if metrics.routing:
         yield "Routing", metrics.routing
     if metrics.trainer_parameters is not None and metrics.model_parameters is not None:
-        counts = f"{count(metrics.trainer_parameters)} as the trainer counts them"
-        warning = "; so it trains another model" if another_model(metrics) else ""
+        counts = f"{count(metrics.trainer_parameters)} by the trainer's count"
+        warning = "; it trains another model" if another_model(metrics) else ""
         yield "Parameters", f"{counts}, {count(metrics.model_parameters)} requested{warning}"
 
 
 def stands_for(trial: Trial) -> str:
-    """Return in place of what a smaller run was made; empty for a trial in full."""
+    """Return what a smaller run stands for; empty for a full trial."""
     if not trial.stands_for_nodes:
         return ""
     layers = f"{trial.num_layers} layers, " if trial.num_layers else ""

@@ -152,7 +152,7 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     chosen: dict[str, object] = dict(said.dimensions)
     batch, wanted = space.batch, said.global_batch_size
     if wanted is not None and not batch.least <= wanted <= batch.most:
-        reason = f"a global batch of {wanted} samples, and {batch} is allowed"
+        reason = f"a global batch of {wanted} samples; allowed: {batch}"
         raise InvalidInput(FIELD, _shown(request), reason, valid=f"a global batch of {batch}")
     if wanted is not None:
         chosen["global_batch_size"] = wanted

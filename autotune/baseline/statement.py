@@ -21,7 +21,7 @@ SHORT: Mapping[str, str] = {
     "global_batch": BATCH,
 }
 KEYS: Mapping[str, str] = {**SHORT, **{name: name for name in (*DIMENSIONS, BATCH)}}
-"""What may stand before `=`, and what it means."""
+"""Accepted keys and the dimension that each sets."""
 
 SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 

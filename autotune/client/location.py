@@ -70,9 +70,9 @@ class Authorization(httpx2.Auth):
             request.headers["Authorization"] = f"Bearer {self._location.token}"
         elif self._location.socket is None:
             raise ServiceUnreachable(
-                f"no autotune service of yours runs at {self._location.url}, and no token for it "
-                "is known: start one with `autotune serve`, keep the token that you were given "
-                f"with `autotune login`, or name it by {TOKEN} or {TOKEN_FILE}"
+                f"no service of yours answers at {self._location.url}: start one with `autotune "
+                "serve`, or sign in to another user's with `autotune login` (or with the token in "
+                f"{TOKEN} or {TOKEN_FILE})"
             )
         yield request
 

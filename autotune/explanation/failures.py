@@ -115,15 +115,18 @@ def _sentence(
     whole: float,
     remedies: Sequence[LayoutChange],
 ) -> str:
-    every = f"All {trials} trials" if trials > 1 else "The one trial"
-    others = ", ".join(f"{count} of {cause}" for cause, count in causes.items())
+    every = f"All {trials} trials" if trials > 1 else "The only trial"
+    if not need and len(causes) == 1:
+        same = " with the same error" if trials > 1 else ""
+        return f"{every} failed{same}: {next(iter(causes))}."
+    others = ", ".join(f"{count} with {cause}" for cause, count in causes.items())
     if not need:
         return f"{every} failed: {others}."
     low, high = gibibytes(need[0]).removesuffix(" GiB"), gibibytes(need[-1])
     span = high if low == high.removesuffix(" GiB") else f"{low} to {high}"
     memory = f"their layouts need {span} of each GPU's {whole:.3g}"
     head = (
-        f"{every} failed: {others}, and {len(need)} of memory, as {memory}"
+        f"{every} failed: {others}, and {len(need)} out of memory: {memory}"
         if others
         else f"{every} ran out of memory: {memory}"
     )

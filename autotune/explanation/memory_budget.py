@@ -78,8 +78,8 @@ def memory_budget(
     if fits < 1.0 - SURE:
         verdict = "it does not fit"
     sentence = (
-        f"It needs {gibibytes(float(forecast.memory_gib[0]))} of {machine.memory_gib:.3g}, of "
-        f"which {calibration.parameters.usable_gib(machine):.3g} can be used ({of}): {verdict}"
+        f"It needs {gibibytes(float(forecast.memory_gib[0]))} of {machine.memory_gib:.3g} "
+        f"({calibration.parameters.usable_gib(machine):.3g} usable), mostly {of}: {verdict}"
     )
     return MemoryBudget(
         fit_probability=fits,

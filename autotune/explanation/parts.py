@@ -249,14 +249,14 @@ def _against(
     Args:
         apart: the values in which it differs from the others.
     """
-    name = capitalised(apart or "the same strategy")
+    name = capitalised(apart or "the same layout")
     if other.role == "baseline":
         name = f"The baseline ({name})"
     foreseen = any(each.time_origin in FORESEEN for each in (winner, other))
-    tells = f"{name} {'is predicted to take' if foreseen else 'takes'}"
-    head = f"{tells} {_cost(other.relative_cost - 1.0, objective)}"
+    takes = "is predicted to take" if foreseen else "takes"
+    head = f"{name} {takes} {_cost(other.relative_cost - 1.0, objective)}"
     if own := _own_dimensions(winner, other):
-        return f"{head}; no formula explains why: {own}"
+        return f"{head}; the cost model cannot explain why: {own}"
     more = differences(winner, other)
     if other.relative_cost - 1.0 >= TWICE:
         most = max(more, key=lambda part: more[part])
@@ -264,14 +264,11 @@ def _against(
     order = sorted(more, key=lambda part: -more[part])
     losses = [part for part in order if more[part] >= HARDLY][:LOSSES]
     savings = [part for part in reversed(order) if more[part] <= -HARDLY][:SAVINGS]
-    said = []
-    if losses:
-        lost = [f"{percent(more[part])} to {TIME_WORDS[part]}" for part in losses]
-        said.append(f"loses {' and '.join(lost)}")
-    if savings:
-        saved = [f"{percent(more[part])} in {TIME_WORDS[part]}" for part in savings]
-        said.append(f"saves {' and '.join(saved)}")
-    return f"{head}: it {' and '.join(said)}" if said else head
+    changes = [
+        f"{percent(more[part])} {'more' if more[part] > 0.0 else 'less'} for {TIME_WORDS[part]}"
+        for part in (*losses, *savings)
+    ]
+    return f"{head}: {', '.join(changes)}" if changes else head
 
 
 def _cost(longer: float, objective: Objective) -> str:

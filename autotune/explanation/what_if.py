@@ -317,7 +317,7 @@ def _pace(relative: float, low: float, high: float, objective: Objective) -> str
     if relative >= TWICE:
         return f"{relative:.1f} times {rate} ({low:.1f} to {high:.1f})"
     if abs(relative - 1.0) < HARDLY:
-        return f"about {rate} of now"
+        return f"about the same {rate.removeprefix('the ')}"
     of_tokens = rate.startswith("the tokens")
     more, less = ("more", "fewer") if of_tokens else ("higher", "lower")
     ends = sorted(round(100.0 * abs(end - 1.0)) for end in (low, high))

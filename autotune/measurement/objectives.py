@@ -21,11 +21,11 @@ OBJECTIVE_UNITS: Mapping[Objective, str] = {
 
 BETTER: Mapping[Objective, str] = {
     "tokens_per_s": "faster",
-    "tokens_per_s_per_gpu": "faster for each GPU",
+    "tokens_per_s_per_gpu": "faster per GPU",
     "tokens_per_node_hour": "better in tokens per node-hour",
     "tokens_per_joule": "better in tokens per joule",
 }
-"""What a layout is whose objective is higher, by so many per cent."""
+"""Words for a layout with a higher objective, after a percentage."""
 
 POWER_FIGURES = ("gpu_idle_watt", "gpu_max_watt", "host_watt")
 

@@ -14,7 +14,7 @@ from search_spaces.dimensions import Scalar
 from search_spaces.strategy import Strategy
 
 LIKELY_TO_FIT = 0.5
-"""Probability of fitting from which on a layout is taken to fit."""
+"""Minimum probability of fitting of a layout that is taken to fit."""
 
 
 class BrokenRule(Wire):

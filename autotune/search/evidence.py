@@ -29,7 +29,7 @@ from search_spaces.strategy import Strategy
 Trials = tuple[SearchTrial, ...]
 
 REPEATS = 2
-"""Failures with one cause from which on it is ascribed to what their layouts share."""
+"""Identical failures needed before a shared property of their layouts is blamed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

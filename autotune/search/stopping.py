@@ -1,4 +1,4 @@
-"""How certainly the best is the best, and the rules that end a campaign's search."""
+"""How certain the best layout is, and the rules that end a campaign's search."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def reason_to_be_content(outlook: Outlook | None, *, objective: Objective) -> st
     if outlook is None or not outlook.untried or outlook.probability_better >= DOUBT:
         return None
     return (
-        f"The probability that a layout not yet tried is {MARGIN:.0%} {BETTER[objective]} is "
-        f"{outlook.probability_better:.1%}, below {DOUBT:.0%}."
+        f"Less than a {100 * DOUBT:.0f} % chance that another layout is {100 * MARGIN:.0f} % "
+        f"{BETTER[objective]}."
     )
 
 
@@ -96,8 +96,8 @@ RIVALS = 200
 
 
 WARRANTED = 0.25
-"""Odds that something is better, against the odds by the draws. Between what was tried and what was
-not, the draws leave more open than turns out to be: on published grids, with the data sheet right
+"""Factor on the odds, drawn from the belief, that something is better. The draws overestimate the
+difference between layouts that were tried and others: on published grids, with the data sheet right
 or one of its figures five times off, drawn probabilities of 0.14, 0.29, 0.53 and 0.87 came true in
 0.05, 0.09, 0.22 and 0.45 of the cases (`tests/benchmarks/search_replay.py`)."""
 

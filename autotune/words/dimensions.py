@@ -29,7 +29,7 @@ COST_WORDS: Mapping[Objective, tuple[str, str, str]] = {
         "less energy per token",
     ),
 }
-"""What is made high, and what one takes that is as good, worse or better."""
+"""Objective -> words for an equal, a higher and a lower cost."""
 
 FEW = 3
 """Maximum differences listed when two strategies are compared."""

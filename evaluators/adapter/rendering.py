@@ -192,12 +192,12 @@ def refuse(
         kept = adapter.fixed.get(name, NEUTRAL.get(name))
         value = getattr(strategy, name)
         if name not in adapter.varied and kept is not None and value != kept:
-            reason = f"{adapter.name} has no word for {name}, which is {kept} there"
+            reason = f"{adapter.name} has no {name}: its value is always {kept}"
             raise InvalidInput(name, value, reason, valid=str(kept))
 
 
 def _because(adapter: Adapter, refusal: AdapterRefusal) -> str:
-    return f"{adapter.name} cannot run it: {refusal.because}"
+    return f"{adapter.name} cannot run this layout: {refusal.because}"
 
 
 def _refuse_settings(adapter: Adapter, strategy: Strategy) -> None:

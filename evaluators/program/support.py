@@ -17,7 +17,7 @@ SIMULATED = replace(ANY_PROGRAM, experts_need_sequence_parallel=True)
 """What the simulator is asked for: whatever some program can run, but for experts what Megatron
 can, so that Megatron-LM, Megatron-Bridge and NeMo run what it recommends."""
 
-OTHER_SPACE = "a space without such strategies, or the simulated evaluator"
+OTHER_SPACE = "a space without such layouts, or the simulated evaluator"
 
 
 def program_of(profile: ClusterProfile) -> Program:

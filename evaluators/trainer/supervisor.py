@@ -127,7 +127,7 @@ class Supervisor:
             return f"{world_size} ranks cannot hold whole copies of the experts"
         if self.ranks.device == "cuda" and gpu_count() < world_size:
             return (
-                f"the strategy takes {world_size} GPUs and this machine shows {gpu_count()} "
+                f"the layout needs {world_size} GPUs and this machine has {gpu_count()} "
                 "(with CUDA_VISIBLE_DEVICES= it trains on the CPU)"
             )
         return unsupported(strategy) or indivisible(transformer, strategy)

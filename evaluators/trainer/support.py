@@ -99,7 +99,7 @@ ANYWHERE: tuple[Refusal, ...] = (
     # DeepSpeed then uses the gradients of the experts of one tensor-parallel rank only.
     TrainerRefusal(
         dimensions=("zero_stage", "expert_parallel", "tensor_parallel"),
-        because="DeepSpeed clips gradients by a wrong norm with zero_stage 3 where expert_parallel "
+        because="DeepSpeed clips gradients by a wrong norm with zero_stage 3 if expert_parallel "
         "and tensor_parallel are both above 1",
         meets=lambda s: s.zero_stage == 3 and s.expert_parallel > 1 and s.tensor_parallel > 1,
     ),
@@ -124,13 +124,13 @@ def _a_stage_lacks_experts(strategy: Strategy, transformer: Transformer) -> bool
 OF_MODELS = (
     ModelRefusal(
         dimensions=("pipeline_parallel", "expert_parallel", "zero_stage", "precision"),
-        because="DeepSpeed hangs where expert_parallel is above 1 and the first pipeline stage has "
-        "no experts, but for zero_stage 0 in fp32",
+        because="DeepSpeed hangs if expert_parallel is above 1 and the first pipeline stage has no "
+        "experts, except with zero_stage 0 in fp32",
         meets=_a_stage_lacks_experts,
     ),
     ModelRefusal(
         dimensions=(ROUTING.name,),
-        because="routing is of tokens to experts, which the model does not have",
+        because="the model has no experts to route tokens to",
         meets=lambda s, t: t.experts is None and s.value(ROUTING.name) is not None,
     ),
     ModelRefusal(
@@ -196,7 +196,7 @@ def indivisible(transformer: Transformer, strategy: Strategy) -> str | None:
         if count % ranks:
             return f"{count} {what} cannot be divided among {ranks} tensor-parallel ranks"
     if experts and strategy.expert_tensor_parallel != ranks:
-        return f"it splits experts over the {ranks} tensor-parallel ranks, as all other weights"
+        return f"it splits experts over the {ranks} tensor-parallel ranks, like all other weights"
     if experts and experts.num_experts % strategy.expert_parallel:
         ranks = strategy.expert_parallel
         return f"{experts.num_experts} experts cannot be divided among {ranks} ranks"

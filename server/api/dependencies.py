@@ -115,7 +115,7 @@ CampaignSort = Annotated[
         examples=["-best_mfu"],
     ),
 ]
-Rank = Annotated[int, Query(ge=1, le=100, description="Rank of the strategy; 1 is the best.")]
+Rank = Annotated[int, Query(ge=1, le=100, description="Rank of the layout; 1 is the best.")]
 
 
 async def exact_path(request: Request) -> None:

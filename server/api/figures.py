@@ -48,10 +48,10 @@ TABLE: dict[str, Any] = {
 async def _options(
     by: Annotated[Axis, Query(description="Trajectory: unit of the horizontal axis.")] = "trial",
     micro_batch_size: Annotated[
-        int | None, Query(ge=1, description="Map: only strategies with it.")
+        int | None, Query(ge=1, description="Map: only layouts with it.")
     ] = None,
     num_nodes: Annotated[
-        int | None, Query(ge=1, description="Map: only strategies on this many nodes.")
+        int | None, Query(ge=1, description="Map: only layouts on this many nodes.")
     ] = None,
     against: Annotated[
         ParetoCost | None,

@@ -87,7 +87,7 @@ def planned(
     plans: PlansOf,
     caller: CallerOf,
     most: Annotated[
-        int, Query(ge=1, le=1000, description="Maximum number of strategies in `best`.")
+        int, Query(ge=1, le=1000, description="Maximum number of layouts in `best`.")
     ] = SHOWN,
 ) -> CampaignPlan:
     """Predict of a campaign what is legal and likely to fit, the best layouts, its cost, and what

@@ -75,12 +75,12 @@ ASK = (
     "address that `autotune ls` prints there"
 )
 ASK_USER = (
-    "a user's token is needed: `autotune login` keeps the one that an admin gave you, "
-    "AUTOTUNE_TOKEN names it; a browser is let in on the page of this service"
+    "a user's token is needed: store yours with `autotune login`, or set AUTOTUNE_TOKEN; in a "
+    "browser, sign in on this service's page"
 )
 UNKNOWN_TOKEN = (
-    "no user of this service has this token; a service that restarts has another one, unless it "
-    "reads it from a file, and an admin may have renewed a user's"
+    "this token is not valid: ask an admin for a new one; a service of your own has a new token "
+    "after each start, unless it reads it from a file"
 )
 TOO_MANY_FAILURES = "too many tokens were wrong; wait some minutes before the next one"
 UNENCRYPTED = (

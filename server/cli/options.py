@@ -158,7 +158,7 @@ def _parameters(group: type[OptionGroup]) -> list[inspect.Parameter]:
 LOCAL = "local"
 WATCH = "Follow it, as `autotune watch`."
 Watch = Annotated[bool, typer.Option("--watch", help=WATCH)]
-Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a strategy.")]
+Nodes = Annotated[int, typer.Option("--nodes", help="Maximum nodes of a layout.")]
 
 
 def chosen(**options: Any) -> dict[str, Any]:
@@ -327,7 +327,7 @@ class BudgetOptions(OptionGroup):
             try:
                 deadline = datetime.fromisoformat(self.deadline).astimezone()
             except ValueError:
-                reason, valid = "this is no time in ISO 8601", "2030-01-31T18:00+01:00"
+                reason, valid = "not a time in ISO 8601", "2030-01-31T18:00+01:00"
                 raise InvalidInput("deadline", self.deadline, reason, valid=valid) from None
         return chosen(
             max_trials=self.max_trials, max_node_hours=self.max_node_hours, deadline=deadline
@@ -458,7 +458,7 @@ class DimensionOptions(DimensionTexts, OptionGroup):  # type: ignore[misc]
 class StrategyOptions(DimensionOptions):
     """One value for each dimension."""
 
-    PANEL: ClassVar[str] = "The strategy: one value of each dimension"
+    PANEL: ClassVar[str] = "The layout: one value of each dimension"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
         d.name: 1 if d.default is None else setting_text(d.default) for d in TABLE
     }
@@ -476,8 +476,8 @@ class StrategyOptions(DimensionOptions):
         own = values.get("settings", {}).items()
         for name, value in (*values.items(), *own):
             if isinstance(value, Range | list) or value == "auto":
-                reason = "one strategy has one value of each dimension"
-                valid = "one value; `autotune sweep` ranks the strategies of many"
+                reason = "one layout has one value of each dimension"
+                valid = "one value; `autotune sweep` ranks the layouts of many"
                 raise InvalidInput(name, texts.get(name, value), reason, valid=valid)
         return checked(Strategy, {**ONE_OF_EACH, **values})
 
@@ -537,7 +537,7 @@ class PredictedOptions(StrategyOptions):
         if self.nodes is None:
             return int(shape.num_nodes)
         if self.nodes < 1 or (self.num_nodes is not None and shape.num_nodes != self.nodes):
-            reason = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a strategy needs one"
+            reason = f"num_nodes is {shape.num_nodes}" if self.num_nodes else "a layout needs one"
             raise InvalidInput("nodes", self.nodes, reason, valid="1 or more, by one of the two")
         return self.nodes
 
@@ -573,7 +573,7 @@ class SpaceOptions(DimensionOptions):
 
     PANEL: ClassVar[str] = "What may be tried: auto, 4, 1,2,4, 4..20 or 4..20 step 4 (4:20:4)"
     DEFAULTS: ClassVar[Mapping[str, object]] = {
-        d.name: f"{setting_text(d.default)}; searched on GPUs if no layout is named"
+        d.name: f"searched on GPUs, else {setting_text(d.default)}"
         for d in TABLE
         if d.name in MEMORY_FOR_TIME and d.default is not None
     }

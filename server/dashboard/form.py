@@ -38,8 +38,8 @@ class FormField:
 
 @dataclass(frozen=True)
 class SelectOption:
-    """A value to choose, and what the page's script reads beside it: whether a model has experts, a
-    profile's machine in the catalog, the dimensions that a search with an adapter may vary."""
+    """A value to choose, and data for the page's script: whether a model has experts, a profile's
+    machine in the catalog, the dimensions that a search with an adapter may vary."""
 
     value: str
     label: str
@@ -61,11 +61,11 @@ SHAPE_FIELDS = (
     FormField(name="model.num_layers", label="Layers"),
     FormField(name="model.hidden_size", label="Hidden size"),
     FormField(name="model.num_attention_heads", label="Attention heads"),
-    FormField(name="model.num_query_groups", label="Query groups", hint="empty: as many as heads"),
-    FormField(name="model.head_dim", label="Head size", hint="empty: hidden / heads"),
-    FormField(name="model.ffn_hidden_size", label="FFN size", hint="empty: 4 × hidden"),
-    FormField(name="model.seq_length", label="Sequence length", hint="empty: 2048"),
-    FormField(name="model.vocab_size", label="Vocabulary", hint="empty: 51,200"),
+    FormField(name="model.num_query_groups", label="Query groups", hint="default: number of heads"),
+    FormField(name="model.head_dim", label="Head size", hint="default: hidden / heads"),
+    FormField(name="model.ffn_hidden_size", label="FFN size", hint="default: 4 × hidden"),
+    FormField(name="model.seq_length", label="Sequence length", hint="default: 2048"),
+    FormField(name="model.vocab_size", label="Vocabulary", hint="default: 51,200"),
 )
 
 LAYER_FIELDS = (
@@ -107,10 +107,10 @@ LAYER_FIELDS = (
 """Additional fields of a custom shape's layers, which GPT and Llama do not have."""
 
 SEARCHES: dict[SearchMethod, str] = {
-    "calibrated": "DeepHyper with the calibrated cost model",
-    "deephyper": "DeepHyper alone",
-    "random": "at random",
-    "grid": "a pruned grid",
+    "calibrated": "calibrated: DeepHyper with the cost model",
+    "deephyper": "deephyper: DeepHyper only",
+    "random": "random",
+    "grid": "grid, pruned",
 }
 
 SETTINGS = FormField(

@@ -16,6 +16,7 @@ from autotune.answers.campaign import (
     best_projected_from,
     model_size,
     nothing_ran,
+    searched_by,
     started_from,
     surrogate_start,
 )
@@ -53,7 +54,6 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from server.auth.permissions import CALLER, Caller
 from server.dashboard import campaign_rows, prefill
-from server.dashboard.form import SEARCHES
 from server.figures.kinds import KINDS
 
 HERE = Path(__file__).parent
@@ -90,11 +90,6 @@ def outcome(campaign: Campaign) -> str:
 
 def compared_outcome(compared: ComparedCampaign) -> str:
     return outcome_of(compared.state, found=compared.winner is not None)
-
-
-def searched_by(compared: ComparedCampaign) -> str:
-    words = SEARCHES[compared.search]
-    return f"{words} ({compared.surrogate.replace('_', ' ')})" if compared.surrogate else words
 
 
 def objective_title(campaign: Campaign) -> str:

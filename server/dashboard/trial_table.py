@@ -61,23 +61,23 @@ class Column:
 
 HEAD = (
     Column("Trial", "number of the trial", "number", "falling"),
-    Column("State", "how the trial stands, or how it ended", number=False),
+    Column("State", "progress of the trial, or how it ended", number=False),
 )
 DIMENSIONS = tuple(Column(d.head, d.label, d.name, dimension=True) for d in TABLE if d.is_searched)
-OTHER = Column("Other", "activation checkpointing, precision and the rest", number=False)
+OTHER = Column("Other", "recomputation, precision and other dimensions", number=False)
 MEASURED = (
     Column("Iteration", "median seconds of an iteration, and its spread", "iteration_time_s"),
     Column("Tokens/s", "tokens a second of all GPUs", "tokens_per_s", "falling"),
-    Column("Of best", "what the campaign optimises, over that of its best"),
+    Column("Of best", "objective, relative to the campaign's best"),
     Column(
         "TFLOP/s",
         "model FLOPs / hardware FLOPs (with recomputation)",
         "model_tflops_per_gpu",
         "falling",
     ),
-    Column("MFU", "model FLOPs over the machine's 16-bit peak", "mfu", "falling"),
-    Column("Peak memory", "of the fullest rank", "peak_memory_gib", "falling"),
-    Column("Duration", "wall time that the nodes were held", "duration_s", "falling"),
+    Column("MFU", "model FLOPs relative to the machine's 16-bit peak", "mfu", "falling"),
+    Column("Peak memory", "of the fullest GPU", "peak_memory_gib", "falling"),
+    Column("Duration", "wall time for which the nodes were held", "duration_s", "falling"),
 )
 
 

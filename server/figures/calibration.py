@@ -59,7 +59,7 @@ TIME_CELLS: Cells[CalibrationPoint] = {
     ),
     "Likely to fit": lambda point: probability(point.fit_probability),
     "Outcome": lambda point: point.outcome.value,
-    "Strategy": lambda point: point.strategy,
+    "Layout": lambda point: point.strategy,
 }
 
 

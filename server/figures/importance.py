@@ -108,7 +108,7 @@ def _bar(each: DimensionImpact) -> ImpactBar:
 
 def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
     if not bars:
-        return "The strategies of this space do not differ."
+        return "The layouts of this space do not differ."
     first = bars[0]
     head = (
         f"{first.name} decides most: its choice moves the rate by {first.impact:.0f} % on average "
@@ -119,4 +119,4 @@ def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
         if len(bars) > 1
         else ""
     )
-    return f"{head}{second}; over the {strategies:,} strategies that may fit."
+    return f"{head}{second}; over the {strategies:,} layouts that may fit."

@@ -173,7 +173,7 @@ def words_of(simulated: bool) -> Mapping[PlaceState, str]:
 def _check(field: str, value: int | None, offered: Sequence[int]) -> None:
     if value is not None and value not in offered:
         valid = ", ".join(map(str, offered))
-        raise InvalidInput(field, value, "no strategy of this campaign has it", valid=valid)
+        raise InvalidInput(field, value, "no layout of this campaign has it", valid=valid)
 
 
 def _choice(name: str, offered: Sequence[int], value: int | None) -> list[FigureChoice]:
@@ -224,7 +224,7 @@ def _cells(unit: str, *, simulated: bool) -> Cells[MapPlace]:
             "–" if cell.low is None else f"{figure(cell.low)} to {figure(cell.high)}"
         ),
         "Fits": lambda cell: probability(cell.fit_probability),
-        "Strategy": lambda cell: cell.strategy.short() if cell.strategy else "",
+        "Layout": lambda cell: cell.strategy.short() if cell.strategy else "",
         "Trials": lambda cell: (
             f"{cell.trials}, {cell.out_of_memory} out of memory"
             if cell.out_of_memory

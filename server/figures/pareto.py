@@ -23,7 +23,7 @@ from server.figures.vega import (
     quantitative,
 )
 
-TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules for a token"}
+TITLES: dict[ParetoCost, str] = {"num_nodes": "nodes", "joules_per_token": "joules per token"}
 KINDS = ("on the front", "beaten in both")
 
 
@@ -128,7 +128,7 @@ def _cells(cost: ParetoCost) -> Cells[ParetoPoint]:
         ),
         "tokens/s": lambda point: figure(point.tokens_per_s),
         "Stands": lambda point: KINDS[not point.on_front],
-        "Strategy": lambda point: point.strategy,
+        "Layout": lambda point: point.strategy,
         "Trials": lambda point: ", ".join(map(str, point.trial_numbers)),
     }
 

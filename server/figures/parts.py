@@ -332,10 +332,10 @@ class MemoryPartsFigure(BarsFigure):
 
 
 COSTS = {
-    "tokens_per_s": "time for a token",
-    "tokens_per_s_per_gpu": "GPU time for a token",
-    "tokens_per_node_hour": "node-hours for a token",
-    "tokens_per_joule": "energy for a token",
+    "tokens_per_s": "time per token",
+    "tokens_per_s_per_gpu": "GPU time per token",
+    "tokens_per_node_hour": "node-hours per token",
+    "tokens_per_joule": "energy per token",
 }
 
 

@@ -291,7 +291,7 @@ class TrajectoryFigure(DrawnFigure):
         return cls._of_campaign(
             source,
             series.summary,
-            table=FigureTable(columns=["Trial", series.objective_title, "Strategy"], rows=rows),
+            table=FigureTable(columns=["Trial", series.objective_title, "Layout"], rows=rows),
             series=series,
         )
 

@@ -99,8 +99,8 @@ def test_experts_divide_the_replicas_and_not_the_world() -> None:
             {},
             WITHOUT_EP,
             "experts_split_as_layers",
-            "a trainer splits experts over tensor_parallel 2 GPUs, as all other weights, and "
-            "expert_tensor_parallel is 1",
+            "a trainer splits experts like all other weights: expert_tensor_parallel must be "
+            "tensor_parallel 2 (here 1)",
         ),
         ({"expert_tensor_parallel": 2}, WITHOUT_EP, None, ""),
         (
@@ -196,7 +196,7 @@ def test_each_rank_has_whole_heads_of_linear_attention(
 def test_a_model_without_experts_has_no_layout_of_them() -> None:
     (found,) = findings(strategy(expert_parallel=2), GPT_175B, FRONTIER)
     assert found.rule == "experts_wanted"
-    assert "gpt-175b has no experts, and expert_parallel is 2" in found.reason
+    assert "gpt-175b has no experts, so expert_parallel" in found.reason
     own = (OwnDimension(name="expert_parallel", values=(1, 2)),)
     of_its_own = ProgramCapabilities(name="a trainer of before", own=own)
     assert findings(strategy(expert_parallel=2), GPT_175B, FRONTIER, program=of_its_own) == []

@@ -54,7 +54,7 @@ MODERN = ProgramCapabilities(
             B200,
             ANY_PROGRAM,
             "narrow_alignment",
-            "the width of the MLP on a GPU, 3588 is not divisible by 32, which products in mxfp8",
+            "the width of the MLP on a GPU, 3588 is not divisible by 32, as matrix products in",
         ),
         ({"activation_checkpointing": "moe_act"}, MOE, H100, MODERN, None, ""),
         (
@@ -63,7 +63,7 @@ MODERN = ProgramCapabilities(
             H100,
             ANY_PROGRAM,
             "recomputed_parts",
-            "llama-3-8b has not all of moe_act, which is to be recomputed",
+            "llama-3-8b lacks some of the parts to recompute: moe_act",
         ),
         (
             {"activation_checkpointing": "moe"},

@@ -39,10 +39,10 @@ def test_uneven_stages_are_warned_of() -> None:
     uneven = strategy(tensor_parallel=1, pipeline_parallel=5, num_nodes=5)
     (warned,) = findings(uneven, GPT_175B, FRONTIER)
     assert (warned.rule, warned.severity) == ("even_stages", "warn")
-    assert "the fullest has 20" in warned.reason
+    assert "the fullest, with 20" in warned.reason
     interleaved = replace(uneven, virtual_stages=2, gradient_accumulation_steps=10)
     (warned,) = findings(interleaved, GPT_175B, FRONTIER)
-    assert "the fullest has 20" in warned.reason
+    assert "the fullest, with 20" in warned.reason
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
     one_each = findings(strategy(virtual_stages=24), GPT_175B, FRONTIER)
     assert "layers_fill_virtual_stages" not in {each.rule for each in one_each}
     (first, *_), (second, *_) = (findings(one, GPT_175B, FRONTIER) for one in (none, deep))
-    assert first.reason == "virtual_stages 2 interleave a pipeline, and there is none"
+    assert first.reason == "virtual_stages 2 needs a pipeline, and pipeline_parallel is 1"
     assert second.reason == "96 layers cannot fill pipeline_parallel 4 x virtual_stages 25"
 
 
@@ -97,9 +97,13 @@ def test_each_virtual_stage_has_a_layer_in_every_trainer() -> None:
         (
             "virtual_stages_need_pipeline",
             {"virtual_stages": 2, "pipeline_parallel": 1},
-            "virtual_stages 2 interleave a pipeline",
+            "virtual_stages 2 needs a pipeline",
         ),
-        ("zero_2_without_pipeline", {"zero_stage": 2}, "with pipeline_parallel 4 they stay whole"),
+        (
+            "zero_2_without_pipeline",
+            {"zero_stage": 2},
+            "where they stay whole",
+        ),
         ("layers_fill_virtual_stages", {"virtual_stages": 25}, "4 x virtual_stages 25"),
     ],
 )
@@ -133,7 +137,7 @@ def test_the_global_batch_is_held_to_its_bounds() -> None:
     # 1 x 8 x (16 / 16) = 8 samples
     assert found({}, batch=GlobalBatch.of(8)) == {}
     finding = found({}, batch=GlobalBatch(minimum=16))["global_batch"]
-    assert "a global batch of 8 samples, and 16 or more is allowed" in finding.reason
+    assert "a global batch of 8 samples; allowed: 16 or more" in finding.reason
     assert "global_batch" in found({}, batch=GlobalBatch(maximum=7))
 
 
@@ -157,7 +161,7 @@ def test_bf16_is_refused_where_there_is_none() -> None:
         (
             "sequence_parallel_needs_tensor",
             {"sequence_parallel": True, "tensor_parallel": 1},
-            "does nothing",
+            "has no effect",
         ),
     ],
 )

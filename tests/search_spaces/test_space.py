@@ -92,7 +92,7 @@ def test_a_space_may_have_no_legal_point_and_tells_why() -> None:
     enumeration = space.enumerate()
     assert len(enumeration.legal) == 0
     assert enumeration.removed["heads_by_tensor"] == enumeration.raw
-    with pytest.raises(InvalidInputs, match="no strategy of this space is legal"):
+    with pytest.raises(InvalidInputs, match="no layout of this space is legal"):
         space.problem(seed=0)
 
 

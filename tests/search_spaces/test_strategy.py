@@ -27,7 +27,7 @@ def test_twins_differ_in_accumulation_alone() -> None:
 
 
 def test_a_strategy_in_one_line() -> None:
-    line = "TP 4 · PP 4 · MBS 1 · GAS 8 · ZeRO-1 · 2 nodes · full ckpt · bf16"
+    line = "TP 4 · PP 4 · MBS 1 · GAS 8 · ZeRO-1 · 2 nodes · full recompute · bf16"
     assert strategy().short() == line
     rich = strategy(num_nodes=1, virtual_stages=2, sequence_parallel=True).short()
     assert "1 node ·" in rich

@@ -170,7 +170,7 @@ def test_whoever_takes_a_gone_services_port_receives_nothing(
                 victim.create(model="gpt-22b", machine="frontier", nodes=2)
             ran = CliRunner().invoke(app, ["ls", "--url", served.url])
             assert ran.exit_code == 3
-            assert "no autotune service of yours runs at" in ran.stderr
+            assert "no service of yours answers at" in ran.stderr
             squatter.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 squatter.accept()

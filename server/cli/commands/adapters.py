@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP = """Describe any trainer with a small file: list, show, write and check adapters.
 
-Your own files are in the adapters folder beside the configuration (AUTOTUNE_ADAPTERS_DIR names
+Your own files are in the adapters folder next to the configuration (AUTOTUNE_ADAPTERS_DIR names
 another). A file with the name of a built-in adapter replaces it.
 """
 
@@ -100,7 +100,7 @@ def new(
 ) -> None:
     """Write a commented copy of an adapter, to be edited.
 
-    With `--folder .` it is beside your script: ranks then run there, and `--adapter ./NAME.toml`
+    With `--folder .` it is next to your script: ranks then run there, and `--adapter ./NAME.toml`
     uses it.
     """
     from autotune.files import write_whole

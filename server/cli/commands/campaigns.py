@@ -311,10 +311,10 @@ class FigureFlags(OptionGroup):
         "--by", "trajectory: the horizontal axis.", default="trial"
     )
     micro_batch_size: int | None = option(
-        "--mbs", "map: only strategies with this micro-batch size.", min=1
+        "--mbs", "map: only layouts with this micro-batch size.", min=1
     )
     num_nodes: int | None = option(
-        "--num-nodes", "map: only strategies with this number of nodes.", min=1
+        "--num-nodes", "map: only layouts with this number of nodes.", min=1
     )
     against: ParetoCost | None = option(
         "--against", "pareto_front: the metric to compare the rate with."

@@ -97,7 +97,7 @@ def profiles(
 ) -> None:
     """List the cluster profiles, or print one as a start for your own.
 
-    Your own files are in the profiles folder beside the configuration (AUTOTUNE_PROFILES_DIR names
+    Your own files are in the profiles folder next to the configuration (AUTOTUNE_PROFILES_DIR names
     another). A file with the name of a built-in profile replaces it.
     """
     from evaluators.cluster import profile_file

@@ -36,7 +36,7 @@ class ClusterOptions(OptionGroup):
     )
     ray: bool = option(
         "--ray",
-        "Check a Ray cluster instead of Slurm: that of --ray-address or --profile.",
+        "Check the Ray cluster of --ray-address or --profile instead of Slurm.",
         value=False,
     )
     ray_address: str | None = option(

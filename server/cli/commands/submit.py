@@ -95,7 +95,7 @@ class CampaignOptions(OptionGroup):
     )
     min_headroom_gib: float | None = option(
         "--min-headroom-gib",
-        "Free memory required on the fullest GPU; strategies that leave less rank last.",
+        "Free memory to keep on every GPU; layouts that leave less rank last.",
         "--headroom",
         default="0",
         metavar="GIB",
@@ -103,8 +103,8 @@ class CampaignOptions(OptionGroup):
     baseline: str | None = option(
         "--baseline",
         "Your current layout: tp=8,pp=4,mbs=1,zero=1, or a quoted line of Megatron arguments. It "
-        "is measured first, and the result is compared with it. Missing dimensions are taken from "
-        "the space.",
+        "is measured first, for comparison with the result. Missing dimensions are taken from the "
+        "space.",
         default="as in Megatron-Bridge's recipes for the model's size: all nodes, MBS 1, ZeRO 1, "
         "as little recomputation and as few stages as fit",
         metavar="LAYOUT|none",
@@ -131,7 +131,7 @@ class CampaignOptions(OptionGroup):
         "--private", "Hide it from other users of a shared service, except admins."
     )
     own_runner: bool | None = option(
-        "--own-runner", "Leave it to your own `autotune runner --as-me`."
+        "--own-runner", "Run it with your own `autotune runner --as-me`."
     )
 
     def fields(self) -> dict[str, Any]:
@@ -163,13 +163,13 @@ def submit(
         typer.Option(
             "--like",
             metavar="ID",
-            help="Ask what this campaign asked; other options replace its own. Its name and its "
-            "deadline are not copied.",
+            help="Copy the request of this campaign, without its name and deadline; other options "
+            "override its values.",
         ),
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option("--nodes", help="Maximum nodes of a strategy.  \\[default: 1]"),
+        typer.Option("--nodes", help="Maximum nodes of a layout.  \\[default: 1]"),
     ] = None,
     dry_run: Annotated[
         bool,

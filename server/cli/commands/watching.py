@@ -38,7 +38,7 @@ def best(
     ] = None,
     script: Annotated[bool, typer.Option("--script", help="Print only the launch script.")] = False,
     rank: Annotated[
-        int, typer.Option("--rank", min=1, help="Rank of the strategy: 1 is the best.")
+        int, typer.Option("--rank", min=1, help="Rank of the layout: 1 is the best.")
     ] = 1,
     json: Json = False,
 ) -> None:
@@ -84,7 +84,7 @@ def _after_best(
         which = "" if rank == 1 else f" --rank {rank}"
         return f"next: `autotune best {campaign}{which} --out run/` writes the files that run it"
     if trainer is None and answer.recommendation.launch is None:
-        return "no trainer known here trains this model with this strategy"
+        return "no known trainer can train this model with this layout"
     script = TRAINER_JOB if trainer else answer.launch_script_name
     if folder.suffix == ".zip":
         step = f"next: `unzip {folder}`; `{script}` in it starts"

@@ -13,6 +13,7 @@ from autotune.answers.campaign import (
     best_origin,
     best_projected_from,
     fastest_single,
+    searched_by,
     started_from,
     surrogate_start,
 )
@@ -102,7 +103,7 @@ def campaign(item: Campaign) -> Table:
             ("model", model_line(item.model)),
             ("machine", f"{item.machine.name}, at most {nodes_of(item.request.nodes)}"),
             ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
-            *([("your layout", own)] if own else []),
+            *([("baseline", own)] if own else []),
             (
                 "trials",
                 f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "
@@ -151,7 +152,7 @@ def winners(comparison: CampaignComparison) -> Group:
     columns: TableColumns[ComparedCampaign] = (
         (">id", lambda each: each.campaign_id),
         ("name", lambda each: each.name or NO_VALUE),
-        ("search", search_of),
+        ("search", searched_by),
         ("outcome", lambda each: outcome_of(each.state, found=each.winner is not None)),
         ("best", lambda each: each.winner.strategy.short() if each.winner else NO_VALUE),
         (">rate", _rate),
@@ -161,10 +162,6 @@ def winners(comparison: CampaignComparison) -> Group:
         ("", lambda each: mark(each.simulated)),
     )
     return table(comparison.campaigns, columns)
-
-
-def search_of(each: ComparedCampaign) -> str:
-    return f"{each.search} ({each.surrogate})" if each.surrogate else each.search
 
 
 def _rate(each: ComparedCampaign) -> str:
@@ -203,7 +200,7 @@ def trials(items: Sequence[Trial]) -> Group:
         (">no", lambda item: item.number),
         ("=purpose", lambda item: item.purpose),
         ("=state", lambda item: item.phase or item.state.value),
-        ("·strategy", lambda item: item.strategy.short() + stands_for(item)),
+        ("·layout", lambda item: item.strategy.short() + stands_for(item)),
         (">s/iteration", _measured(lambda metrics: seconds(metrics.iteration_time_s))),
         (">tokens/s", _measured(lambda metrics: figure(metrics.tokens_per_s))),
         (">peak GiB", _measured(lambda metrics: figure(metrics.peak_memory_gib))),
@@ -237,7 +234,7 @@ def trial(item: Trial, machine: Machine) -> Table:
         [
             ("Trial", f"{item.number} of campaign {item.campaign_id} ({item.purpose})"),
             ("State", state),
-            ("Strategy", item.strategy.short() + stands_for(item)),
+            ("Layout", item.strategy.short() + stands_for(item)),
             *([("Why it was chosen", why)] if why else []),
             *trial_facts(item, machine),
             *([("Error", item.error)] if item.error else []),

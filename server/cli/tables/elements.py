@@ -24,6 +24,7 @@ TableColumns = Sequence[tuple[str, Callable[[T], Cell]]]
 """Heading and cell of each column; None is shown as a dash."""
 
 NO_VALUE = "–"
+LAYOUT_COLUMNS = ("Layout", "Strategy")
 
 
 def table(
@@ -66,7 +67,7 @@ def grid(
     - `|`: never wrapped
     - `…`: truncated if the terminal is narrow
     - `=`: shown once above the table if several rows agree
-    - `·`: strategies; the parts that several rows share are shown once above the table
+    - `·`: layouts; the parts that several rows share are shown once above the table
     """
     marks, names = zip(*(_marked(heading) for heading in headings), strict=True)
     cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in headings]
@@ -108,10 +109,10 @@ def _marked(heading: str) -> tuple[str, str]:
 
 
 def without_common(lines: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the parts that several strategies share, and the remaining parts of each.
+    """Return the parts that several layouts share, and the remaining parts of each.
 
     Args:
-        lines: one or more, from `Strategy.short`; those of rows without a strategy are `NO_VALUE`.
+        lines: one or more, from `Strategy.short`; rows without a layout have `NO_VALUE`.
     """
     parts = [line.split(" · ") for line in lines if line != NO_VALUE]
     common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []
@@ -137,10 +138,10 @@ def lowered(label: str) -> str:
 
 
 def rows(found: FigureTable, *, title: str | None = None) -> Group:
-    """Return a table whose numbers are right-aligned, and the common parts of strategies above."""
+    """Return a table whose numbers are right-aligned, and the common parts of layouts above."""
     numeric = numeric_columns(found.rows) or [False] * len(found.columns)
     headings = [
-        ("·" if name == "Strategy" else ">" if is_number else "") + lowered(name)
+        ("·" if name in LAYOUT_COLUMNS else ">" if is_number else "") + lowered(name)
         for name, is_number in zip(found.columns, numeric, strict=True)
     ]
     return grid(headings, found.rows, title=title)

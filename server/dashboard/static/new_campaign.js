@@ -142,7 +142,7 @@ function tile(label, count, note) {
 function show(plan) {
   const { model, cost } = plan;
   document.getElementById("report-counts").replaceChildren(
-    tile("Strategies in all", plan.raw, "points of the space"),
+    tile("Layouts in all", plan.raw, "legal or not"),
     tile("Legal", plan.legal, "in the search space"),
     tile("Fitting", plan.fitting, "probably fit in memory"),
     tile("Layouts to try", plan.layouts, `of ${number(plan.legal_layouts)} that are legal, differing in more than GAS`),
@@ -160,7 +160,7 @@ function show(plan) {
   document.getElementById("report-left-out-list").replaceChildren(...plan.left_out.map(({ sentence }) => element("li", sentence)));
   document.getElementById("report-refusals").replaceChildren(...plan.refusals.map(refusalRow));
   document.getElementById("report-refusals-title").textContent =
-    plan.refusals.length ? "Excluded strategies and warnings, by rule" : "No strategy is excluded";
+    plan.refusals.length ? "Excluded layouts and warnings, by rule" : "No layout is excluded";
   report.hidden = false;
   report.scrollIntoView({ block: "nearest" });
 }

@@ -387,7 +387,7 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
         ("nodes=32", "only 16 nodes may be used", "at most 16"),
         ("tp=5", "49152 is not divisible by tensor_parallel 5", "MLP"),
         ("tp=8,pp=4,mbs=3", "micro-batches of 12 samples in all", "is an allowed batch"),
-        ("gbs=640", "a global batch of 640 samples, and 512 is allowed", "512"),
+        ("gbs=640", "a global batch of 640 samples; allowed: 512", "512"),
         ("--micro-batch-size $MBS", "--micro-batch-size $MBS: this is no value", "whole numbers"),
         (
             "--tensor-parallel-size 8",

@@ -114,7 +114,7 @@ def test_figures_as_data_and_as_a_chart(finished: CampaignHandle) -> None:
     assert data["num_nodes"] == 2
     chart = finished.chart("map", scheme="dark", num_nodes=2)
     assert chart["usermeta"]["caption"] == data["caption"]
-    with pytest.raises(ApiError, match="no strategy of this campaign has it"):
+    with pytest.raises(ApiError, match="no layout of this campaign has it"):
         finished.figure("map", num_nodes=1000)
 
 

@@ -121,7 +121,7 @@ def test_other_causes_are_counted_and_have_no_remedy() -> None:
     assert told.suggestions == []
     assert told.need_low_gib is None
     assert told.sentence == (
-        "All 3 trials failed: 2 of rank 3: --acum 1 is unknown, 1 of no such image."
+        "All 3 trials failed: 2 with rank 3: --acum 1 is unknown, 1 with no such image."
     )
 
 

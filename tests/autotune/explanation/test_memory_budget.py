@@ -14,7 +14,7 @@ KNOWN = general_knowledge(FRONTIER)
 STUDY = SETTINGS[1][0].strategy
 
 
-def test_the_study_fits_and_without_checkpointing_it_does_not() -> None:
+def test_the_study_fits_only_with_recomputation() -> None:
     assert memory_budget(KNOWN, GPT_175B, STUDY).fits
     budget = memory_budget(KNOWN, GPT_175B, replace(STUDY, activation_checkpointing="none"))
     assert not budget.fits
@@ -23,7 +23,7 @@ def test_the_study_fits_and_without_checkpointing_it_does_not() -> None:
     assert full.strategy == STUDY
     assert full.relative < 0.9
     assert re.fullmatch(
-        r"With full checkpointing: \d+ % fewer tokens per node-hour.*, 37.9 GiB\.",
+        r"With full recomputation: \d+ % fewer tokens per node-hour.*, 37.9 GiB\.",
         full.sentence,
     )
 

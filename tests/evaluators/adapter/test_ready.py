@@ -129,7 +129,7 @@ def test_what_few_layouts_have_is_told_where_they_have_it(
 
 @pytest.mark.parametrize("name", ["litgpt", "nanotron"])
 def test_a_trainer_that_cannot_cut_sequences_is_not_asked_to(name: str) -> None:
-    with pytest.raises(InvalidInput, match="has no word for context_parallel"):
+    with pytest.raises(InvalidInput, match="has no context_parallel"):
         start_of(load_adapter(name), _plan(_sample(name), context_parallel=2))
 
 

@@ -80,9 +80,9 @@ def test_every_kind_of_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"precision": "fp16"}, "my-script cannot run it: the script has no such choice"),
-        ({"virtual_stages": 2}, "no word for virtual_stages, which is 1 there"),
-        ({"flash_attention": False}, "no word for flash_attention, which is True there"),
+        ({"precision": "fp16"}, "my-script cannot run this layout: the script has no such choice"),
+        ({"virtual_stages": 2}, "no virtual_stages: its value is always 1"),
+        ({"flash_attention": False}, "no flash_attention: its value is always True"),
     ],
 )
 def test_what_the_trainer_cannot_do_is_refused(

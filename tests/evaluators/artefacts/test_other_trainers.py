@@ -95,7 +95,7 @@ GPT = replace(SIMULATED, transformer=load_model("gpt-22b"), strategy=SHARDED)
     ("launch", "trainer", "reason"),
     [
         (SIMULATED, "torchtitan", "it has replicas (ZeRO 0)"),
-        (SIMULATED, "transformers", "no word for tensor_parallel, which is 1 there"),
+        (SIMULATED, "transformers", "no tensor_parallel: its value is always 1"),
         (GPT, "torchtitan", "gpt-22b is none"),
         (GPT, "megatron-bridge", "not written for pipelines"),
     ],

@@ -197,7 +197,7 @@ def test_a_browser_signs_in_and_out(group: Group) -> None:
     assert page.status_code == 401
     assert 'value="/compare?ids=1"' in page.text
     wrong = group.client.post("/enter", data={"token": "sue.wrong"})
-    assert "No user of this service has this token" in wrong.text
+    assert "This token is not valid" in wrong.text
     entered = group.client.post("/enter", data={"token": group.tokens["sue"], "to": "/compare"})
     assert "url=/compare" in entered.text
     home = group.client.get("/")

@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], list[str]]] = {
     ),
     "no time": (
         ("--model", "gpt-22b", *FRONTIER, "--deadline", "soon"),
-        ["--deadline: this is no time in ISO 8601 (got 'soon'"],
+        ["--deadline: not a time in ISO 8601 (got 'soon'"],
     ),
     "more nodes than there are": (
         ("--model", "gpt-22b", *FRONTIER, "--num-nodes", "9"),
@@ -194,7 +194,7 @@ def test_no_service(alone: Autotune) -> None:
     ran = alone("ls")
     assert ran.code == ExitCode.UNREACHABLE
     [sentence] = sentences(ran)
-    assert "no autotune service of yours runs at http://127.0.0.1:9" in sentence
+    assert "no service of yours answers at http://127.0.0.1:9" in sentence
     assert "autotune serve" in sentence
 
 

@@ -301,7 +301,7 @@ def test_what_all_trials_share_is_said_once_until_one_differs(
     page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
     head = page.locator("#trials thead")
     expect(page.locator("#trials-constant")).to_contain_text("MBS 1")
-    expect(page.locator("#trials-constant")).to_contain_text("4 nodes · full ckpt · bf16")
+    expect(page.locator("#trials-constant")).to_contain_text("4 nodes · full recompute · bf16")
     expect(head.get_by_role("button", name="MBS")).to_have_count(0)
     page.locator("tr[data-number='2'] .open").click()
     (strategy,) = service.campaigns.strategies(campaign, 1, fitting=True)

@@ -15,7 +15,7 @@ def test_the_page_answers_while_one_types(service: Service, visit: Open) -> None
     answer = page.locator("#plan")
     expect(answer).to_contain_text("Likely to fit")
     rows = answer.locator("table.planned tbody tr")
-    expect(rows).to_have_count(11)  # ten, and the default layout
+    expect(rows).to_have_count(11)  # ten, and the baseline
     expect(rows.first.locator("svg.stacked")).to_have_count(2)
     bar = rows.first.locator("svg.stacked").first.get_attribute("aria-label") or ""
     assert "matrix products" in bar
@@ -63,7 +63,7 @@ def test_the_memory_of_a_strategy_and_what_would_make_it_fit(service: Service, v
     memory.get_by_role("button", name="Change").first.click()
     expect(memory.locator(".verdict.good")).to_be_visible()
     form.get_by_label("Tensor parallel", exact=True).fill("3")
-    expect(memory).to_contain_text("This strategy is not valid")
+    expect(memory).to_contain_text("This layout is not valid")
 
 
 def test_a_campaign_starts_from_a_plan(service: Service, visit: Open) -> None:
@@ -83,7 +83,7 @@ def test_the_form_says_what_is_known_before_it_runs(service: Service, visit: Ope
     page = visit(f"{service.url}/campaigns/new", width=390)
     page.get_by_role("button", name="175B on Frontier, simulated").click()
     foreseen = page.locator("#foreseen")
-    expect(foreseen).to_contain_text("2,788 strategies")
+    expect(foreseen).to_contain_text("2,788 layouts")
     page.get_by_label("Preset", exact=True).select_option("")
     page.get_by_label("Nodes", exact=True).first.fill("2")
     expect(foreseen).to_contain_text("fits nowhere")

@@ -125,5 +125,5 @@ def test_a_space_of_one_strategy_differs_in_nothing(stages: Stages) -> None:
         "precision": ["bf16"],
     }
     source = stages.source(stages.running(ok=1, space=one))
-    assert figure(source, "impact").caption == "The strategies of this space do not differ."
+    assert figure(source, "impact").caption == "The layouts of this space do not differ."
     assert "<svg" in compiled(source, "impact")

@@ -100,7 +100,7 @@ def test_the_map_has_the_best_that_ran_at_each_place(
 
 
 def test_a_map_is_narrowed_to_what_there_is(done: FigureSource) -> None:
-    with pytest.raises(InvalidInput, match=r"no strategy of this campaign has it.*valid: 2, 4"):
+    with pytest.raises(InvalidInput, match=r"no layout of this campaign has it.*valid: 2, 4"):
         LayoutMapFigure.of(done, num_nodes=3)
 
 

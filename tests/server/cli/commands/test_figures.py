@@ -26,7 +26,7 @@ def test_the_end_of_a_file_says_as_what(autotune: Autotune, finished: str, tmp_p
         assert f"wrote {tmp_path / name}" in ran.err.replace("\n", "")
     assert (tmp_path / "f.svg").read_text().startswith("<svg")
     assert json.loads((tmp_path / "f.json").read_text())["kind"] == "trajectory"
-    assert (tmp_path / "f.csv").read_text().startswith("Trial,tokens/s,Strategy")
+    assert (tmp_path / "f.csv").read_text().startswith("Trial,tokens/s,Layout")
     assert "$schema" in json.loads((tmp_path / "f.vega.json").read_text())
 
 
@@ -39,4 +39,4 @@ def test_what_cannot_be_is_refused_in_a_sentence(autotune: Autotune, finished: s
     assert "--kind: choose the figure to write" in ran.err
     ran = autotune("plot", finished, "--kind", "map", "--mbs", "77")
     assert ran.code == 2
-    assert "--mbs: no strategy of this campaign has it" in ran.err
+    assert "--mbs: no layout of this campaign has it" in ran.err

@@ -66,9 +66,9 @@ def test_a_switch_is_on_or_off(alone: Autotune) -> None:
 
 def test_what_one_strategy_does_not_take(alone: Autotune) -> None:
     sentence = refused(alone(*ONE, "--tp", "1,2,4"))
-    assert "--tp: one strategy has one value" in sentence
+    assert "--tp: one layout has one value" in sentence
     assert "autotune sweep" in sentence
-    assert "--gas: one strategy has one value" in refused(alone(*ONE, "--gas", "auto"))
+    assert "--gas: one layout has one value" in refused(alone(*ONE, "--gas", "auto"))
 
 
 def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
@@ -88,7 +88,7 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
     assert "layouts; ranked by predicted tokens/s in" in line(ran, "strategies")
-    assert "full ckpt" in line(ran, "all with")
+    assert "full recompute" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5"]
@@ -269,7 +269,7 @@ def test_the_program_of_a_profile_decides_what_is_legal(alone: Autotune, even: s
     assert alone(*uneven, "--machine", "frontier", "--json").json()["legal"]
     ran = alone(*uneven, "--profile", even)
     assert ran.code == ExitCode.FAILED
-    assert "even-stages cannot run it" in ran.out
+    assert "even-stages cannot run this layout" in ran.out
     assert "only pipelines of even stages" in ran.out
     space = ("--model", "gpt-22b", "--nodes", "5", "--pp", "4,5", "--num-nodes", "5")
     bound = alone("sweep", *space, "--profile", even, "--json").json()

@@ -94,7 +94,7 @@ def test_submit_does_not_wait_for_long(alone: Autotune, monkeypatch: pytest.Monk
     assert ran.code == ExitCode.UNREACHABLE
     first, last = ran.err.splitlines()
     assert first == "waits 0.5 s for a service to start at http://127.0.0.1:9"
-    assert "no autotune service of yours runs at http://127.0.0.1:9" in last
+    assert "no service of yours answers at http://127.0.0.1:9" in last
 
 
 def _until_locked(path: Path) -> None:
