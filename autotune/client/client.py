@@ -29,7 +29,7 @@ from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.schemas.users import BrowserKey, WhoAmI
+from autotune.schemas.users import BrowserKey, User, WhoAmI
 from autotune.schemas.validation import validated
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
@@ -89,6 +89,10 @@ class Client:
     def whoami(self) -> WhoAmI:
         """Return the user as the service knows them, and their rights."""
         return self._transport.get("/whoami", WhoAmI)
+
+    def users(self) -> list[User]:
+        """Return the users of a group; raises ApiError unless the caller is an admin."""
+        return self._transport.get("/users", list[User])
 
     def create(self, **fields: Unpack[CampaignInput]) -> CampaignHandle:
         """Submit a campaign: how should this model be laid out on these nodes?

@@ -135,7 +135,8 @@ class CampaignCreate(Wire):
     name: Label = ""
     """Display name; may be empty."""
     model: ModelChoice
-    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
+    """A model of the catalog (`gpt-175b`) or a bare size (`13B`), with fields that differ
+    (`gpt-22b,seq=8192`); or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
     nodes: Positive = 1
@@ -229,7 +230,8 @@ class PredictionQuery(Wire):
     """Trainer: the name of an adapter (`GET /adapters`), or an adapter's file; empty: the bundled
     one, or the profile's."""
     model: ModelChoice
-    """A model of the catalog (`gpt-175b`), a bare size (`13B`), or a shape."""
+    """A model of the catalog (`gpt-175b`) or a bare size (`13B`), with fields that differ
+    (`gpt-22b,seq=8192`); or a shape."""
     machine: MachineChoice
     """A machine of the catalog (`frontier`), or one in full."""
     strategy: Strategy

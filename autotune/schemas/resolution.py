@@ -20,6 +20,7 @@ from search_spaces.catalog import (
     load_machine,
     load_model,
     load_space,
+    model_with,
 )
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -37,7 +38,8 @@ OUTSIDE_SPACE = ("model", "nodes", "space")  # fields of a request that do not l
 def transformer_of(choice: ModelChoice) -> Transformer:
     """Return the chosen model; raises InvalidInput (`model`) or InvalidInputs (`model.…`)."""
     if isinstance(choice, str):
-        return load_model(choice)
+        name, _, line = choice.partition(",")
+        return model_with(name, line) if "=" in line else load_model(choice)
     return consistent_model(choice)
 
 

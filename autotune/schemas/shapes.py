@@ -8,7 +8,8 @@ from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 
 ModelChoice = Label | Transformer
-"""A preset ("gpt-22b"), a bare size ("13B"), or a shape."""
+"""A preset ("gpt-22b") or a bare size ("13B"), with fields that differ ("gpt-22b,seq=8192"); or a
+shape."""
 
 MachineChoice = Label | Machine
 

@@ -34,7 +34,7 @@ ASKING = frozenset(
     }
 )
 """Paths with a POST that changes nothing for other users."""
-FOR_ADMINS = ("/api/v1/users",)
+FOR_ADMINS = ("/api/v1/users", "/group")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,6 +128,7 @@ def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) 
                 trajectory=views.trajectory(campaign_id, event),
                 logged=pages.logged_trial(source, views.settings),
             )
+        context["group"] = views.settings.group
         return rendered("campaign.html", context, caller=caller)
 
     besides = partial(views.besides, campaign_id, caller)

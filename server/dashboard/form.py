@@ -38,11 +38,13 @@ class FormField:
 
 @dataclass(frozen=True)
 class SelectOption:
-    """A value to choose, and data for the page's script: whether a model has experts, a profile's
-    machine in the catalog, the dimensions that a search with an adapter may vary."""
+    """A value to choose, and data for the page's script: a model's sequence length and whether it
+    has experts, a profile's machine in the catalog, the dimensions that a search with an adapter
+    may vary."""
 
     value: str
     label: str
+    seq_length: int = 0
     has_experts: bool = False
     machine: str = ""
     dimensions: str = ""
@@ -166,6 +168,7 @@ def model_choices() -> list[SelectOption]:
         SelectOption(
             m.name,
             f"{model_size(m)}: {m.num_layers} layers, hidden {m.hidden_size}",
+            seq_length=m.seq_length,
             has_experts=m.experts is not None,
         )
         for m in models

@@ -242,6 +242,7 @@ def page(request: Request, settings: SettingsOf) -> Response:
         "machines": form.machine_choices(),
         "spaces": form.space_choices(),
         "profiles": form.profile_choices(settings.profiles_dir),
+        "adapters": form.adapter_choices(settings.adapters_dir),
         "strategy_fields": form.strategy_fields(),
         "dimension_fields": form.dimension_fields(),
         "default": form.default_of,

@@ -71,7 +71,8 @@ HEADERS = {
 def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
-    told = {"caller": request.scope.get(CALLER)} | context
+    caller, settings = request.scope.get(CALLER), request.app.state.settings
+    told = {"caller": caller, "group": settings.group} | context
     return TEMPLATES.TemplateResponse(request, template, told, status, HEADERS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +40,9 @@ from server.dashboard.rendering import HERE, render
 from server.store import NotFound
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
+from server.store.users import usage_by_user
 
+RECENT_DAYS = 30
 YEAR_S = 365 * 24 * 3600
 
 SWAGGER_UI = Path(str(files("fastapi_offline"))) / "static"
@@ -131,6 +134,13 @@ def new_campaign(
         "filled": filled,
     }
     return render(request, "new_campaign.html", context)
+
+
+@router.get("/group")
+def group(request: Request, store: StoreOf) -> Response:
+    with store.session() as session:
+        users = usage_by_user(session, since=datetime.now(UTC) - timedelta(days=RECENT_DAYS))
+    return render(request, "group.html", {"here": "group", "users": users, "days": RECENT_DAYS})
 
 
 def _number(text: str) -> int:

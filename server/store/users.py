@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Row, case, func, select
 from sqlalchemy.orm import Session
 
-from autotune.schemas.choices import UserScope
+from autotune.schemas.choices import TrialState, UserScope
 from autotune.schemas.users import User, UserCreate
 from server.store.campaigns import RESTING
 from server.store.errors import NotFound
 from server.store.record import record_of
-from server.store.tables import CampaignRow, UserRow
+from server.store.tables import CampaignRow, TrialRow, UserRow
 
 USED_EVERY = timedelta(minutes=10)
 USERS_TOKEN = re.compile(r"(.+)\.[A-Za-z0-9_-]{43}")
@@ -121,6 +122,49 @@ def list_users(session: Session) -> list[User]:
 
 def revoked_users(session: Session) -> frozenset[str]:
     return frozenset(session.scalars(select(UserRow.name).where(UserRow.revoked_at.is_not(None))))
+
+
+def usage_by_user(session: Session, *, since: datetime) -> Sequence[Row[Any]]:
+    """Return what each user runs and has used, the most node-hours since a time first.
+
+    Rows have `name` (empty for the service's own user), the numbers of `unfinished` and `finished`
+    campaigns, `nodes` of the trials that run now, and `node_hours` of ended ones, with those that
+    ended `since` as `recent_node_hours`. Simulated trials use no nodes.
+    """
+    runs = (TrialRow.state == TrialState.PENDING) & (TrialRow.phase == "running")
+    recent = TrialRow.finished_at >= since
+    used = (
+        select(
+            TrialRow.campaign_id,
+            _sum(case((runs, TrialRow.strategy["num_nodes"].as_integer()))).label("nodes"),
+            _sum(TrialRow.node_hours).label("node_hours"),
+            _sum(case((recent, TrialRow.node_hours))).label("recent_node_hours"),
+        )
+        .where(TrialRow.simulated.is_(False))
+        .group_by(TrialRow.campaign_id)
+        .subquery()
+    )
+    owner = func.coalesce(CampaignRow.owner, "")
+    users = select(UserRow.name).union(select(owner)).subquery()
+    names = ("recent_node_hours", "node_hours", "nodes")
+    sums = [_sum(used.c[name]).label(name) for name in names]
+    query = (
+        select(
+            users.c.name,
+            _sum(case((CampaignRow.state.not_in(RESTING), 1))).label("unfinished"),
+            _sum(case((CampaignRow.state.in_(RESTING), 1))).label("finished"),
+            *sums,
+        )
+        .outerjoin(CampaignRow, owner == users.c.name)
+        .outerjoin(used, used.c.campaign_id == CampaignRow.id)
+        .group_by(users.c.name)
+        .order_by(sums[0].desc(), users.c.name)
+    )
+    return session.execute(query).all()
+
+
+def _sum(values: Any) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(values), 0)
 
 
 def _found(session: Session, name: str) -> UserRow | None:

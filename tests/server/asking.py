@@ -83,7 +83,8 @@ def asked(**changes: Any) -> CampaignCreate:
 
 
 def created(store: Store, **changes: Any) -> Campaign:
-    """Stored as the API stores it, with nothing checked."""
+    """Stored as the API stores it, with nothing checked; of no user but `owner`."""
+    owner = changes.pop("owner", None)
     request = asked(**changes)
     with store.transaction() as session:
         return create_campaign(
@@ -92,6 +93,7 @@ def created(store: Store, **changes: Any) -> Campaign:
             model=transformer_of(request.model),
             machine=machine_of(request.machine),
             simulated=request.evaluator == "simulated",
+            owner=owner,
         )
 
 

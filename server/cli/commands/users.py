@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +19,15 @@ from server.cli.options import ServiceOptions, StorageOptions, chosen
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
+    from autotune.schemas.users import User
     from server.settings import Settings
     from server.store import Store
 
 HELP = """Manage the users of a shared service: list, add, revoke.
 
-These commands write to the database: use them to add the first admin before `autotune serve
---group`. Each user has a token, which is printed once; the database stores only its hash.
+`add` and `revoke` write to the database: use them to add the first admin before `autotune serve
+--group`. `list` asks the service, as its admin; it reads the database if no service answers, or
+if one is named. Each user has a token, which is printed once; the database stores only its hash.
 
 Scopes, each including those before it: `read` sees the group's campaigns; `submit` creates
 campaigns, and changes its own; `admin` changes all, sees private ones, and manages users.
@@ -44,13 +46,11 @@ Out = Annotated[
 ]
 
 
-def list_(storage: StorageOptions, json: Json = False) -> None:
-    """List the users."""
+def list_(storage: StorageOptions, service: ServiceOptions, json: Json = False) -> None:
+    """List the users of the service, for its admins, or of a database."""
     from server.cli.tables import service as service_table
-    from server.store.users import list_users
 
-    with _existing(storage.settings()) as store, store.session() as session:
-        users = list_users(session)
+    users = _users(storage, service)
     if json:
         return document(users)
     if not users:
@@ -169,6 +169,21 @@ def _tell(name: str, token: str, file: Path | None, *, json: bool) -> None:
         return note(f"the token of {name} is in {file}")
     text(token)
     return note(f"this is the token of {name}, which is shown once")
+
+
+def _users(storage: StorageOptions, service: ServiceOptions) -> Sequence[User]:
+    from autotune.errors import ServiceUnreachable
+    from server.store.users import list_users
+
+    if not storage.given():
+        try:
+            with service.client() as client:
+                return client.users()
+        except ServiceUnreachable:
+            if service.url:
+                raise
+    with _existing(storage.settings()) as store, store.session() as session:
+        return list_users(session)
 
 
 @contextmanager

@@ -79,3 +79,23 @@ export function showExperts(model, experts = "") {
   const has = experts !== "" || (chosen?.hasAttribute("data-experts") ?? false);
   for (const field of document.querySelectorAll(".of-experts")) field.hidden = !has;
 }
+
+// A trainer that a file describes varies some dimensions; there is nothing to say of the others.
+export function showDimensions(form) {
+  const { adapter } = form.elements;
+  const varied = adapter.selectedOptions[0]?.dataset.dimensions?.split(" ");
+  const fixed = [];
+  for (const input of form.querySelectorAll(".dimensions [name^='space.']")) {
+    const field = input.closest(".field");
+    const name = input.name.replace("space.", "");
+    if (name === "settings") {
+      field.hidden = !varied?.some((each) => !form.elements[`space.${each}`]);
+      continue;
+    }
+    field.hidden = varied !== undefined && !varied.includes(name);
+    if (field.hidden && !field.closest(".of-experts[hidden]")) fixed.push(field.querySelector("label").textContent);
+  }
+  const told = document.getElementById("varied");
+  told.hidden = fixed.length === 0;
+  told.textContent = `${adapter.value} does not vary: ${fixed.join(", ")}.`;
+}

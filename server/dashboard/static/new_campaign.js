@@ -1,11 +1,12 @@
 // The form of a new campaign: its values go to the API as JSON, refusals come back to their fields.
 
 import { answers } from "./answers.js";
-import { clearErrors, showErrors, showErrorsAt, showExperts } from "./fields.js";
+import { clearErrors, showDimensions, showErrors, showErrorsAt, showExperts } from "./fields.js";
 import { Problem, create, send } from "./requests.js";
-import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
+import { filledFromAddress, fillIn, inAddress, showLength, values } from "./values.js";
 
 const form = document.getElementById("campaign");
+const switched = document.getElementById("switched");
 const report = document.getElementById("report");
 const buttons = [form.querySelector("[type=submit]"), document.getElementById("check")];
 
@@ -20,28 +21,6 @@ function showEvaluatorInputs() {
   for (const field of form.querySelectorAll("[data-evaluator]")) {
     field.hidden = !field.dataset.evaluator.split(" ").includes(evaluator);
   }
-  showDimensions();
-}
-
-// A trainer that a file describes varies some dimensions; there is nothing to say of the others.
-function showDimensions() {
-  const adapter = form.elements.adapter;
-  const chosen = adapter.closest("[hidden]") ? undefined : adapter.selectedOptions[0];
-  const varied = chosen?.dataset.dimensions?.split(" ");
-  const fixed = [];
-  for (const input of form.querySelectorAll("details [name^='space.']")) {
-    const field = input.closest(".field");
-    const name = input.name.replace("space.", "");
-    if (name === "settings") {
-      field.hidden = !varied?.some((each) => !form.elements[`space.${each}`]);
-      continue;
-    }
-    field.hidden = varied !== undefined && !varied.includes(name);
-    if (field.hidden && !field.closest(".of-experts[hidden]")) fixed.push(field.querySelector("label").textContent);
-  }
-  const told = document.getElementById("varied");
-  told.hidden = fixed.length === 0;
-  told.textContent = `${adapter.value} does not vary: ${fixed.join(", ")}.`;
 }
 
 // A profile is for its own machine. One for any is hardly for this one, where the service runs: then
@@ -53,21 +32,39 @@ function chooseMachineOf(profile) {
   else if (chosen.value === "local") chosen.value = "";
 }
 
+// Trials on another machine than this one are not local, and local ones on no other.
+function matchEvaluator(target) {
+  const { evaluator, machine } = form.elements;
+  if (target === evaluator && evaluator.value === "local") machine.value = "local";
+  if (machine.value === "local" && !switched.hidden) evaluator.value = "local";
+  if (target === evaluator || machine.value === "local") switched.hidden = true;
+  if (evaluator.value === "local" && !["", "local"].includes(machine.value)) {
+    evaluator.value = "simulated";
+    switched.hidden = false;
+  }
+  switched.textContent = `changed to simulated: ${machine.value} is not this machine`;
+}
+
+function showChoices(target) {
+  matchEvaluator(target);
+  showModelInputs();
+  showEvaluatorInputs();
+  showDimensions(form);
+}
+
 function changed({ target }) {
-  if (target.name === "model-given") showModelInputs();
-  if (target.name === "evaluator") showEvaluatorInputs();
-  if (target.name === "adapter") showDimensions();
   const slurm = form.elements.evaluator.value === "slurm";
   if (slurm && ["evaluator", "slurm.profile"].includes(target.name)) {
     chooseMachineOf(form.elements["slurm.profile"]);
   }
+  showChoices(target);
 }
 
 function startFrom(example) {
   form.reset();
+  switched.hidden = true;
   fillIn(form, example);
-  showModelInputs();
-  showEvaluatorInputs();
+  showChoices();
   clearErrors(form);
   report.hidden = true;
   asked();
@@ -204,6 +201,7 @@ document.getElementById("foreseen-answer").addEventListener("click", ({ target }
 });
 
 form.addEventListener("change", changed);
+form.elements.model.addEventListener("input", () => showLength(form));
 form.addEventListener("input", asked);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -217,9 +215,9 @@ document.getElementById("check").addEventListener("click", () => attempt(check))
 for (const button of document.querySelectorAll("[data-example]")) {
   button.addEventListener("click", () => startFrom(JSON.parse(button.dataset.example)));
 }
+showLength(form);
 if (form.dataset.fill) fillIn(form, JSON.parse(form.dataset.fill));
 filledFromAddress(form);
-showModelInputs();
-showEvaluatorInputs();
+showChoices();
 asked();
 document.body.dataset.ready = "true";

@@ -2,8 +2,8 @@
 
 import { answers } from "./answers.js";
 import { draw, tidy } from "./charts.js";
-import { showExperts } from "./fields.js";
-import { filledFromAddress, fillIn, inAddress, values } from "./values.js";
+import { showDimensions, showExperts } from "./fields.js";
+import { filledFromAddress, fillIn, inAddress, showLength, values } from "./values.js";
 
 const question = document.getElementById("question");
 const strategy = document.getElementById("strategy");
@@ -71,6 +71,7 @@ function showEvaluatorInputs() {
   for (const field of question.querySelectorAll("[data-evaluator]")) {
     field.hidden = field.dataset.evaluator !== question.elements.evaluator.value;
   }
+  showDimensions(question);
 }
 
 function address() {
@@ -101,6 +102,7 @@ document.addEventListener("click", ({ target }) => {
   document.getElementById("memory-card").scrollIntoView({ block: "nearest" });
 });
 question.addEventListener("change", matchEvaluator);
+question.elements.model.addEventListener("input", () => showLength(question));
 question.addEventListener("input", asked);
 question.addEventListener("submit", (event) => event.preventDefault());
 strategy.addEventListener("input", () => {
@@ -109,6 +111,7 @@ strategy.addEventListener("input", () => {
 });
 strategy.addEventListener("submit", (event) => event.preventDefault());
 
+showLength(question);
 filledFromAddress(question);
 showEvaluatorInputs();
 address();

@@ -15,10 +15,25 @@ export function values(form) {
   for (const input of form.elements) {
     const { choice, kind = "text" } = input.dataset;
     const skipped = !input.name || choice !== undefined || input.closest("[hidden]");
-    const text = skipped ? "" : input.value.trim();
+    const text = skipped ? "" : textOf(input);
     if (text !== "") place(result, input.name.split("."), READERS[kind](text));
   }
   return result;
+}
+
+// The model's name is followed by the sequence length, if that is not its own: `gpt-22b,seq=8192`.
+function textOf(input) {
+  const text = input.value.trim();
+  if (input.name !== "model") return text;
+  const length = input.form.elements.seq_length.value.replaceAll(/,(?=\d{3}\b)|\s/g, "");
+  return length === "" || length === ownLength(text) ? text : `${text},seq=${length}`;
+}
+
+const ownLength = (model) =>
+  document.querySelector(`#models option[value="${CSS.escape(model)}"]`)?.dataset.seqLength ?? "";
+
+export function showLength(form, length = ownLength(form.elements.model.value.trim())) {
+  form.elements.seq_length.value = length;
 }
 
 function place(target, path, value) {
@@ -44,7 +59,9 @@ export function fillIn(form, texts) {
   for (const [name, text] of Object.entries(texts)) {
     const input = form.elements[name];
     if (!input) continue;
-    input.value = text;
+    const [value, length] = name === "model" ? text.split(",seq=") : [text];
+    input.value = value;
+    if (name === "model") showLength(form, length);
     if (text !== initial(input)) input.closest?.("details")?.setAttribute("open", "");
   }
 }
@@ -54,7 +71,7 @@ export function inAddress(form) {
   const search = new URLSearchParams();
   for (const input of form.elements) {
     if (!input.name || input.dataset.choice !== undefined || input.closest("[hidden]")) continue;
-    const text = input.value.trim();
+    const text = textOf(input);
     if (text !== "" || initial(input) !== "") search.set(input.name, text);
   }
   return search;

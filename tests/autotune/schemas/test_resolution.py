@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def test_bare_sizes_are_models() -> None:
     assert transformer_of("13B").num_layers == 40
 
 
+def test_a_name_may_be_followed_by_fields_that_differ() -> None:
+    changed = replace(load_model("gpt-22b"), seq_length=8192)
+    assert transformer_of("gpt-22b,seq=8192") == changed
+    with pytest.raises(InvalidInputs, match=r"model\.seq_length"):
+        transformer_of("gpt-22b,seq=0")
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -82,7 +90,10 @@ def test_a_machine_in_a_wrong_unit_is_refused_by_field() -> None:
     assert [problem.field for problem in refusal.value.problems] == ["machine.memory_gib"]
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../models/tiny", "tiny.toml", "./config.json"])
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../models/tiny", "tiny.toml", "./config.json", "./config.json,seq=8192"],
+)
 def test_a_path_is_no_name(path: str) -> None:
     with pytest.raises(InvalidInput, match="no such model"):
         transformer_of(path)

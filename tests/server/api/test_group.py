@@ -100,6 +100,8 @@ ALLOWED = [
     ("sue", "POST", "/campaigns/1/pause", 200),
     ("ann", "POST", "/campaigns/1/cancel", 200),
     ("ann", "GET", "/users", 200),
+    ("sue", "GET", "/~/group", 403),
+    ("ann", "GET", "/~/group", 200),
 ]
 
 
@@ -265,6 +267,7 @@ def test_pages_offer_what_one_may_do(group: Group) -> None:
     assert 'name="private"' in again
     assert {user for user, page in shown.items() if "Duplicate" in page} == {"ann", "sue", "sam"}
     assert all(f"<span>{user}" in page for user, page in shown.items())
+    assert {user for user, page in shown.items() if 'href="/group"' in page} == {"ann"}
     mine = group.ask("sue", "GET", "/~/?owner=sue").text
     assert "sue&#39;s" in mine
     assert "sam&#39;s" not in mine

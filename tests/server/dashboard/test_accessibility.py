@@ -69,6 +69,7 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
                 "/campaigns/new",
                 "/plan",
                 "/compare",
+                "/group",
                 f"/compare?ids={done.id},{failed.id}",
                 "/campaigns/999999",
                 *(f"/campaigns/{each.id}" for each in (done, many, failed, fresh)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from playwright.sync_api import expect
 
 from autotune.schemas.requests import SlurmChoice
 from autotune.schemas.spaces import Range
+from search_spaces.catalog import load_model
 from search_spaces.layers import Experts
 from server.store.campaigns import get_campaign
 from tests.server.dashboard.conftest import Faults, Open, Service
@@ -233,10 +235,72 @@ def test_form_offers_what_a_trainer_described_by_a_file_can_vary(
     # What is hidden is not sent: the service would refuse it.
     page.get_by_role("button", name="Check").click()
     expect(page.locator("#report")).to_contain_text("Layouts to try")
+    # It is simulated by its rules, too.
     page.get_by_label("Evaluator").select_option("simulated")
-    expect(page.get_by_label("Trainer")).to_be_hidden()
+    expect(flash).to_be_hidden()
+    page.get_by_label("Trainer").select_option("")
     expect(flash).to_be_visible()
     experts = page.get_by_label("Expert parallel")
     expect(experts).to_be_hidden()
     page.get_by_label("Model", exact=True).fill("qwen3-30b-a3b")
     expect(experts).to_be_visible()
+
+
+def test_form_simulates_another_machine_than_its_own(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new?model=gpt-22b&machine=frontier&nodes=2")
+    evaluator, machine = page.get_by_label("Evaluator"), page.get_by_label("Machine")
+    told = page.locator("#switched")
+    expect(evaluator).to_have_value("simulated")
+    expect(told).to_have_text("changed to simulated: frontier is not this machine")
+    machine.select_option("dgx-h100")
+    expect(told).to_contain_text("dgx-h100 is not this machine")
+    machine.select_option("local")
+    expect(evaluator).to_have_value("local")
+    expect(told).to_be_hidden()
+    machine.select_option("frontier")
+    expect(evaluator).to_have_value("simulated")
+    evaluator.select_option("local")
+    expect(machine).to_have_value("local")
+    expect(told).to_be_hidden()
+
+
+def test_form_submits_a_simulation_of_a_trainer(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/campaigns/new?model=gpt-22b&machine=frontier&nodes=2")
+    page.get_by_label("Trainer").select_option("torchtitan-0.2")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    with service.campaigns.store.session() as session:
+        campaign = get_campaign(session, int(page.url.rpartition("/")[2]))
+    assert (campaign.simulated, campaign.request.adapter) == (True, "torchtitan-0.2")
+
+
+def test_form_changes_the_sequence_length_of_a_named_model(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
+    page = visit(f"{service.url}/campaigns/new?machine=frontier&nodes=2")
+    faults[0].expect(HALF_TYPED)
+    length = page.locator("#seq_length")
+    for name in ("tiny", "gpt-22b"):
+        page.get_by_label("Model", exact=True).fill(name)
+        expect(length).to_have_value(str(load_model(name).seq_length))
+    length.fill("0")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-model")).to_contain_text("must be positive")
+    length.fill("8,192")
+    page.get_by_role("link", name="Full plan").click()
+    page.wait_for_url(re.compile("/plan"))
+    expect(length).to_have_value("8192")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("gpt-22b")
+    page.get_by_role("link", name="Start a campaign from this").click()
+    page.wait_for_url(re.compile("/campaigns/new"))
+    page.wait_for_selector("body[data-ready]")
+    page.get_by_role("button", name="Start the campaign").click()
+    page.wait_for_url(re.compile(r"/campaigns/\d+$"))
+    number = int(page.url.rpartition("/")[2])
+    with service.campaigns.store.session() as session:
+        model = get_campaign(session, number).model
+    assert model == replace(load_model("gpt-22b"), seq_length=8192)
+    again = visit(f"{service.url}/campaigns/new?like={number}")
+    expect(again.locator("#seq_length")).to_have_value("8192")
+    again.get_by_label("Model", exact=True).fill("gpt-175b")
+    expect(again.locator("#seq_length")).to_have_value(str(load_model("gpt-175b").seq_length))

@@ -107,3 +107,17 @@ def test_the_scaling_of_a_strategy(service: Service, visit: Open) -> None:
     assert page.evaluate(UNNAMED) == []
     page.locator("#strategy").get_by_label("Tensor parallel", exact=True).fill("3")
     expect(scaling).to_be_empty()
+
+
+def test_a_plan_for_a_trainer_and_another_sequence_length(service: Service, visit: Open) -> None:
+    page = visit(f"{service.url}/plan")
+    answer = page.locator("#plan")
+    expect(answer).to_contain_text("Likely to fit")
+    before = answer.inner_text()
+    page.locator("#seq_length").fill("8192")
+    expect(answer).not_to_have_text(before, use_inner_text=True)
+    assert "model=gpt-22b%2Cseq%3D8192" in page.url
+    page.get_by_label("Trainer").select_option("torchtitan-0.2")
+    expect(page.locator("#varied")).to_contain_text("does not vary: ")
+    assert "adapter=torchtitan-0.2" in page.url
+    expect(answer).to_contain_text("Likely to fit")

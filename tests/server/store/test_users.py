@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.users import UserCreate
+from evaluators.trial import TrialProgress
 from server.store import Store
 from server.store.campaigns import campaign_row
 from server.store.history import TrialStack, trials_of
 from server.store.tables import CampaignRow
-from server.store.trials import finish_trial
+from server.store.trials import finish_trial, note_progress
 from server.store.users import (
     account_of,
     add_proxy_user,
@@ -20,8 +23,9 @@ from server.store.users import (
     list_users,
     revoke_user,
     token_hash,
+    usage_by_user,
 )
-from tests.server.asking import created, ended, read, with_trials, write
+from tests.server.asking import created, ended, moved, read, with_trials, write
 
 
 def add(store: Store, **fields: object) -> str:
@@ -70,3 +74,23 @@ def test_nothing_private_tells_a_campaign_that_others_see(store: Store) -> None:
         return len(read(store, trials_of, stack))
 
     assert (told(), told("bob"), told("alice")) == (0, 0, 1)
+
+
+@pytest.mark.each_database
+def test_usage_counts_the_nodes_of_real_trials(store: Store) -> None:
+    """Of trials on two nodes, which ran for a minute."""
+    add(store)
+    now = datetime.now(UTC)
+    real, simulated = (created(store, owner="alice", evaluator=e) for e in ("local", "simulated"))
+    for campaign in (real, simulated):
+        old, new, runs, waits = with_trials(store, campaign, 4)
+        month_ago = now - timedelta(days=31)
+        write(store, finish_trial, old, ended(TrialState.OOM, finished_at=month_ago))
+        write(store, finish_trial, new, ended(TrialState.OOM))
+        write(store, note_progress, runs, TrialProgress(phase="running"))
+        write(store, note_progress, waits, TrialProgress(phase="waiting"))
+    moved(store, simulated.id, CampaignState.DONE)
+    own = created(store, evaluator="local")
+    [alice, service] = read(store, usage_by_user, since=now - timedelta(days=30))
+    assert tuple(alice) == ("alice", 1, 1, pytest.approx(2 / 60), pytest.approx(4 / 60), 2)
+    assert tuple(service) == ("", 1, 0, 0, 0, 0), own

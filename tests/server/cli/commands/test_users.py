@@ -45,7 +45,14 @@ def test_two_users_share_a_service(
         ran = alone("submit", *question, *url)
         assert (ran.code, "simulated" in ran.err, "queued" in ran.out) == (0, True, True)
 
+        assert {user["name"] for user in alone("users", "list", "--json", *url).json()} == {
+            "ann",
+            "bob",
+        }
+
         monkeypatch.setenv("AUTOTUNE_TOKEN", bob)
+        refused = alone("users", "list", *url)
+        assert (refused.code, "this needs admin" in refused.err) == (1, True), refused.err
         assert alone("ls", *url, "--json").json() == []
         monkeypatch.setenv("AUTOTUNE_TOKEN", former)
         assert alone("ls", *url).code == 1
