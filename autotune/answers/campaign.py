@@ -35,6 +35,16 @@ def nothing_ran(campaign: Campaign) -> bool:
     return 0 < ended <= campaign.failures
 
 
+def reason_in_brief(campaign: Campaign) -> str:
+    """Return why a campaign waits or ended, without details; empty if unknown."""
+    waits, reason = (
+        text.partition(": ")[0].rstrip(".") for text in (campaign.waits_for, campaign.reason)
+    )
+    if waits and waits != reason:
+        return f"waiting: {waits}"
+    return reason.removeprefix(f"{campaign.state} ")
+
+
 def started_from(campaign: Campaign) -> str:
     """Return which earlier trials a search started from, and how much they improved predictions;
     empty before it starts, and if unknown."""

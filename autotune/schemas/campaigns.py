@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -14,17 +13,8 @@ from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
-CampaignOutcome = Literal[
-    "queued",
-    "running",
-    "confirming",
-    "paused",
-    "found",
-    "nothing ran",
-    "cancelled",
-    "failed",
-]
-"""Outcome of a campaign: its state, and for a finished one whether it found a layout."""
+CampaignOutcome = CampaignState | Literal["nothing ran"]
+"""State of a campaign; `nothing ran` if it is done without a layout."""
 
 
 class StartedFrom(Wire):
@@ -77,7 +67,8 @@ class Campaign(Wire):
     state: CampaignState
     """Its state."""
     reason: str
-    """Why it paused, ended or failed, in a sentence; else empty."""
+    """Why it waits, paused, ended or failed: a few words, then details after a colon. May be
+    empty."""
     simulated: bool
     """Whether its results are simulated by the cost model."""
     owner: str | None = None
@@ -172,17 +163,6 @@ class Event(Wire):
     """The trial; null if the campaign changed."""
 
 
-_OUTCOMES: Mapping[CampaignState, CampaignOutcome] = {
-    CampaignState.QUEUED: "queued",
-    CampaignState.RUNNING: "running",
-    CampaignState.CONFIRMING: "confirming",
-    CampaignState.PAUSED: "paused",
-    CampaignState.DONE: "found",
-    CampaignState.CANCELLED: "cancelled",
-    CampaignState.FAILED: "failed",
-}
-
-
 def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
     """Return the outcome of a campaign."""
     found = campaign.best_trial is not None or campaign.fastest_trial is not None
@@ -190,5 +170,5 @@ def outcome_of_campaign(campaign: Campaign) -> CampaignOutcome:
 
 
 def outcome_of(state: CampaignState, *, found: bool) -> CampaignOutcome:
-    """Return the state, and for a finished campaign whether it found a layout."""
-    return _OUTCOMES[state] if found or state is not CampaignState.DONE else "nothing ran"
+    """Return the state, or `nothing ran` if the campaign is done without a layout."""
+    return state if found or state is not CampaignState.DONE else "nothing ran"

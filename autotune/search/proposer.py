@@ -221,7 +221,7 @@ class Proposer:
             return None  # what it needs is not to be taken by others before it
         open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
         if not len(open_layouts) and first:
-            raise NothingToPropose(f"all {self._layouts.count} layouts of the space are known")
+            raise NothingToPropose(f"all {self._layouts.count} layouts of the space were tried")
         return self._next(known, open_layouts, free_nodes=free_nodes)
 
     def _next(self, known: Known, open_layouts: Integers, *, free_nodes: int) -> Proposal | None:
@@ -235,7 +235,7 @@ class Proposer:
             choice = self._uncalibrated(small, self._results(known))
             if choice is None:
                 raise NothingToPropose(
-                    "every other layout needs as much memory as one that ran out"
+                    "nothing else fits: every other layout needs as much memory as one that ran out"
                 )
             strategy = self._layouts.lattice.strategy(choice.layout)
             return self._expectation.of(known, strategy, None, chosen_by=choice.by)
@@ -296,7 +296,7 @@ class Proposer:
             likeliest = float(belief.fit_probability.max())
             if known.too_large >= FAILURES_TO_DESPAIR and likeliest < HOPELESS:
                 raise NothingToPropose(
-                    self._exhausted(known, open_layouts, "judged by what did not")
+                    self._exhausted(known, open_layouts, "no layout is likely to fit")
                 )
             if likeliest < LIKELY_TO_FIT:  # the first question is whether anything fits
                 return np.asarray(belief.fit_probability == likeliest)
@@ -304,7 +304,7 @@ class Proposer:
         worth = belief.worth_trying(known.best)
         if not worth.any() and free_nodes >= self._pool_nodes:
             raise NothingToPropose(
-                self._exhausted(known, open_layouts, "and promise too little for that risk")
+                self._exhausted(known, open_layouts, "nothing else is worth its risk")
             )
         return worth
 
@@ -312,8 +312,8 @@ class Proposer:
         tried, every, headroom = len(known.closed), len(self._layouts), self._headroom_gib
         left = f" and leave {headroom:g} GiB" if headroom else ""
         return NothingToPropose(
-            f"{tried} of the space's {every} layouts have been tried; the other "
-            f"{len(open_layouts)} are not likely to fit in memory{left}, {why}"
+            f"{why}: {tried} of the space's {every} layouts were tried, and the other "
+            f"{len(open_layouts)} are unlikely to fit in memory{left}"
         )
 
     def _check(self, known: Known) -> Proposal | None:

@@ -13,7 +13,7 @@ from autotune.measurement.objectives import BETTER
 from autotune.schemas.choices import Objective
 from autotune.schemas.requests import Budget
 from autotune.search.belief import DOUBT, MARGIN, Belief
-from autotune.words.quantities import token_count
+from autotune.words.quantities import plural, token_count
 
 
 def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datetime) -> str | None:
@@ -26,12 +26,11 @@ def reason_to_stop(budget: Budget, *, trials: int, node_hours: float, now: datet
             `now`.
     """
     if trials >= budget.max_trials:
-        plural = "" if budget.max_trials == 1 else "s"
-        return f"The budget of {budget.max_trials} trial{plural} is spent."
+        return f"Budget spent: {plural(budget.max_trials, 'trial')}."
     if budget.max_node_hours is not None and node_hours >= budget.max_node_hours:
-        return f"The budget of {budget.max_node_hours:g} node-hours is spent ({node_hours:.3g})."
+        return f"Budget spent: {node_hours:.3g} of {budget.max_node_hours:g} node-hours."
     if budget.deadline is not None and now >= _in_zone_of(now, budget.deadline):
-        return f"The deadline, {budget.deadline.isoformat(timespec='minutes')}, has passed."
+        return f"Deadline passed: {budget.deadline.isoformat(timespec='minutes')}."
     return None
 
 
@@ -45,8 +44,8 @@ def reason_to_be_content(outlook: Outlook | None, *, objective: Objective) -> st
     if outlook is None or not outlook.untried or outlook.probability_better >= DOUBT:
         return None
     return (
-        f"Less than a {100 * DOUBT:.0f} % chance that another layout is {100 * MARGIN:.0f} % "
-        f"{BETTER[objective]}."
+        f"Little left to gain: less than a {100 * DOUBT:.0f} % chance that another layout is "
+        f"{100 * MARGIN:.0f} % {BETTER[objective]}."
     )
 
 
@@ -66,7 +65,7 @@ def reason_to_spare(
     if saved >= cost:
         return None
     return (
-        f"The next trial would cost {cost:.2g} {unit} and is expected to save "
+        f"Not worth another trial: it would cost {cost:.2g} {unit} and is expected to save "
         f"{saved:.2g} over {token_count(tokens)} tokens."
     )
 

@@ -190,7 +190,7 @@ def _exhausted(error: NothingToPropose, trials: Sequence[Trial], *, refused: int
     if not refused:
         return str(error)
     errors = [trial.error for trial in trials if trial.state is TrialState.REFUSED]
-    return f"{error}, or were refused ({refused}): {errors[-1]}"
+    return f"{error}; {refused} of them refused: {errors[-1]}"
 
 
 def _borne_out(campaign: Campaign, projections: Projections) -> FewNodes | None:

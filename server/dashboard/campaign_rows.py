@@ -39,7 +39,7 @@ LIST_COLUMNS = (
     ListColumn("Nodes", "nodes", falling=True, number=True),
     ListColumn("Trials", "trials", falling=True, number=True),
     ListColumn("Failed", "failures", falling=True, number=True),
-    ListColumn("Node-hours", "node_hours", falling=True, number=True),
+    ListColumn("Node-h", "node_hours", falling=True, number=True),
     ListColumn("Age", "created_at", falling=True, number=True),
 )
 OWNER = ListColumn("Owner", "owner")

@@ -76,12 +76,12 @@ def test_an_end_or_pause_is_sent_once(
     becomes(store, campaign, CampaignState.RUNNING)
     notices.send_new()
     assert not hook.taken
-    becomes(store, campaign, CampaignState(state), "the budget of 6 trials is spent")
+    becomes(store, campaign, CampaignState(state), "Budget spent: 6 trials.")
     notices.send_new()
     notices.send_new()
     [sent] = hook.taken
     assert f"campaign {campaign.id} (22B, überall) is now {state}" in sent["title"]
-    assert "Reason: the budget of 6 trials is spent" in sent["message"]
+    assert "Reason: Budget spent: 6 trials." in sent["message"]
     assert "trials are simulated" in sent["message"]
     assert sent["message"].endswith(f"http://127.0.0.1:8765/campaigns/{campaign.id}")
 

@@ -13,6 +13,7 @@ from autotune.answers.campaign import (
     best_origin,
     best_projected_from,
     fastest_single,
+    reason_in_brief,
     searched_by,
     started_from,
     surrogate_start,
@@ -62,7 +63,7 @@ def campaigns(items: Sequence[Campaign]) -> Group:
         items,
         (
             (">id", lambda item: item.id),
-            ("name", lambda item: item.name or NO_VALUE),
+            ("…name", lambda item: item.name or NO_VALUE),
             ("=outcome", outcome_of_campaign),
             ("=model", lambda item: item.model.name),
             ("=machine", lambda item: item.machine.name),
@@ -70,15 +71,14 @@ def campaigns(items: Sequence[Campaign]) -> Group:
             (">trials", lambda item: f"{item.trials}/{item.request.budget.max_trials}"),
             (">failed", lambda item: item.failures),
             (
-                "=·best layout",
+                "=·…best layout",
                 lambda item: item.best_strategy.short() if item.best_strategy else NO_VALUE,
             ),
             (">best", lambda item: figure(item.best_objective)),
             ("=", _listed_unit),
             (">MFU", lambda item: percent(item.best_mfu)),
             ("=figures", best_origin),
-            ("…waits for", lambda item: item.waits_for),
-            ("…why", lambda item: "" if item.waits_for == item.reason else item.reason),
+            ("…why", reason_in_brief),
         ),
     )
 

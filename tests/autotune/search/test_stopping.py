@@ -16,22 +16,22 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
     ("budget", "trials", "node_hours", "expected"),
     [
         (Budget(max_trials=3), 2, 1e9, None),
-        (Budget(max_trials=3), 3, 0.0, "The budget of 3 trials is spent."),
-        (Budget(max_trials=1), 1, 0.0, "The budget of 1 trial is spent."),
+        (Budget(max_trials=3), 3, 0.0, "Budget spent: 3 trials."),
+        (Budget(max_trials=1), 1, 0.0, "Budget spent: 1 trial."),
         (Budget(max_node_hours=8), 1, 7.9, None),
-        (Budget(max_node_hours=8), 1, 8.25, "The budget of 8 node-hours is spent (8.25)."),
+        (Budget(max_node_hours=8), 1, 8.25, "Budget spent: 8.25 of 8 node-hours."),
         (Budget(deadline=NOW + timedelta(seconds=1)), 1, 0.0, None),
         (
             Budget(deadline=NOW),
             1,
             0.0,
-            "The deadline, 2026-05-01T12:00+00:00, has passed.",
+            "Deadline passed: 2026-05-01T12:00+00:00.",
         ),
         (
             Budget(deadline=NOW.replace(tzinfo=None)),
             1,
             0.0,
-            "The deadline, 2026-05-01T12:00, has passed.",
+            "Deadline passed: 2026-05-01T12:00.",
         ),
     ],
 )
@@ -51,8 +51,8 @@ def test_a_trial_is_spared_that_costs_more_than_it_saves() -> None:
     for unit in ("node-hours", "kWh"):
         found = reason_to_spare(2.1, saving=0.0014, training=1000.0, unit=unit, tokens=300e9)
         assert found == (
-            f"The next trial would cost 2.1 {unit} and is expected to save 1.4 over 300 billion "
-            "tokens."
+            f"Not worth another trial: it would cost 2.1 {unit} and is expected to save 1.4 over "
+            "300 billion tokens."
         )
     worth = reason_to_spare(2.1, saving=0.0022, training=1000.0, unit="kWh", tokens=300e9)
     assert worth is None

@@ -249,5 +249,5 @@ def test_a_space_whose_layouts_were_all_refused_is_not_known() -> None:
     assert not following([*tried[:-1], running]).proposals, "until it is known of this one"
     started = tried[0].model_copy(update={"state": CRASHED})
     end = following([started, *tried[1:]]).phase_ends or ""
-    assert end.startswith(f"all {len(layouts)} layouts of the space are known, or were refused")
-    assert end.endswith(f"({len(layouts) - 1}): use -A")
+    assert end.startswith(f"all {len(layouts)} layouts of the space were tried; ")
+    assert end.endswith(f"; {len(layouts) - 1} of them refused: use -A")

@@ -186,7 +186,7 @@ class Campaigns:
         best = dict.fromkeys(trial.strategy for trial in measured)
         again = self.start(campaign, list(best)[:3], purpose="confirmation")
         self.finish(campaign, again)
-        self.move(campaign, CampaignState.DONE, reason="the budget of 22 trials is spent")
+        self.move(campaign, CampaignState.DONE, reason="Budget spent: 22 trials.")
         return self.read(campaign)
 
     def many(self, trials: int) -> Campaign:

@@ -57,7 +57,7 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
     made = service.campaigns
     done, many = made.done(ok=8, too_big=4), made.many(300)
     failed = made.running(ok=0, too_big=5)
-    made.move(failed, CampaignState.DONE, reason="the budget of 5 trials is spent")
+    made.move(failed, CampaignState.DONE, reason="Budget spent: 5 trials.")
     fresh = made.create()
     addresses = [
         own_service.url,

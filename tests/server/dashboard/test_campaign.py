@@ -44,7 +44,7 @@ def test_list_has_a_row_for_each_campaign(service: Service, visit: Open) -> None
     campaign = service.campaigns.done(name="a finished one")
     page = visit(service.url)
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="a finished one")).first
-    for words in ("found", "TP 1", "gpt-22b", "frontier", "22", "tokens/s"):
+    for words in ("done", "TP 1", "gpt-22b", "frontier", "22", "tokens/s"):
         expect(row).to_contain_text(words)
     assert campaign.failures > 0
     expect(row.locator(".failures")).to_have_text(str(campaign.failures))

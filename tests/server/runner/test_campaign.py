@@ -48,7 +48,7 @@ def test_a_campaign_searches_confirms_and_recommends(running_on_each: Running) -
     assert purposes["baseline"] + purposes["search"] == 6
     assert 1 <= purposes["confirmation"] <= 2
     assert all(trial.state is not TrialState.PENDING for trial in trials)
-    assert done.reason == "The budget of 6 trials is spent."
+    assert done.reason == "Budget spent: 6 trials."
     assert done.started_at is not None
     assert done.finished_at is not None
     found = recommend(done, trials)
@@ -242,7 +242,7 @@ def test_an_extended_campaign_goes_on_where_it_ended(running: Running) -> None:
 def test_a_deadline_ends_the_campaign(running: Running) -> None:
     deadline = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
     done = running.done(budget={"max_trials": 50, "deadline": deadline}, time_scale=0.005)
-    assert "deadline" in done.reason
+    assert done.reason.startswith("Deadline passed: ")
     assert done.confirmations == 0
 
 
@@ -264,7 +264,7 @@ def test_a_search_ends_when_no_untried_layout_is_likely_faster(running: Running)
     done = running.done(
         budget={"max_trials": 40, "stop_early": True}, protocol={"confirmations": 0}
     )
-    assert "1% faster" in done.reason
+    assert "1 % faster" in done.reason
     assert 2 <= done.trials < 40
 
 

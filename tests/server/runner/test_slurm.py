@@ -169,7 +169,7 @@ def test_a_campaign_searches_confirms_and_recommends(
     purposes = [trial.purpose for trial in trials]
     assert purposes[:3] == ["baseline", "search", "confirmation"]
     assert len(purposes) <= 4, "one more may stand above the confirmed"
-    assert done.reason == "The budget of 2 trials is spent."
+    assert done.reason == "Budget spent: 2 trials."
     for trial in trials:
         assert trial.job_id
         assert trial.host

@@ -48,7 +48,7 @@ def four(store: Store) -> list[int]:
         told(store, [(1, "search", None)], name="too big"),
         created(store, name="fresh").id,
     ]
-    moved(store, numbers[0], CampaignState.DONE, reason="the budget of 3 trials is spent")
+    moved(store, numbers[0], CampaignState.DONE, reason="Budget spent: 3 trials.")
     moved(store, numbers[1], CampaignState.PAUSED)
     moved(store, numbers[2], CampaignState.DONE)
     return numbers
@@ -58,7 +58,7 @@ def four(store: Store) -> list[int]:
 def test_a_campaign_is_listed_with_what_it_found(store: Store) -> None:
     fresh, too_big, slow, fast = listed(CampaignList(store, Cache()))
     outcomes = [each.outcome for each in (fast, slow, too_big, fresh)]
-    assert outcomes == ["found", "paused", "nothing ran", "queued"]
+    assert outcomes == ["done", "paused", "nothing ran", "queued"]
     assert [each.best_so_far for each in (fast, slow, too_big)] == [[5.0, 5.0, 9.0], [3.0], []]
     assert fast.best_strategy is not None
     assert fast.best_strategy.micro_batch_size == 4

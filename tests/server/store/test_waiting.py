@@ -54,7 +54,7 @@ def test_a_campaign_may_wait_for_a_runner_of_its_owner(
 
 def test_a_confirming_campaign_also_says_why_its_search_ended(store: Store) -> None:
     notes, campaign = WaitingNotes(store), created(store)
-    ended = "The budget of 6 trials is spent."
+    ended = "Budget spent: 6 trials."
     with store.transaction() as session:
         row = campaign_row(session, campaign.id)
         change_state(session, row, CampaignState.CONFIRMING, reason=ended)
