@@ -79,9 +79,13 @@ def captured(modules: str) -> float:
     about as many kernels as those two.
 
     Args:
-        modules: names with commas, as Megatron Core's `cuda_graph_scope` has them.
+        modules: names with commas or +, as Megatron Core's `cuda_graph_scope` has them.
     """
-    return 0.25 if set(modules.split(",")) <= ROUTER_ALONE else 0.5
+    return 0.25 if _modules(modules) <= ROUTER_ALONE else 0.5
+
+
+def _modules(text: str) -> set[str]:
+    return set(text.replace("+", ",").split(","))
 
 
 def read_trait(name: str, value: Trait) -> tuple[str, float]:
@@ -97,7 +101,7 @@ def read_trait(name: str, value: Trait) -> tuple[str, float]:
     text = str(value).strip().lower()
     if text in words:
         return field, words[text]
-    if name == "cuda_graphs" and set(text.split(",")) <= CAPTURED:
+    if name == "cuda_graphs" and _modules(text) <= CAPTURED:
         return field, captured(text)
     numbers = name in NUMBERS
     if numbers and not isinstance(value, bool):

@@ -173,7 +173,7 @@ INERT = re.compile(
     # the model's own description
     |model|model-type|use-mcore-models|spec|swiglu|squared-relu|quick-geglu|openai-gelu|normalization
     |(layer)?norm-epsilon|apply-layernorm-1p|position-embedding(-type)?|use-rotary-position-embeddings
-    |rotary-.*|rope-.*|use-rope-scaling|mscale.*|untie-embeddings-and-output-weights
+    |rotary-.*|rope-(?!fusion).*|use-rope-scaling|mscale.*|untie-embeddings-and-output-weights
     |disable-bias-linear|add-qkv-bias|qk-layernorm|group-query-attention|max-position-embeddings
     |mamba-.*|activation-func-clamp-value|glu-linear-offset|yarn-.*|softmax-type|moe-shared-expert-gate
     |multi-latent-attention|moe-layer-freq|window-.*|hybrid-.*pattern|mtp-loss-scaling-factor

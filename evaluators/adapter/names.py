@@ -64,7 +64,7 @@ OF_LAYERS = (
 OF_DETAILS = tuple(each.name for each in fields(Details))
 """Names of a model's details; None, or the value of most models, where they are not known."""
 NO_DETAILS = Details()
-OF_MACHINE = ("gpus_per_node", "memory_gib", "gpu")
+OF_MACHINE = ("gpus_per_node", "fast_gpus", "memory_gib", "gpu")
 OF_START = ("python", "out", "folder", "iterations", "seed")
 """The interpreter on the nodes; the start's folder; the adapter's folder, in which ranks run; the
 number of iterations; a seed."""

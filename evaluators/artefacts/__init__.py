@@ -85,7 +85,8 @@ def trainer_artefacts(launch: Launch, trainer: TrainerName) -> dict[str, str]:
         InvalidInput: field `trainer`: why it cannot train with this strategy.
     """
     try:
-        figures = f"{launch.figures}; not with this trainer"
+        other = "" if "not measured" in launch.figures else "; not with this trainer"
+        figures = f"{launch.figures}{other}"
         return artefacts(launch_with(replace(launch, figures=figures), trainer))
     except InvalidInput as problem:
         others = [offer.name for offer in trainer_offers(launch) if offer.supported]

@@ -3,14 +3,14 @@ Megatron-DeepSpeed.
 
     python megatron_checkout.py CHECKOUT < requests.json > answers.json
 
-A request is `{"words": […], "variables": {…}, "world_size": n}`; its answer is the arguments as
-Megatron has them afterwards, with the batch of each iteration where samples are counted, or
-`{"error": …}`. An empty list asks for the options themselves.
+A request is `{"words": […], "variables": {…}, "world_size": n}`, and may have the `generation` of
+the GPU, which is 9 (Hopper) otherwise; its answer is the arguments as Megatron has them afterwards,
+with the batch of each iteration where samples are counted, or `{"error": …}`. An empty list asks
+for the options themselves.
 
 What a machine without GPUs lacks has a stand-in, and nothing else has: the packages of `ABSENT`,
-`torch.compile`, `typing.override` before Python 3.12, and the generation of the GPU, which is 9
-(Hopper), and the version of Transformer Engine with its permutation of tokens. Without it rotary
-positions are not fused.
+`torch.compile`, `typing.override` before Python 3.12, the generation of the GPU, and the version of
+Transformer Engine with its permutation of tokens. Without it rotary positions are not fused.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ def _arguments_of(checkout: str) -> Any:
     prepare(checkout)
     of_lm = (Path(checkout) / "megatron" / "training" / "arguments.py").exists()
     module: Any = importlib.import_module(f"megatron{'.training' * of_lm}.arguments")
-    module.get_device_arch_version = lambda: HOPPER
     if of_lm:
         with_transformer_engine()
     return module
@@ -125,6 +124,7 @@ def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     mpi.COMM_WORLD.Get_size.return_value = request["world_size"]
     mpi.COMM_WORLD.Get_rank.return_value = 0
     sys.argv = ["pretrain_gpt.py", *request["words"]]
+    module.get_device_arch_version = lambda: request.get("generation", HOPPER)
     with environment(variables):
         try:
             args = module.parse_args()

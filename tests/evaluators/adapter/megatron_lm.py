@@ -37,7 +37,7 @@ def option_parser() -> argparse.ArgumentParser:
     for option, facts in RECORDED["options"].items():
         told: dict[str, Any] = {"dest": facts["dest"], "default": facts.get("default")}
         if facts["action"] == "Store":
-            told |= {"type": _TYPES[facts["type"]], "choices": facts.get("choices")}
+            told |= {"type": _TYPES.get(facts["type"], str), "choices": facts.get("choices")}
             told |= {"nargs": facts.get("nargs")}
             parser.add_argument(option, **told)
         else:
@@ -117,7 +117,7 @@ def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
     experts, latent = None, None
     if args["num_experts"]:
         assert args["moe_grouped_gemm"]
-        assert args["moe_token_dispatcher_type"] == "alltoall"
+        assert args["moe_token_dispatcher_type"] in ("alltoall", "flex")
         experts = Experts(
             num_experts=args["num_experts"],
             top_k=args["moe_router_topk"],

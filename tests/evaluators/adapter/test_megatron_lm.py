@@ -43,6 +43,7 @@ from tests.evaluators.frameworks.strategies import BASE
 from tests.patience import PATIENCE_S
 
 NODES = load_machine("dgx-b200")
+BLACKWELL = 10
 GPT = load_model("gpt-22b")
 LLAMA = load_model("llama-3-70b")
 SHORT = replace(GPT, num_layers=14)
@@ -104,7 +105,14 @@ def test_strategies_come_back_from_its_own_validation(
     for model, strategy in asked:
         start = _start(adapter, model, strategy)
         ranks = strategy.world_size(NODES.gpus_per_node)
-        requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
+        requests.append(
+            {
+                "words": _words(start),
+                "variables": start.variables,
+                "world_size": ranks,
+                "generation": BLACKWELL,
+            }
+        )
     for (model, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
         assert "error" not in args, (model.name, strategy.short(), args["error"])
         layers = layers_of_arguments(args)
@@ -132,7 +140,14 @@ def test_two_batches_of_one_start_are_those_of_its_own_schedule(
     for plan in shared:
         start = start_of(adapter, plan)
         ranks = plan.strategy.world_size(NODES.gpus_per_node)
-        requests.append({"words": _words(start), "variables": start.variables, "world_size": ranks})
+        requests.append(
+            {
+                "words": _words(start),
+                "variables": start.variables,
+                "world_size": ranks,
+                "generation": BLACKWELL,
+            }
+        )
     assert len(requests) > 50
     for plan, args in zip(shared, answers(CHECKOUT, requests), strict=True):
         assert "error" not in args, (plan.strategy.short(), args["error"])
@@ -165,8 +180,15 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
 
 def test_fsdp_starts_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
     sharded = replace(BASE, pipeline_parallel=1, zero_stage=3)
-    for strategy, connections in ((sharded, "8"), (BASE, "1")):
-        variables = _start(adapter, GPT, strategy).variables
+    hopper = load_machine("dgx-h100")
+    for strategy, machine, connections in (
+        (sharded, NODES, "8"),
+        (BASE, NODES, "32"),
+        (BASE, hopper, "1"),
+        (replace(BASE, tensor_parallel=1), hopper, "32"),
+    ):
+        plan = StartPlan(transformer=GPT, machine=machine, strategy=strategy, iterations=8)
+        variables = start_of(adapter, plan).variables
         assert variables["CUDA_DEVICE_MAX_CONNECTIONS"] == connections
     with pytest.raises(InvalidInput, match="not written for pipelines"):
         _start(adapter, GPT, replace(BASE, zero_stage=3))

@@ -50,6 +50,7 @@ MAMBA = Mamba(layers=2, attention_layers=1, num_heads=4, head_dim=16, state_size
 def _plan(
     sample: dict[str, Any], model: Mapping[str, Any] = MappingProxyType({}), **changed: Any
 ) -> StartPlan:
+    changed["settings"] = tuple(map(tuple, changed.get("settings", ())))
     shape = {**sample.get("model", {}), **model}
     if "experts" in shape:
         shape["experts"] = replace(EXPERTS, **shape["experts"])

@@ -20,7 +20,7 @@ from search_spaces.strategy import Strategy
 from tests.evaluators.adapter import megatron_bridge
 from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-405b": {"tensor_parallel": 8, "pipeline_parallel": 2, "sequence_parallel": True},
     "qwen3-235b-a22b": {"pipeline_parallel": 2, "expert_parallel": 8},
     "deepseek-v3": {"expert_parallel": 16},
@@ -29,6 +29,14 @@ MODELS = {
     "qwen3-8b": {"context_parallel": 2},
 }
 """Model -> its layout on 16 GPUs."""
+ON_REQUEST: dict[str, Any] = {
+    "activation_checkpointing": "none",
+    "expert_parallel": 8,
+}
+SETTINGS: dict[TrainerName, tuple[tuple[str, str], ...]] = {
+    "megatron-lm": (("dispatcher", "hybridep"), ("cuda_graphs", "attn+moe_router+moe_preprocess")),
+    "megatron-bridge": (("dispatcher", "hybridep"),),  # of graphs it asks the GPU
+}
 BENCHMARK = re.compile(
     r"mock|NullTokenizer|force_load_balanc\w+=true|force-load-balancing|force_load_balance"
 )
@@ -175,12 +183,16 @@ def test_what_is_not_known_of_a_model_is_named() -> None:
 LM, BRIDGE = "AUTOTUNE_MEGATRON_LM", "AUTOTUNE_MEGATRON_BRIDGE"
 
 
+def _launches(trainer: TrainerName) -> dict[str, dict[str, Any]]:
+    return MODELS | {"qwen3-30b-a3b": ON_REQUEST | {"settings": SETTINGS[trainer]}}
+
+
 def _requests(trainer: TrainerName, skip: int, folder: Path) -> list[dict[str, Any]]:
     requests, given = [], _set(folder)
-    for name, layout in MODELS.items():
+    for name, layout in _launches(trainer).items():
         words = _words(_files(name, trainer, **layout)["train_rank.sh"], folder, given)
         lines = (folder / "variables").read_text().splitlines()
-        names = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_", "NCCL_")
+        names = ("CUDA_DEVICE_MAX_CONNECTIONS", "NVTE_", "NCCL_", "PYTORCH_")
         variables = dict(line.split("=", 1) for line in lines if line.startswith(names))
         requests.append({"words": words[skip:], "variables": variables, "world_size": 16})
     return requests
@@ -189,7 +201,7 @@ def _requests(trainer: TrainerName, skip: int, folder: Path) -> list[dict[str, A
 @pytest.mark.skipif(not os.environ.get(LM), reason=f"{LM} names no checkout")
 def test_megatron_lm_accepts_each_training(tmp_path: Path) -> None:
     requests = _requests("megatron-lm", 2, tmp_path)
-    for name, args in zip(MODELS, answers(os.environ[LM], requests), strict=True):
+    for name, args in zip(_launches("megatron-lm"), answers(os.environ[LM], requests), strict=True):
         assert "error" not in args, (name, args["error"])
         model = load_model(name)
         layers = layers_of_arguments(args)
@@ -201,7 +213,7 @@ def test_megatron_lm_accepts_each_training(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.environ.get(BRIDGE), reason=f"{BRIDGE} names no checkout")
 def test_megatron_bridge_accepts_each_training(tmp_path: Path) -> None:
     requests = _requests("megatron-bridge", 1, tmp_path)
-    for name, told in zip(MODELS, _answers_of_bridge(requests), strict=True):
+    for name, told in zip(_launches("megatron-bridge"), _answers_of_bridge(requests), strict=True):
         assert "error" not in told, (name, told["error"])
         assert told["train.train_iters"] == 1000
         assert told["checkpoint.save"] == told["checkpoint.load"] == str(tmp_path / "saved")
