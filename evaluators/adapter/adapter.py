@@ -101,7 +101,7 @@ class UnknownPart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class AdapterTraining:
     """`[train]`: what differs between a trial and a training.
 
     Attributes:
@@ -213,7 +213,7 @@ class Adapter:
     checked: str = ""
     trains: tuple[LayerFeature, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    train: Training | None = None
+    train: AdapterTraining | None = None
     numerics: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property

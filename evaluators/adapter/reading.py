@@ -16,10 +16,10 @@ from evaluators.adapter.adapter import (
     Adapter,
     AdapterReader,
     AdapterRefusal,
+    AdapterTraining,
     Constant,
     Evidence,
     OneStart,
-    Training,
     texts_of,
 )
 from evaluators.adapter.expression import ExpressionFault, parse
@@ -71,7 +71,7 @@ SOURCES = ("log", "json_lines", "csv", "tensorboard")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 EMPTY_READER = AdapterReader()
-TRAINING = TypeAdapter(Training)
+TRAINING = TypeAdapter(AdapterTraining)
 
 
 def read_adapter(
@@ -312,7 +312,7 @@ class _AdapterTable:
             self._faults.add("one_start", None, "it tells nothing of the first GAS", valid=valid)
         return OneStart(when=str(when), places=places)
 
-    def _training(self) -> Training | None:
+    def _training(self) -> AdapterTraining | None:
         if "train" not in self._table:
             return None
         section = dict(self._section("train"))

@@ -33,9 +33,10 @@ ON_REQUEST: dict[str, Any] = {
     "activation_checkpointing": "none",
     "expert_parallel": 8,
 }
+GRAPHS = ("cuda_graphs", "attn+moe_router+moe_preprocess")
 SETTINGS: dict[TrainerName, tuple[tuple[str, str], ...]] = {
-    "megatron-lm": (("dispatcher", "hybridep"), ("cuda_graphs", "attn+moe_router+moe_preprocess")),
-    "megatron-bridge": (("dispatcher", "hybridep"),),  # of graphs it asks the GPU
+    "megatron-lm": (("dispatcher", "hybridep"), GRAPHS),
+    "megatron-bridge": (GRAPHS,),  # of a dispatcher it asks the GPU
 }
 BENCHMARK = re.compile(
     r"mock|NullTokenizer|force_load_balanc\w+=true|force-load-balancing|force_load_balance"
