@@ -1,4 +1,4 @@
-"""Grouping of failures."""
+"""Failures in words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import CampaignState, TrialState
 
 if TYPE_CHECKING:
+    from autotune.schemas.campaigns import Campaign
     from autotune.schemas.trials import Trial
 
 NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -44,6 +45,17 @@ def common_failure(trials: Iterable[Trial]) -> str:
     if len(causes) != 1 or len(ended) < 2 or not ended[-1].error:
         return ""
     return failure_sentence(f"all {len(ended)} trials", ended[-1])
+
+
+def commands_to_try_again(campaign: Campaign) -> list[tuple[str, str]]:
+    """Return what to run once the cause of a campaign's failures is mended, each with its purpose;
+    empty while it runs."""
+    resume = ("After a fix", f"autotune resume {campaign.id}")
+    submit = ("With other options", f"autotune submit --like {campaign.id}")
+    if campaign.state in {CampaignState.PAUSED, CampaignState.FAILED}:
+        return [resume, submit]
+    ended = campaign.state in {CampaignState.DONE, CampaignState.CANCELLED}
+    return [("After a fix, or with other options", submit[1])] if ended else []
 
 
 def failure_sentence(which: str, last: Trial) -> str:

@@ -127,6 +127,7 @@ def campaign(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) 
                 explanation=views.campaigns.written_explanation(campaign_id, event),
                 trajectory=views.trajectory(campaign_id, event),
                 logged=pages.logged_trial(source, views.settings),
+                settings=views.settings,
             )
         context["group"] = views.settings.group
         return rendered("campaign.html", context, caller=caller)
@@ -176,7 +177,8 @@ def outcome(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -
 def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsOf) -> Response:
     def why(event: int) -> bytes:
         found = views.campaigns.explanation(campaign_id, event)
-        return rendered("_explanation.html", {"explanation": found})
+        source = views.campaigns.source(campaign_id, event)
+        return rendered("_explanation.html", pages.failure_context(source, found, views.settings))
 
     return views.html(request, campaign_id, why)
 

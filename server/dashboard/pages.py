@@ -13,12 +13,15 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
+from autotune.words.dimensions import capitalised
+from autotune.words.failures import commands_to_try_again, common_failure
 from autotune.words.quantities import age, count, duration, plural
-from server.api.trials import log_file
+from server.api.trials import log_file, tail
 from server.dashboard.bundle import bundle_name
 from server.dashboard.trial_table import (
     NEWEST_FIRST,
     NEWEST_ROWS,
+    NO_FAILURE,
     TableQuestion,
     TrialColumns,
     folds,
@@ -29,6 +32,9 @@ from server.store.campaigns import get_campaign
 from server.store.trials import get_trial, list_trials, reasons_to_wait
 
 MINUTE_S = 60
+
+LOG_LINES = 15
+"""Last lines of the log of a failed trial."""
 
 MOST_PENDING = 6
 """Maximum pending trials listed while a campaign runs."""
@@ -148,6 +154,7 @@ def campaign_context(
     explanation: Explanation | None,
     trajectory: str,
     logged: int | None,
+    settings: Settings,
 ) -> Context:
     """Return the whole page of one campaign as of an event.
 
@@ -158,8 +165,8 @@ def campaign_context(
     return (
         progress_context(session, source, logged=logged)
         | recommendation_context(source, recommendation)
+        | failure_context(source, explanation, settings)
         | {
-            "explanation": explanation,
             "here": "campaign",
             "last_event": event,
             "bundle": bundle_name(),
@@ -170,6 +177,30 @@ def campaign_context(
         }
         | rows_context(session, source)
     )
+
+
+def failure_context(
+    source: FigureSource, explanation: Explanation | None, settings: Settings
+) -> Context:
+    """Return the cause of a campaign's failures, unless its reason already gives it, the end of a
+    log, and the commands to try again; `failure` is None if a trial succeeded."""
+    found = explanation.failures if explanation else None
+    if found is None:
+        return {"campaign": source.campaign, "explanation": explanation, "failure": None}
+    common = "" if found.need_low_gib is not None else common_failure(source.trials)
+    cause = "" if common and common == source.campaign.reason else capitalised(common)
+    failed = (trial for trial in reversed(source.trials) if trial.state not in NO_FAILURE)
+    logged = next((trial for trial in failed if log_file(trial, settings) is not None), None)
+    return {
+        "campaign": source.campaign,
+        "explanation": explanation,
+        "failure": {
+            "cause": cause if common else found.sentence,
+            "trial": logged.number if logged else None,
+            "log": tail(logged, settings, lines=LOG_LINES) if logged else "",
+            "commands": commands_to_try_again(source.campaign),
+        },
+    }
 
 
 def rows_context(

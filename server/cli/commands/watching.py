@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.answers.campaign import nothing_ran
 from autotune.errors import ApiError
 from autotune.schemas.choices import CampaignState, TrainerName, TrialState
-from autotune.words.failures import common_failure
+from autotune.words.failures import commands_to_try_again, common_failure
 from search_spaces.errors import InvalidInput
 from server.cli.failures import Failed
 from server.cli.options import CampaignId, ServiceOptions
@@ -112,13 +113,17 @@ def without_result(handle: CampaignHandle) -> Failed:
     """Return why a campaign has no recommendation: its pause, or what its trials failed of."""
     campaign = handle.campaign
     if campaign.state == CampaignState.PAUSED and campaign.reason:
-        return Failed(f"campaign {campaign.id} is paused: {campaign.reason}")
-    common = common_failure(handle.trials())
-    return Failed(
-        f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: "
-        + (common or f"{campaign.trials} trials, {campaign.failures} of them failed")
-        + f"; see `autotune show {campaign.id}`"
-    )
+        reason = f"campaign {campaign.id} is paused: {campaign.reason}"
+    else:
+        common = common_failure(handle.trials())
+        reason = f"campaign {campaign.id} ({campaign.state}) has nothing to recommend: " + (
+            common or f"{campaign.trials} trials, {campaign.failures} of them failed"
+        )
+    steps = [f"see `autotune show {campaign.id}`"]
+    if nothing_ran(campaign):
+        again = commands_to_try_again(campaign)
+        steps += [f"{purpose[0].lower()}{purpose[1:]}, `{command}`" for purpose, command in again]
+    return Failed("; ".join([reason, *steps]))
 
 
 def watch(campaign: CampaignId, service: ServiceOptions, json: Json = False) -> None:

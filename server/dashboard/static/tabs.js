@@ -1,4 +1,5 @@
-// The parts of a page as tabs. Without this script the tabs are links, and all parts are shown.
+// The parts of a page as tabs. Without this script the tabs are links, and all parts are shown. The
+// stylesheet hides tabs without content.
 
 import { noted, onReturn } from "./address.js";
 
@@ -25,13 +26,14 @@ export function start(onOpen) {
     open(panels.get(tab).id);
   });
   list.addEventListener("keydown", (event) => {
-    const last = tabs.length - 1;
-    const at = tabs.indexOf(document.activeElement);
+    const shown = tabs.filter((tab) => tab.checkVisibility());
+    const last = shown.length - 1;
+    const at = shown.indexOf(document.activeElement);
     const next = { ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at ? at - 1 : last, Home: 0, End: last }[event.key];
     if (next === undefined) return;
     event.preventDefault();
-    open(panels.get(tabs[next]).id);
-    tabs[next].focus();
+    open(panels.get(shown[next]).id);
+    shown[next].focus();
   });
   onReturn(fromAddress);
   fromAddress();

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.schemas.choices import TrialState
-from autotune.words.failures import common_failure
+from autotune.schemas.choices import CampaignState, TrialState
+from autotune.words.failures import commands_to_try_again, common_failure
 from tests.autotune.recommendation import examples
 
 CRASHED, REFUSED = TrialState.CRASHED, TrialState.REFUSED
@@ -33,3 +33,16 @@ def test_the_error_of_all_trials(ends: list[tuple[TrialState, str | None]], sent
         for number, (state, error) in enumerate(ends, start=1)
     ]
     assert common_failure(trials) == sentence
+
+
+@pytest.mark.parametrize(
+    ("state", "commands"),
+    [
+        (CampaignState.RUNNING, []),
+        (CampaignState.PAUSED, ["autotune resume 1", "autotune submit --like 1"]),
+        (CampaignState.DONE, ["autotune submit --like 1"]),
+    ],
+)
+def test_what_tries_again_depends_on_the_state(state: CampaignState, commands: list[str]) -> None:
+    campaign = examples.campaign().model_copy(update={"id": 1, "state": state})
+    assert [command for _, command in commands_to_try_again(campaign)] == commands

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import CampaignState
+from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.trials import Trial
 from server.dashboard.rendering import TEMPLATES
 from server.store.campaigns import get_campaign
@@ -130,6 +130,31 @@ def test_the_cause_and_a_one_click_remedy_show_if_nothing_ran(
     page.wait_for_selector("body[data-ready]")
     expect(page.locator("#filled")).to_contain_text("except for: ")
     expect(page.locator("#model")).to_have_value("gpt-175b")
+
+
+def test_a_crash_shows_once_with_its_log_and_what_to_run(service: Service, visit: Open) -> None:
+    campaigns = service.campaigns
+    error = "train.py: error: unrecognized arguments: --bf16"
+    campaign = campaigns.running(evaluator="slurm", slurm={"profile": "frontier"})
+    for each in campaigns.start(campaign, campaigns.strategies(campaign, 3, fitting=True)):
+        log = campaigns.settings.trial_dir(each.token) / "trial.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(f"usage: train.py [-h]\n{error}\n")
+        campaigns.end(campaign, each, TrialState.CRASHED, error=error, log_path=str(log))
+    reason = f"all 3 trials crashed with the same error: {error}"
+    campaigns.move(campaign, CampaignState.PAUSED, reason=reason)
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}"))
+    expect(page.get_by_text("3 trials crashed with the same error")).to_have_count(1)
+    expect(page.locator(".why .log")).to_contain_text(error)
+    expect(page.locator(".why code")).to_have_text(
+        [f"autotune resume {campaign.id}", f"autotune submit --like {campaign.id}"]
+    )
+    expect(page.get_by_role("tab")).to_have_text(["Answer", "Space", "Trials"])
+    page.get_by_role("tab", name="Answer").press("End")
+    expect(page.get_by_role("tab", name="Trials")).to_be_focused()
+    campaigns.move(campaign, CampaignState.CANCELLED, reason="cancelled by the user")
+    expect(page.locator(".cause")).to_have_text(f"All{reason.removeprefix('all')}")
+    expect(page.locator(".why code")).to_have_text([f"autotune submit --like {campaign.id}"])
 
 
 def test_why_follows_the_campaign(service: Service, visit: Open) -> None:

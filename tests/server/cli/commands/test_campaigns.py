@@ -214,7 +214,7 @@ def test_best_without_a_result(autotune: Autotune) -> None:
     autotune("pause", number)
     paused = autotune("watch", number)
     assert paused.code == 1
-    assert paused.err.splitlines()[-1].endswith(f"campaign {number} is paused: paused by the user")
+    assert f"campaign {number} is paused: paused by the user; see" in paused.err.splitlines()[-1]
     autotune("cancel", number)
     watched = autotune("watch", number, "--json")
     assert watched.code == 1
