@@ -32,8 +32,7 @@ TIME_LIMITS: Mapping[Purpose, str] = {"benchmark": "02:00:00", "train": "24:00:0
 """`sbatch --time` overrides them. A training that is submitted again goes on where it saved."""
 
 PURPOSES: Mapping[Purpose, str] = {
-    "benchmark": "Benchmark: repeats the trial for a few iterations, without your data, and saves "
-    "nothing.",
+    "benchmark": "Benchmark: repeats the trial for a few iterations. It trains nothing to keep.",
     "train": "Training: trains the model on your data, and saves it.",
 }
 
@@ -142,18 +141,6 @@ def head(launch: Launch, purpose: Purpose) -> str:
     return "\n".join(
         ["#!/bin/bash", *directives, *description(launch, purpose), *map(comment, comments), ""]
     )
-
-
-def settings(values: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return bash that sets variables which a user may override.
-
-    Args:
-        values: name -> default value and meaning.
-    """
-    return [
-        f"default {name} {shlex.quote(value)}  # {meaning}"
-        for name, (value, meaning) in values.items()
-    ]
 
 
 def environment(profile: ClusterProfile) -> str:

@@ -18,7 +18,6 @@ from evaluators.artefacts.job import (
     folder_of_job,
     head,
     job_name,
-    settings,
     srun,
 )
 from evaluators.program.interpreter import import_path
@@ -61,10 +60,10 @@ def benchmark_script(launch: Launch, *, python: str) -> str:
 def benchmark_sbatch(launch: Launch) -> str:
     """Return the same as a Slurm job, with one task of srun per GPU."""
     profile = launch.place
-    values = {"PYTHON": (python_of(profile), "where autotune[trials] is installed")}
+    python = f"default PYTHON {shlex.quote(python_of(profile))}  # it has autotune[trials]"
     sections = [
         head(launch, "benchmark"),
-        "\n".join([DEFAULT, *settings(values), folder_of_job(launch.name), ""]),
+        "\n".join([DEFAULT, python, folder_of_job(launch.name), ""]),
         environment(profile),
         "\n".join([*import_path(profile), ""]),
         IN_A_JOB,

@@ -55,17 +55,20 @@ def _either(family: str, yes: tuple[str, ...], no: tuple[str, ...]) -> bool | No
     return True if family in yes else False if family in no else None
 
 
+def _switch(
+    config: Mapping[str, Any], keys: tuple[str, ...], of_family: bool | None
+) -> bool | None:
+    stated: bool | None = _first(config, keys, bool)
+    return of_family if stated is None else stated
+
+
 def _of_attention(config: Mapping[str, Any], family: str) -> dict[str, Any]:
-    normed, biased = _first(config, QK_NORM, bool), _first(config, QKV_BIASES, bool)
     of_whole_width = config.get("qk_norm_type") == "per_layer"
+    normed = _switch(config, QK_NORM, _either(family, NORMED, UNNORMED))
     return {
         "norm_epsilon": _first(config, EPSILON, float),
-        "qk_norm": None
-        if of_whole_width
-        else _either(family, NORMED, UNNORMED)
-        if normed is None
-        else normed,
-        "qkv_biases": _either(family, BIASED, UNBIASED) if biased is None else biased,
+        "qk_norm": None if of_whole_width else normed,
+        "qkv_biases": _switch(config, QKV_BIASES, _either(family, BIASED, UNBIASED)),
         "attention_sinks": True if family == "gpt_oss" else None,
     }
 
@@ -106,14 +109,12 @@ def _share(config: Mapping[str, Any]) -> float | None:
 
 
 def _router(config: Mapping[str, Any], family: str) -> dict[str, Any]:
-    sigmoid = _either(family, SIGMOID, SOFTMAX)
-    score = None if sigmoid is None else "sigmoid" if sigmoid else "softmax"
-    normalized = _first(config, NORMALIZED, bool)
+    score = {True: "sigmoid", False: "softmax", None: None}[_either(family, SIGMOID, SOFTMAX)]
     groups = _first(config, GROUPS, int) or 1
     balanced_by_bias = config.get("topk_method") == "noaux_tc" or family in SIGMOID
     return {
         "router_score": _first(config, SCORE, str) or score,
-        "router_normalized": True if normalized is None and family in NORMALIZING else normalized,
+        "router_normalized": _switch(config, NORMALIZED, _either(family, NORMALIZING, ())),
         "router_groups": groups if groups > 1 else None,
         "router_group_top_k": config.get("topk_group") if groups > 1 else None,
         "router_bias": _first(config, BIAS, bool) or balanced_by_bias or None,
