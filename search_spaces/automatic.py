@@ -11,9 +11,8 @@ from search_spaces.stages import chunk_layers
 from search_spaces.transformer import ActivationCheckpointing, Transformer
 
 LARGEST_AUTOMATIC_MICRO_BATCH = 16
-LARGEST_AUTOMATIC_STAGES = 4
-LONG_SEQUENCE = 16384  # tokens from which on published runs cut sequences over GPUs
-LEAST_PART_OF_SEQUENCE = 4096  # tokens of a GPU in them: 16k on 4, 128k on 16
+LARGEST_AUTOMATIC_STAGES = 6
+LEAST_PART_OF_SEQUENCE = 2048  # tokens of a GPU in published runs: 8k on 4, 128k on 16
 LEAST_FULL = 0.8  # of the layers that the fullest stage's number makes room for
 MOST_LACKING = 3  # layers of 64 in NVIDIA's virtual stages of DeepSeek-V3 and Kimi-K2
 
@@ -105,12 +104,10 @@ def pipeline_parallel(given: AutomaticFor) -> set[int]:
 
 
 def context_parallel(given: AutomaticFor) -> set[int]:
-    """Return powers of two that a long sequence is worth being cut into; 1 for all others."""
+    """Return powers of two that a sequence is worth being cut into."""
     tokens = given.transformer.seq_length
-    if tokens < LONG_SEQUENCE:
-        return {1}
     parts = powers_of_two(min(given.gpus, tokens // LEAST_PART_OF_SEQUENCE))
-    return {part for part in parts if part == 1 or tokens % (2 * part) == 0}
+    return {1, *(part for part in parts if tokens % (2 * part) == 0)}
 
 
 def expert_parallel(given: AutomaticFor) -> set[int]:

@@ -23,6 +23,10 @@ DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 AUTO = "auto"
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
+UNSAID = (MEMORY_FOR_TIME[0], "virtual_stages", *MEMORY_FOR_TIME[1:])
+"""Dimensions that are searched where nothing was said of them and there is room, the first to give
+up first."""
+
 ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration
 LEAST_OF_LARGEST_ACCUMULATIONS = 32
 
@@ -113,7 +117,8 @@ def unsaid(
     nodes: int,
     program: ProgramCapabilities,
 ) -> Mapping[str, tuple[Scalar, ...]]:
-    """Return the automatic values of the dimensions that trade time for memory.
+    """Return the automatic values of virtual stages and of the dimensions that trade time for
+    memory.
 
     Which is best depends on the layout, so they are part of the search, but for what only repeats
     another strategy: with FlashAttention no scores are kept, so selective checkpointing saves no
@@ -127,10 +132,10 @@ def unsaid(
     Returns:
         Dimension -> values, in the order in which a space that gets too large gives them up.
     """
-    searched = MEMORY_FOR_TIME if machine.peak_tflops is not None else program.searched
+    searched = UNSAID if machine.peak_tflops is not None else program.searched
     found = {
         name: automatic(name, transformer, machine, nodes=nodes, program=program)
-        for name in MEMORY_FOR_TIME
+        for name in UNSAID
         if name in searched
     }
     repeating = {

@@ -17,6 +17,7 @@ from search_spaces.layers import Experts, LinearAttention, Mamba
 from search_spaces.machine import NARROW, Machine, offers
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities, program_masks
 from search_spaces.rule import Rule, RuleContext, Severity
+from search_spaces.stages import CHUNKS_OF_ENDS
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS, Transformer
 from search_spaces.warning_rules import EXPERTS_WITHIN_NODE, WARNING
@@ -280,10 +281,13 @@ _REFUSING = (
     ),
     Rule(
         name="layers_fill_virtual_stages",
-        demand="pipeline_parallel x virtual_stages is at most the number of layers",
+        demand="pipeline_parallel x virtual_stages is at most the number of layers + 2",
         broken=lambda lattice, to: (
             (lattice["virtual_stages"] > 1)
-            & (lattice["pipeline_parallel"] * lattice["virtual_stages"] > to.transformer.num_layers)
+            & (
+                lattice["pipeline_parallel"] * lattice["virtual_stages"]
+                > to.transformer.num_layers + CHUNKS_OF_ENDS
+            )
         ),
         reason=lambda s, to: (
             f"{to.transformer.num_layers} layers cannot fill pipeline_parallel "

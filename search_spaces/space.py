@@ -86,8 +86,13 @@ class SearchSpace:
         choices: Mapping[str, DimensionChoice],
         batch: GlobalBatch = GlobalBatch(),  # noqa: B008  (frozen, so shared safely)
         program: ProgramCapabilities = ANY_PROGRAM,
+        recipe: Mapping[str, Scalar] = MappingProxyType({}),
     ) -> SearchSpace:
         """Return a space from a choice for each dimension; what is left out takes its default.
+
+        Args:
+            recipe: values of a published layout, which are added to automatic ones unless the
+                choices name a layout.
 
         Raises:
             InvalidInputs: every choice that cannot be used, named by its dimension; `nodes`;
@@ -95,18 +100,20 @@ class SearchSpace:
         """
         problems = list(_faults(nodes, transformer, machine, choices, program))
         values = dict(_unvaried(choices, machine, program, problems))
+        published = {} if _names_layout(choices) else recipe
         for dimension in (name for name in DIMENSIONS if name not in values):
             default: DimensionChoice | None = AUTO if BY_NAME[dimension].is_searched else None
             choice = choices.get(dimension, default)
             try:
                 if choice is None:
-                    values[dimension] = fixed_default(dimension, machine)
+                    values[dimension] = _including(
+                        dimension, fixed_default(dimension, machine), published
+                    )
                 elif choice != AUTO:
                     values[dimension] = values_of(dimension, choice)
                 elif not problems and dimension != ACCUMULATION:
-                    values[dimension] = automatic(
-                        dimension, transformer, machine, nodes=nodes, program=program
-                    )
+                    found = automatic(dimension, transformer, machine, nodes=nodes, program=program)
+                    values[dimension] = _including(dimension, found, published)
             except InvalidInput as problem:
                 problems.append(problem)
         own = dict(_own_values(choices, program, problems))
@@ -125,7 +132,7 @@ class SearchSpace:
         values |= following
         wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
         wanted = {
-            name: each
+            name: _including(name, each, published)
             for name, each in wider.items()
             if _may_widen(name, {**choices, **following}, program)
         }
@@ -320,8 +327,21 @@ def _may_widen(
 ) -> bool:
     if dimension in choices or dimension in dict(program.fixed):
         return False
-    named_layouts = any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
-    return dimension in program.searched or not named_layouts
+    return dimension in program.searched or not _names_layout(choices)
+
+
+def _names_layout(choices: Mapping[str, DimensionChoice]) -> bool:
+    return any(choices.get(name, AUTO) != AUTO for name in NAMING_LAYOUTS)
+
+
+def _including(
+    dimension: str, values: tuple[Scalar, ...], published: Mapping[str, Scalar]
+) -> tuple[Scalar, ...]:
+    value = published.get(dimension)
+    if value is None or value in values:
+        return values
+    every = (*values, value)
+    return every if BY_NAME[dimension].is_named else tuple(sorted(every, key=int))
 
 
 def _widened(

@@ -9,6 +9,11 @@ LAYERS_OF_PREDICTION = 3
 for the logits of two tokens, as in NVIDIA's layouts of DeepSeek-V3 (Megatron-Bridge 067f987)."""
 
 
+CHUNKS_OF_ENDS = 2
+"""Chunks that may have no layer, only the logits, or the embedding and the logits, as in NVIDIA's
+layout of Llama 3.1 405B: 126 layers in 128 chunks (Megatron-Bridge 0013c9a8)."""
+
+
 def chunk_layers(num_layers: int, chunks: int, *, mtp_layers: int = 0) -> tuple[int, ...]:
     """Return the layers of each chunk in the order of the model; a stage has as many chunks as it
     has virtual stages.
@@ -19,6 +24,8 @@ def chunk_layers(num_layers: int, chunks: int, *, mtp_layers: int = 0) -> tuple[
     `account_for_loss_in_pipeline_split` and `account_for_embedding_in_pipeline_split`, torchtitan's
     default). The last chunk is shorter still if it has layers of multi-token prediction.
     """
+    if num_layers < chunks <= num_layers + CHUNKS_OF_ENDS:
+        return (*((0,) * (chunks - num_layers - 1)), *((1,) * num_layers), 0)
     if chunks >= num_layers:
         return (1,) * num_layers + (0,) * (chunks - num_layers)
     if num_layers % chunks == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,20 +11,25 @@ from autotune.baseline.megatron import arguments, is_arguments
 from autotune.baseline.statement import FIELD, LayoutStatement, key_values
 from autotune.cost_model import estimate_in
 from autotune.cost_model.columns import RECOMPUTED_LAYERS
+from autotune.measurement.objectives import headroom_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
 from autotune.schemas.resolution import campaign_space
+from search_spaces.catalog.recipes import Recipe, recipe_of
 from search_spaces.choices import fixed_default
-from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE
+from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.fields import as_table
-from search_spaces.lattice import Lattice
+from search_spaces.lattice import Lattice, Mask
+from search_spaces.machine import Machine
 from search_spaces.rules import RULES, findings, rule_masks
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 USUAL_ZERO_STAGE = 1
+UNSHARDED = 3
+"""How unusual whole states are: more than any ZeRO stage."""
 
 RECIPE_TENSOR_PARALLEL = ((13e9, 1), (40e9, 2), (300e9, 4), (float("inf"), 8))
 """Tensor parallelism of models with fewer than so many parameters that a token passes, as in
@@ -50,11 +57,12 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
 
     The user's layout may lie outside the space. Dimensions that the user did not name take the most
     customary values of the space; GAS follows from the full batch. Without a user's layout, the
-    baseline is the most customary strategy of the space that is predicted to fit, with the headroom
-    if possible. Customary is what Megatron-Bridge's recipes do: all nodes, `RECIPE_TENSOR_PARALLEL`
-    for the model's size, about `RECIPE_EXPERTS_OF_GPU`, the smallest micro-batch, ZeRO 1, sequence
-    parallelism with tensor parallelism, as little recomputation as fits, the fewest stages of equal
-    length, the largest batch.
+    baseline is the vendor's recipe for this model and GPU, if the space has it and it is predicted
+    to fit; otherwise the most customary strategy of the space that is predicted to fit, with the
+    headroom if possible. Customary is what Megatron-Bridge's recipes do: all nodes,
+    `RECIPE_TENSOR_PARALLEL` for the model's size, about `RECIPE_EXPERTS_OF_GPU`, the smallest
+    micro-batch, ZeRO 1, sequence parallelism with tensor parallelism, as little recomputation as
+    fits, the fewest stages of equal length, the largest batch.
 
     Args:
         space: the campaign's.
@@ -67,7 +75,7 @@ def baseline_of(request: CampaignCreate, space: SearchSpace) -> Strategy | None:
     if choice == NO_BASELINE:
         return None
     if choice is None:
-        return _customary(space, pool=_pool(request), headroom_gib=request.min_headroom_gib)
+        return _customary(space, pool=_pool(request), headroom_gib=_headroom(request, space))
     try:
         read = read_arguments(request, space.transformer)
         return _stated(request, space, read or _statement(choice, space))
@@ -101,6 +109,10 @@ def baseline_line(campaign: Campaign) -> str:
     return "; ".join([read.layout, *remarks(read)]) if read else ""
 
 
+def _headroom(request: CampaignCreate, space: SearchSpace) -> float:
+    return headroom_of(request.min_headroom_gib, space.transformer, space.machine)
+
+
 def _pool(request: CampaignCreate) -> int:
     return request.pool_nodes or request.nodes
 
@@ -120,8 +132,33 @@ def _customary(space: SearchSpace, *, pool: int, headroom_gib: float) -> Strateg
     if least == UNFIT:
         return None
     rows = np.flatnonzero(within & (lacking == least))
+    if (recipe := _recipe(space)) is not None:
+        published = np.flatnonzero(within & (lacking < UNFIT) & _has(lattice, recipe.dimensions))
+        rows = published if len(published) else rows
     candidates = lattice.take(rows)
     return candidates.strategy(int(_by_custom(space, candidates)[0]))
+
+
+def _recipe(space: SearchSpace) -> Recipe | None:
+    return recipe_of(space.transformer, space.machine, str(space.dimensions["precision"][0]))
+
+
+def _has(lattice: Lattice, dimensions: Mapping[str, Scalar]) -> Mask:
+    columns = [lattice[name] == value for name, value in dimensions.items()]
+    return np.asarray(np.all(columns, axis=0), dtype=np.bool_)
+
+
+def baseline_name(
+    request: CampaignCreate, transformer: Transformer, machine: Machine, strategy: Strategy
+) -> str:
+    """Return whose layout a campaign's baseline is: the user's own, a vendor's recipe, or a default
+    one."""
+    if request.baseline is not None:
+        return "your own layout"
+    recipe = recipe_of(transformer, machine, strategy.precision)
+    if recipe and all(strategy.value(name) == each for name, each in recipe.dimensions.items()):
+        return f"{recipe.vendor}'s recipe"
+    return "a default layout"
 
 
 def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:
@@ -135,7 +172,7 @@ def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) 
         reason = f"it needs {int(lattice['num_nodes'].min())} nodes, and all trials share {pool}"
         valid = f"nodes up to {pool}, or a larger pool_nodes"
         raise InvalidInput(FIELD, _shown(request), reason, valid=valid)
-    lacking = _lacking(own, within, headroom_gib=request.min_headroom_gib)
+    lacking = _lacking(own, within, headroom_gib=_headroom(request, own))
     order = _by_custom(own, within)
     return within.strategy(int(order[np.argsort(lacking[order], kind="stable")][0]))
 
@@ -224,7 +261,7 @@ def _by_custom(space: SearchSpace, lattice: Lattice) -> NDArray[np.int64]:
         np.abs(np.log2(tensor / recipe)),
         np.abs(np.log2(lattice["expert_parallel"] / spread)),
         lattice["micro_batch_size"],
-        np.abs(lattice["zero_stage"] - USUAL_ZERO_STAGE),
+        np.where(lattice["zero_stage"] == 0, UNSHARDED, lattice["zero_stage"] - USUAL_ZERO_STAGE),
         unusual,
         lattice["sequence_parallel"] != (tensor > 1),
         np.array(recomputed, dtype=np.int64),

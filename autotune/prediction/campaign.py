@@ -10,7 +10,7 @@ from autotune.calibration.calibration import prior_of
 from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import least_node_hours, measurable_layouts
 from autotune.prediction.candidates import Candidates
-from autotune.prediction.space import obstacle_of
+from autotune.prediction.space import obstacle_of, searched_headroom_gib
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import campaign_space, subject_of
 from autotune.search import few_nodes
@@ -131,7 +131,8 @@ def _unmeasurable(request: CampaignCreate, space: SearchSpace) -> Iterator[Inval
     cheapest first trial exceeds the node-hours; raises InvalidInputs as `few_nodes` does."""
     layouts, prior = Layouts.of(space, objective=request.objective), prior_of(space)
     screening = few_nodes(request, space, layouts)
-    candidates = Candidates.of(space, prior, layouts=layouts, headroom_gib=request.min_headroom_gib)
+    headroom_gib = searched_headroom_gib(request, space, prior)
+    candidates = Candidates.of(space, prior, layouts=layouts, headroom_gib=headroom_gib)
     measurable = measurable_layouts(request, space, candidates.promising(), screening)
     if screening.layers is not None and not measurable:
         reason = "no layout that can be measured this way within pool_nodes is predicted to fit"

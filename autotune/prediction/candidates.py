@@ -13,7 +13,7 @@ from autotune.cost_model.columns import Array, Columns, Mask, Rows
 from autotune.cost_model.estimate import Estimate
 from autotune.explanation.rates import blocks
 from autotune.measurement.metrics import SECONDS_PER_HOUR
-from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
+from autotune.schemas.predictions import LIKELY_TO_FIT, SAFE_TO_FIT, CampaignCost, CampaignGain
 from autotune.search.belief import MARGIN, Belief
 from autotune.search.layouts import Layouts
 from search_spaces.lattice import Lattice
@@ -26,6 +26,12 @@ RIVALS = 200
 of fitting."""
 
 DRAWS = 1000
+
+OWN_ERROR = 0.7
+"""Factor for the errors of single layouts' times in joint draws. Layouts of one model differ less
+than rows of different stacks, on which the intervals rest: with it, the mean gain on the five
+published grids of the replay, which chose it, is 6.1 % (measured 6.6 %), and 4.2 % on eleven others
+(measured 3.7 %)."""
 
 MOST_GAIN = 3.0
 """Maximum gain of one draw, as a logarithm of the rate: without observations, some draws are
@@ -75,8 +81,8 @@ class Candidates:
 
     Attributes:
         belief: the campaign's belief about the promising layouts, before its first trial.
-        likely: one row for each layout that probably fits, best prediction first; if none does,
-            for each that may, the likeliest to fit first.
+        likely: one row for each layout that probably fits, the safe ones first, best
+            prediction first; if none does, for each that may, the likeliest to fit first.
     """
 
     space: SearchSpace
@@ -103,7 +109,8 @@ class Candidates:
                 headroom_gib=headroom_gib,
             )
         fitting = np.flatnonzero(belief.fit_probability > LIKELY_TO_FIT)
-        order = fitting[np.argsort(-belief.log_rate[fitting], kind="stable")]
+        doubtful = belief.fit_probability[fitting] < SAFE_TO_FIT
+        order = fitting[np.lexsort([-belief.log_rate[fitting], doubtful])]
         if not len(order):
             most_likely = np.argsort(-belief.fit_probability, kind="stable")
             chances = belief.fit_probability[most_likely]
@@ -166,6 +173,8 @@ class Candidates:
             fits = belief.calibration.draws_of_fitting(
                 columns, count=DRAWS, generator=generator, headroom_gib=belief.headroom_gib
             )
+        expected = times.mean(axis=0)
+        times = expected + OWN_ERROR * (times - expected)
         rates = np.where(fits, self.layouts.log_work[rows] - times, -np.inf)
         some = fits[:, : len(taken)].any(axis=1)
         if not some.any():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.baseline import baseline_of, read_arguments, remarks
+from autotune.baseline import baseline_name, baseline_of, read_arguments, remarks
 from autotune.calibration import Calibration
 from autotune.calibration.calibration import prior_of
 from autotune.cost_model import estimate
@@ -20,7 +20,7 @@ from autotune.explanation.what_if import left_out
 from autotune.measurement.objectives import unknown_objective
 from autotune.prediction.campaign_cost import campaign_cost
 from autotune.prediction.candidates import Candidates, probably_fits
-from autotune.prediction.space import advice_on, obstacle_of, removed_of
+from autotune.prediction.space import advice_on, obstacle_of, removed_of, searched_headroom_gib
 from autotune.schemas.campaigns import StartedFrom
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
 from autotune.schemas.predictions import LIKELY_TO_FIT
@@ -70,7 +70,7 @@ def plan(
     layouts = Layouts.of(space, objective=request.objective)
     estimated = estimate(transformer, machine, lattice, parameters=calibration.parameters)
     fits = probably_fits(
-        calibration, transformer, lattice, estimated, headroom_gib=request.min_headroom_gib
+        calibration, transformer, lattice, estimated, headroom_gib=request.min_headroom_gib or 0.0
     )
     obstacle = obstacle_of(request, space, calibration)
     answer = CampaignPlan(
@@ -114,9 +114,8 @@ def _what_to_try(
     *,
     most: int,
 ) -> dict[str, Any]:
-    candidates = Candidates.of(
-        space, calibration, layouts=layouts, headroom_gib=request.min_headroom_gib
-    )
+    headroom_gib = searched_headroom_gib(request, space, calibration)
+    candidates = Candidates.of(space, calibration, layouts=layouts, headroom_gib=headroom_gib)
     strategies = candidates.promising(most)
     baseline = baseline_of(request, space)
     every = [*strategies, *([baseline] if baseline else [])]
@@ -134,6 +133,9 @@ def _what_to_try(
         "layouts": len(candidates.likely),
         "best": best,
         "baseline": planned[-1] if baseline else None,
+        "baseline_name": baseline_name(request, space.transformer, space.machine, baseline)
+        if baseline
+        else "",
         "baseline_sentence": _baseline_sentence(request, space, baseline, planned[-1])
         if baseline
         else "",
@@ -146,7 +148,7 @@ def _what_to_try(
             calibration,
             strategies[0],
             objective=request.objective,
-            headroom_gib=request.min_headroom_gib,
+            headroom_gib=headroom_gib,
         ),
     }
 
@@ -161,7 +163,7 @@ def _planned(
     lattice = Lattice.of(strategies, gpus_per_node=machine.gpus_per_node)
     forecast = calibration.forecast(transformer, lattice)
     fits = calibration.fit_probability(
-        Columns.of(transformer, lattice), headroom_gib=request.min_headroom_gib
+        Columns.of(transformer, lattice), headroom_gib=request.min_headroom_gib or 0.0
     )
     work = np.exp(log_work(lattice, transformer, machine, objective=request.objective))
     for row, strategy in enumerate(strategies):
@@ -187,8 +189,7 @@ def _planned(
 def _baseline_sentence(
     request: CampaignCreate, space: SearchSpace, strategy: Strategy, planned: PlannedStrategy
 ) -> str:
-    given = request.baseline is not None
-    origin = "your own layout" if given else "as in Megatron-Bridge's recipes for this size"
+    origin = baseline_name(request, space.transformer, space.machine, strategy)
     line = f"{strategy.short()}: {origin}, batch {planned.global_batch_size}"
     if planned.fit_probability < LIKELY_TO_FIT:
         free = request.min_headroom_gib
@@ -200,6 +201,5 @@ def _baseline_sentence(
 def _remedies(request: CampaignCreate, space: SearchSpace, calibration: Calibration) -> list[Any]:
     if not len(space.lattice()):
         return []
-    return remedies_of(
-        space, calibration, objective=request.objective, headroom_gib=request.min_headroom_gib
-    )
+    free = request.min_headroom_gib or 0.0
+    return remedies_of(space, calibration, objective=request.objective, headroom_gib=free)

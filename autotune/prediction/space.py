@@ -11,6 +11,7 @@ from autotune.calibration import Calibration
 from autotune.calibration.calibration import prior_of
 from autotune.cost_model import estimate
 from autotune.cost_model.columns import Columns
+from autotune.measurement.objectives import headroom_of
 from autotune.prediction.candidates import LEAST_CHANCE
 from autotune.schemas.predictions import LIKELY_TO_FIT, BrokenRule
 from autotune.schemas.requests import CampaignCreate
@@ -81,7 +82,7 @@ def obstacle_of(
     needs_gib, columns = _leanest(space, calibration)
     if calibration.fit_probability(columns).max() <= LEAST_CHANCE:
         return _fits_nowhere(request, space, calibration, needs_gib)
-    headroom_gib = request.min_headroom_gib
+    headroom_gib = request.min_headroom_gib or 0.0
     chances = calibration.fit_probability(columns, headroom_gib=headroom_gib)
     if chances.max() <= LEAST_CHANCE:
         left = space.machine.memory_gib - needs_gib
@@ -89,6 +90,19 @@ def obstacle_of(
         valid = f"0 to {max(left, 0.0):.3g}, or more nodes"
         return InvalidInput("min_headroom_gib", headroom_gib, reason, valid=valid)
     return None
+
+
+def searched_headroom_gib(
+    request: CampaignCreate, space: SearchSpace, calibration: Calibration
+) -> float:
+    """Return the memory in GiB that a search leaves free: the requested headroom, or the default
+    one; 0 if even the leanest strategies are unlikely to leave the default."""
+    headroom_gib = headroom_of(request.min_headroom_gib, space.transformer, space.machine)
+    if request.min_headroom_gib is not None:
+        return headroom_gib
+    _, columns = _leanest(space, calibration)
+    chance = calibration.fit_probability(columns, headroom_gib=headroom_gib).max()
+    return headroom_gib if chance > LIKELY_TO_FIT else 0.0
 
 
 def _leanest(space: SearchSpace, calibration: Calibration) -> tuple[float, Columns]:

@@ -83,6 +83,8 @@ class CampaignPlan(Subject):
     """The best predicted strategies, one per layout."""
     baseline: PlannedStrategy | None = None
     """The baseline, which a campaign measures first; null without one."""
+    baseline_name: str = ""
+    """Whose it is: `your own layout`, a vendor's recipe, or `a default layout`."""
     baseline_sentence: str = ""
     """The baseline's layout, origin and batch, with the options that were not read, and how likely
     it fits if it probably does not; empty without one."""

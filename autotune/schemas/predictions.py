@@ -16,6 +16,9 @@ from search_spaces.strategy import Strategy
 LIKELY_TO_FIT = 0.5
 """Minimum probability of fitting of a layout that is taken to fit."""
 
+SAFE_TO_FIT = 0.75
+"""Probability of fitting from which on layouts are ranked by their predicted rate alone."""
+
 
 class BrokenRule(Wire):
     """A rule that a strategy breaks, and why; or how many strategies of a space break it."""

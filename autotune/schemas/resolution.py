@@ -22,9 +22,11 @@ from search_spaces.catalog import (
     load_space,
     model_with,
 )
+from search_spaces.catalog.recipes import recipe_of
+from search_spaces.choices import AUTO, DimensionChoice, values_of
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
-from search_spaces.machine import Machine
+from search_spaces.machine import Machine, default_precision
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
@@ -79,8 +81,15 @@ def space_of(
         }
         _refuse_as_settings(spec.settings)
         choices |= spec.settings
+        recipe = recipe_of(transformer, machine, _precision(choices, machine))
         build = partial(
-            SearchSpace.build, transformer, machine, nodes=nodes, batch=batch, program=program
+            SearchSpace.build,
+            transformer,
+            machine,
+            nodes=nodes,
+            batch=batch,
+            program=program,
+            recipe=recipe.dimensions if recipe else {},
         )
         if widest is not None and NODES not in choices:
             narrower = build(choices={**choices, NODES: [*powers_of_two(widest), widest]})
@@ -128,6 +137,11 @@ def campaign_space(
         program=program,
         widest=widest,
     )
+
+
+def _precision(choices: Mapping[str, DimensionChoice], machine: Machine) -> str:
+    choice = choices.get("precision", AUTO)
+    return str(default_precision(machine) if choice == AUTO else values_of("precision", choice)[0])
 
 
 def _refuse_too_large(space: SearchSpace) -> None:

@@ -12,7 +12,7 @@ HARDLY = 0.005
 """Gain that is not worth a word."""
 
 LEVEL = 0.05
-"""Difference from the customary layout within which a strategy counts as equally good."""
+"""Difference from the baseline within which a strategy counts as equally good."""
 
 
 def plan_sentence(plan: CampaignPlan) -> str:
@@ -29,11 +29,11 @@ def plan_sentence(plan: CampaignPlan) -> str:
     more = ""
     if plan.over_baseline is not None and plan.baseline is not None:
         if plan.baseline.fit_probability < LIKELY_TO_FIT:
-            more = "; the default baseline probably runs out of memory"
+            more = f"; {plan.baseline_name} probably runs out of memory"
         elif abs(plan.over_baseline - 1.0) < LEVEL:
-            more = ", about as good as the default baseline"
+            more = f", about as good as {plan.baseline_name}"
         else:
-            more = f", {plan.over_baseline:.2g} times as good as the default baseline"
+            more = f", {plan.over_baseline:.2g} times as good as {plan.baseline_name}"
     counted = (
         f"{_counted(plan.legal, 'strategy', 'strategies')} legal, {plan.fitting:,} of them "
         f"likely to fit, in {_counted(plan.layouts, 'layout', 'layouts', verb=False)}."
@@ -58,17 +58,15 @@ def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
     trials = _counted(cost.trials, "trial", "trials", verb=False)
     costs = f"A campaign of up to {trials} costs at most {_rounded(cost.node_hours)} node-hours"
     if gain.rate_gain < HARDLY:
-        return f"{costs}, and is expected to find hardly anything better than the best prediction."
-    found = f"the best layout is expected to be {_percent(gain.rate_gain)} better than"
-    text = f"{costs}; {found} the best prediction"
+        return f"{costs}. It should find hardly anything better than the best prediction."
+    gained = _percent(gain.rate_gain)
+    text = f"{costs}. It should find a layout about {gained} better than the best prediction"
     if gain.saved_node_hours is not None and gain.training_tokens is not None:
         saved = _rounded(gain.saved_node_hours)
-        return (
-            f"{text}, which saves {saved} node-hours over {token_count(gain.training_tokens)} "
-            "tokens."
-        )
+        over = token_count(gain.training_tokens)
+        return f"{text}, and save {saved} node-hours over {over} tokens."
     if gain.break_even_tokens is not None:
-        return f"{text}, which repays it after {tokens(gain.break_even_tokens)} tokens of training."
+        return f"{text}; it pays off after {tokens(gain.break_even_tokens)} tokens of training."
     return f"{text}."
 
 

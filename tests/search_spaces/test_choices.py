@@ -75,7 +75,7 @@ def test_automatic_values() -> None:
     assert values("micro_batch_size") == (1, 2, 4, 8, 16)
     assert values("zero_stage") == (0, 1, 2, 3)
     assert values("num_nodes") == (1, 2, 4, 8, 12)
-    assert values("virtual_stages") == (1, 2, 3, 4)
+    assert values("virtual_stages") == (1, 2, 3, 4, 6)
     assert values("activation_checkpointing") == ("none", "selective", "full")
     assert values("sequence_parallel") == (False, True)
     assert values("precision") == ("bf16", "fp16")
@@ -171,8 +171,8 @@ def test_automatic_pipelines_are_uneven_if_possible_and_cheap() -> None:
 @pytest.mark.parametrize(
     ("model", "values"),
     [
-        ("llama-3-70b", {1, 2, 4}),
-        ("qwen3-235b-a22b", {1, 2, 3, 4}),  # 94 layers: PP 8, VP 3 has 3, 22 x 4, 3
+        ("llama-3-70b", {1, 2, 4, 5}),
+        ("qwen3-235b-a22b", {1, 2, 3, 4, 6}),  # 94 layers: PP 8, VP 3 has 3, 22 x 4, 3
         ("deepseek-v3", {1, 2, 4}),  # 61 layers: PP 4, VP 4 has 15 x 4, 1
         ("kimi-k2", {1, 2, 4}),  # 61 layers: PP 4, VP 4 has 3, 13 x 4, 3, 3
     ],

@@ -296,7 +296,7 @@ def test_a_large_space_keeps_tp_and_unrecomputed_layers() -> None:
     program = replace(OF_MEGATRON_CORE, special=sets)
     batch = GlobalBatch.of(1024)
     fixed = SearchSpace.build(deepseek, H100, nodes=64, choices={}, batch=batch, program=program)
-    assert not fixed.given_up
+    assert "activation_checkpointing" not in fixed.given_up
     space = SearchSpace.build(deepseek, H100, nodes=64, choices={}, program=program)
     lattice = space.lattice()
     assert set(lattice["tensor_parallel"].tolist()) == {1, 2, 4, 8}

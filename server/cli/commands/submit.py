@@ -95,18 +95,19 @@ class CampaignOptions(OptionGroup):
     )
     min_headroom_gib: float | None = option(
         "--min-headroom-gib",
-        "Free memory to keep on every GPU; layouts that leave less rank last.",
+        "Free memory required on the fullest GPU; strategies that leave less rank last. By "
+        "default, what a training needs with a probability of 95 %: about 5 % of the memory, "
+        "12 % with experts.",
         "--headroom",
-        default="0",
         metavar="GIB",
     )
     baseline: str | None = option(
         "--baseline",
         "Your current layout: tp=8,pp=4,mbs=1,zero=1, or a quoted line of Megatron arguments. It "
-        "is measured first, for comparison with the result. Missing dimensions are taken from the "
-        "space.",
-        default="as in Megatron-Bridge's recipes for the model's size: all nodes, MBS 1, ZeRO 1, "
-        "as little recomputation and as few stages as fit",
+        "is measured first, and the result is compared with it. Missing dimensions are taken from "
+        "the space.",
+        default="NVIDIA's recipe for the model and GPU, or a layout like its recipes: MBS 1, "
+        "ZeRO 1, as little recomputation and as few stages as fit",
         metavar="LAYOUT|none",
     )
     seed: int | None = option("--seed", "Random seed of the search and the trials.")

@@ -21,11 +21,12 @@ from autotune.answers.campaign import (
 from autotune.answers.recommendation import (
     against,
     best_facts,
-    conclusions,
+    costs,
     front,
     neighbours,
     runners_up,
     standing_of,
+    verdicts,
 )
 from autotune.answers.trial import metrics_facts, stands_for, trial_facts, why_chosen
 from autotune.baseline import baseline_line
@@ -248,7 +249,8 @@ def recommendation(answer: Recommendation) -> RenderableType:
     best = [
         ("Best", answer.best.strategy.short()),
         *best_facts(answer),
-        *conclusions(answer),
+        *verdicts(answer),
+        *costs(answer),
         ("Files", ", ".join(answer.artefacts)),
         *launch,
     ]
@@ -274,7 +276,7 @@ FRONTS: Mapping[ParetoCost, str] = {
 
 def outlook(answer: Recommendation) -> Table:
     """Return what follows from the best."""
-    return facts(conclusions(answer))
+    return facts([*verdicts(answer), *costs(answer)])
 
 
 def baseline(item: Baseline) -> Table:
@@ -285,7 +287,7 @@ def baseline(item: Baseline) -> Table:
 def recommendation_in_brief(answer: Recommendation) -> Table:
     """Return the best layout and what follows from it, without runners-up and caveats."""
     best = [("Best", answer.best.strategy.short()), *best_facts(answer)]
-    return facts([*best, *conclusions(answer)])
+    return facts([*best, *verdicts(answer), *costs(answer)])
 
 
 def runner_up(answer: Recommendation, item: Ranked) -> Table:

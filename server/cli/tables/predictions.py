@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autotune.schemas.models import ModelNeeds
 from autotune.schemas.plans import CampaignPlan, PlannedStrategy
-from autotune.schemas.predictions import LayoutChange, Prediction
+from autotune.schemas.predictions import SAFE_TO_FIT, LayoutChange, Prediction
 from autotune.schemas.scaling import ScalingSeries
 from autotune.words.plans import campaign_sentence
 from autotune.words.quantities import (
@@ -223,11 +223,12 @@ def dry_run(plan: CampaignPlan) -> RenderableType:
 
 
 def sweep(plan: CampaignPlan) -> RenderableType:
-    """Return the counts, what predictions are based on, and the best predicted layouts.
+    """Return the counts, what predictions are based on, and the best predicted layouts with the
+    baseline.
 
     Dimensions that differ are columns; the others are shown once.
     """
-    rows = plan.best
+    rows = [*plan.best, *([plan.baseline] if plan.baseline else [])]
     batches_differ = len({row.global_batch_size for row in rows}) > 1
     columns = [
         name
@@ -251,8 +252,8 @@ def sweep(plan: CampaignPlan) -> RenderableType:
                 (
                     "strategies",
                     f"{plan.legal:,} legal, {plan.fitting:,} of them probably fit, in "
-                    f"{plural(plan.layouts, 'layout')}; ranked by predicted tokens/s in "
-                    f"{seconds(plan.seconds)}",
+                    f"{plural(plan.layouts, 'layout')}; ranked by predicted rate in "
+                    f"{seconds(plan.seconds)}, those below {SAFE_TO_FIT:.0%} likely to fit last",
                 ),
                 ("rests on", rests_on(plan)),
                 *(
@@ -264,7 +265,8 @@ def sweep(plan: CampaignPlan) -> RenderableType:
             ]
         ),
         "",
-        _ranked(rows, columns, with_batch=batches_differ),
+        _ranked(rows, columns, with_batch=batches_differ, baseline=plan.baseline),
+        *([Text(f"*  {plan.baseline_name}")] if plan.baseline else []),
         *([Text(LIKE_WITH_LIKE)] if batches_differ else []),
     )
 
@@ -276,9 +278,15 @@ def _head(dimension: str) -> str:
     return f"{'>' if said.is_counted else ''}{said.short}"
 
 
-def _ranked(rows: Sequence[PlannedStrategy], columns: Sequence[str], *, with_batch: bool) -> Group:
+def _ranked(
+    rows: Sequence[PlannedStrategy],
+    columns: Sequence[str],
+    *,
+    with_batch: bool,
+    baseline: PlannedStrategy | None,
+) -> Group:
     headings: list[tuple[str, Callable[[PlannedStrategy], Cell]]] = [
-        (">#", lambda row: row.rank),
+        (">#", lambda row: "*" if row is baseline else row.rank),
         *((_head(name), partial(_value, name=name)) for name in columns),
         *([(">batch", _batch)] if with_batch else []),
         (">tokens/s", lambda row: figure(row.tokens_per_s)),
