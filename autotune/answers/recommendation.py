@@ -50,7 +50,7 @@ def standing_of(item: Ranked) -> str:
     if item.failed_confirmation:
         how = "failed when run again"
     elif not item.keeps_headroom:
-        how = "leaves too little memory"
+        how = f"leaves only {gibibytes(item.memory_headroom_gib)}"
     elif item.projected_from_nodes:
         how = projected_from(item)
     else:
@@ -125,13 +125,20 @@ def best_facts(answer: Recommendation) -> Iterator[Fact]:
     yield "Status", status_of(answer)
 
 
-def conclusions(answer: Recommendation) -> Iterator[Fact]:
-    """Yield what follows from the best: against the baseline, in its space, in a training."""
+def verdicts(answer: Recommendation) -> Iterator[Fact]:
+    """Yield how the best compares with the baseline, fuller layouts and the rest of the space."""
     if answer.baseline:
-        yield "Against the baseline", against(answer.baseline)
+        yield "Against the baseline", answer.baseline.comparison
+    if answer.fuller:
+        yield "Faster, but fuller", _fuller(answer.fuller)
     if answer.standing:
-        origin = "Simulated: " if answer.simulated else ""
-        yield "In its space", origin + answer.standing.sentence
+        yield "In its space", answer.standing.sentence
+
+
+def costs(answer: Recommendation) -> Iterator[Fact]:
+    """Yield what a whole training and the search cost, and the baseline's layout."""
+    if answer.baseline:
+        yield "Baseline", _layout(answer.baseline)
     yield "To train", _to_train(answer)
     spent = f"{plural(answer.trials, 'trial')}, {answer.failures} failed, "
     repaid = answer.saving.repaid_after_tokens if answer.saving else None
@@ -139,11 +146,18 @@ def conclusions(answer: Recommendation) -> Iterator[Fact]:
     yield "Found by", f"{spent}{figure(answer.node_hours)} node-hours{after}"
 
 
+def _fuller(item: Ranked) -> str:
+    lead, left = percent(item.relative_to_best - 1.0), gibibytes(item.memory_headroom_gib)
+    return f"{item.strategy.short()} is {lead} faster, but leaves only {left}."
+
+
 def against(baseline: Baseline) -> str:
+    return f"{baseline.comparison} It is {_layout(baseline)}."
+
+
+def _layout(baseline: Baseline) -> str:
     rate = f", {figure(baseline.metrics.tokens_per_s)} tokens/s" if baseline.metrics else ""
-    whose = "Your layout" if baseline.given else "The default layout"
-    layout = baseline.strategy.short()
-    return f"{baseline.comparison} {whose}: {layout}{rate}."
+    return f"{baseline.strategy.short()}{rate}"
 
 
 def _to_train(answer: Recommendation) -> str:

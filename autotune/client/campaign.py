@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack, get_args
 from urllib.parse import quote
 
-from autotune.answers.recommendation import best_facts, conclusions
+from autotune.answers.recommendation import best_facts, costs, verdicts
 from autotune.client.transport import AT_REST, Follower, Transport
 from autotune.files import write_whole
 from autotune.measurement.objectives import OBJECTIVE_UNITS
@@ -274,7 +274,7 @@ class RecommendationHandle:
         found = self.recommendation
         layout = ("Best", self.strategy.short())
         title = f"Recommended by campaign {found.campaign_id}"
-        return facts(title, [layout, *best_facts(found), *conclusions(found)])
+        return facts(title, [layout, *best_facts(found), *verdicts(found), *costs(found)])
 
     @property
     def best(self) -> Ranked:

@@ -55,7 +55,7 @@ def explain(
                 calibration,
                 best,
                 objective=campaign.request.objective,
-                headroom_gib=campaign.request.min_headroom_gib,
+                headroom_gib=campaign.request.min_headroom_gib or 0.0,
             )
     else:
         failures = explain_failures(
@@ -63,7 +63,7 @@ def explain(
             calibration,
             trials,
             objective=campaign.request.objective,
-            headroom_gib=campaign.request.min_headroom_gib,
+            headroom_gib=campaign.request.min_headroom_gib or 0.0,
         )
     return Explanation(
         campaign_id=campaign.id,

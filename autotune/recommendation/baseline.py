@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.baseline import read_arguments
+from autotune.baseline import baseline_name, read_arguments
 from autotune.measurement.energy import JOULES_PER_MWH, power_factor_of
 from autotune.measurement.metrics import SECONDS_PER_DAY, metrics
+from autotune.measurement.objectives import BETTER
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender, measured_accumulations
 from autotune.schemas.campaigns import Campaign
@@ -33,15 +34,16 @@ def baseline_result(
     if trial is None:
         return None, None
     given = campaign.request.baseline is not None
-    name = "your own layout" if given else "the default baseline"
+    name = baseline_name(campaign.request, campaign.model, campaign.machine, trial.strategy)
     read = read_arguments(campaign.request, campaign.model)
     unread = list(read.unread) if read else []
-    figures, speedup = None, None
+    figures, speedup, spread = None, None, None
     contender = baseline_contender(campaign, trials)
     if contender is not None:
         figures = contender.metrics
         best = all_contenders(campaign, trials, belief=belief)[0]
         speedup, comparison = _comparison(campaign, contender, best, name=name)
+        spread = (1.0 + best.uncertainty) * (1.0 + contender.uncertainty)
         if unread:
             comparison += f"; this compares layouts only, without your {', '.join(unread)}"
     elif trial.state in ENDS:
@@ -50,11 +52,15 @@ def baseline_result(
         comparison = f"{name} could not be measured" + _cause(trial)
     result = Baseline(
         given=given,
+        name=name,
         trial_number=trial.number,
         strategy=trial.strategy,
         state=trial.state,
         metrics=figures,
         unread=unread,
+        speedup_low=speedup / spread if speedup and spread else None,
+        speedup_high=speedup * spread if speedup and spread else None,
+        significant=max(speedup, 1.0 / speedup) > spread if speedup and spread else None,
         comparison=comparison[0].upper() + comparison[1:] + ".",
     )
     return result, speedup
@@ -100,12 +106,15 @@ def _comparison(
     figures = figures_at(campaign, baseline, batch)
     rate = None if figures is None else float(getattr(figures, campaign.request.objective))
     speedup = best.rate / (rate or baseline.rate)
-    sentence = _against(speedup, f"{name} (trial {number})", campaign.request.objective)
+    against = f"{name} (trial {number})"
+    if not best.leads_by(max(speedup, 1.0 / speedup), over=baseline):
+        better = BETTER[campaign.request.objective]
+        sentence = f"the best is no {better} than {against}: {speedup:.3g} times, within the spread"
+    else:
+        sentence = _against(speedup, against, campaign.request.objective)
     if rate is None:
         theirs = baseline.metrics.global_batch_size
         sentence += f", at a global batch of {batch} samples against {theirs}"
-    if not best.leads_by(max(speedup, 1.0 / speedup), over=baseline):
-        sentence += ", which is within the spread of the trials"
     return speedup, sentence
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.cost_model.parameters import Parameters
 from autotune.measurement.metrics import another_model
-from autotune.measurement.objectives import BETTER
+from autotune.measurement.objectives import BETTER, headroom_of
 from autotune.recommendation.ranking import Contender
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
@@ -48,7 +47,6 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     sentences = [
         _origin_of_figures(campaign),
         _headroom(campaign, ranked),
-        _nearly_full(campaign, best),
         _confirmation(campaign, best),
         _unlikely_to_fit(best),
         _predicted(best),
@@ -76,44 +74,28 @@ def _origin_of_figures(campaign: Campaign) -> str | None:
 
 
 def _headroom(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
-    wanted, best = campaign.request.min_headroom_gib, ranked[0]
-    if not wanted:
-        return None
-    peak = best.metrics.peak_memory_gib
+    machine, best = campaign.machine, ranked[0]
+    peak, requested = best.metrics.peak_memory_gib, campaign.request.min_headroom_gib
     if peak is None:
         return (
-            "The best strategy's memory peak is unknown, and so is whether it leaves "
-            f"{wanted:g} GiB."
+            "Peak memory of the best strategy is unknown, so the requested "
+            f"{requested:g} GiB of headroom could not be checked."
+            if requested
+            else None
         )
+    left = f"{max(0.0, machine.memory_gib - peak):.2g} GiB"
+    needed = headroom_of(None, campaign.model, machine)
     if not best.keeps_headroom:
-        left = max(0.0, campaign.machine.memory_gib - peak)
-        return (
-            f"No measured layout leaves {wanted:g} GiB of memory; the best leaves {left:.3g} GiB."
-        )
+        wanted = f"{requested:g} GiB" if requested else f"the {needed:.2g} GiB a training may need"
+        return f"No measured layout leaves {wanted}; the best leaves {left}."
+    if requested is not None and machine.memory_gib - needed < peak <= machine.memory_gib:
+        return f"The best leaves {left} of memory, and a training may need {needed:.2g} GiB."
     count = sum(not contender.keeps_headroom for contender in ranked)
-    if not count:
+    if not count or not requested:
         return None
     return (
-        f"{count} measured layout{' leaves' if count == 1 else 's leave'} less than {wanted:g} GiB "
-        f"of memory and {'is' if count == 1 else 'are'} ranked last."
-    )
-
-
-def _nearly_full(campaign: Campaign, best: Contender) -> str | None:
-    """Return a caveat if the best ran above the memory limit of predictions.
-
-    `_unlikely_to_fit` covers one that is projected to need more than there is.
-    """
-    peak, machine = best.metrics.peak_memory_gib, campaign.machine
-    limit = Parameters.default(machine).usable_gib(machine)
-    if peak is None or not limit < peak <= machine.memory_gib:
-        return None
-    origin = "simulated" if campaign.simulated else "measured"
-    return (
-        f"{peak:.3g} of {machine.memory_gib:.3g} GiB {'projected' if best.projection else origin}: "
-        f"{machine.memory_gib - peak:.2g} GiB are left, less than the "
-        f"{machine.memory_gib - limit:.2g} GiB that predictions keep free. A longer training may "
-        "run out of memory; `min_headroom_gib` ranks such layouts last."
+        f"{count} measured layout{' leaves' if count == 1 else 's leave'} less than {requested:g} "
+        f"GiB of memory and {'is' if count == 1 else 'are'} ranked last."
     )
 
 
@@ -242,7 +224,9 @@ def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
     highest = max(other.rate for other in level)
     if highest > best.rate:
         lead = f"{highest / best.rate - 1:.1%} {better}"
-        return f"The search measured an unconfirmed layout {lead}; confirmed ones rank first."
+        if best.confirmed and not max(level, key=lambda other: other.rate).confirmed:
+            return f"The search measured an unconfirmed layout {lead}; confirmed ones rank first."
+        return f"A layout is {lead}, within the spread, and leaves less memory."
     return (
         f"{len(level)} other layout{' is' if len(level) == 1 else 's are'} level with the best: "
         "the difference is within the spread of the measurements."

@@ -13,8 +13,8 @@ from autotune.calibration.projection import projected
 from autotune.cost_model.columns import Columns
 from autotune.measurement.energy import power_factor_of
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
-from autotune.measurement.objectives import keeps_headroom
-from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders
+from autotune.measurement.objectives import campaign_headroom_gib, keeps_headroom
+from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders, safest_first
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import LIKELY_TO_FIT
@@ -38,7 +38,7 @@ def all_contenders(
     when measured again last.
 
     A projected layout that the available nodes cannot measure in full comes first if it is clearly
-    above all measured ones.
+    above all measured ones. Of those level with the first, the safest comes first (`safest_first`).
 
     Args:
         belief: the campaign's; None if these trials are all that is known.
@@ -53,7 +53,8 @@ def all_contenders(
         and all(each.beats(other) for other in measured)
     ]
     every = [*ahead, *measured, *(each for each in projected if each not in ahead)]
-    return sorted(every, key=lambda each: (each.failed_confirmation, not each.keeps_headroom))
+    every.sort(key=lambda each: (each.failed_confirmation, not each.keeps_headroom))
+    return safest_first(campaign, every)
 
 
 def nodes_at_hand(campaign: Campaign) -> int:
@@ -101,7 +102,7 @@ def projected_contenders(
 
 def _fits(campaign: Campaign, calibration: Calibration, strategy: Strategy) -> bool:
     columns = _columns(campaign.model, calibration.machine, strategy)
-    headroom_gib = campaign.request.min_headroom_gib
+    headroom_gib = campaign_headroom_gib(campaign)
     return bool(calibration.fit_probability(columns, headroom_gib=headroom_gib)[0] >= LIKELY_TO_FIT)
 
 

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from autotune.measurement.metrics import AccumulationMeasurement
-from autotune.measurement.objectives import keeps_headroom
+from autotune.measurement.objectives import keeps_headroom, risk_of_running_out
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, ParetoCost, TrialState
 from autotune.schemas.recommendations import FrontPoint, ParetoFront
@@ -23,6 +23,13 @@ from search_spaces.strategy import Strategy
 
 REPEATABILITY = 0.01
 """Relative: the same trial run again differs by about this much, whatever its own spread."""
+
+LEVEL = 0.02
+"""Relative: a layout that lacks no more than this, and no more than the spread, may be recommended
+for its free memory."""
+
+NEGLIGIBLE_RISK = 0.01
+"""Probability of running out of memory below which more free memory is worth nothing."""
 
 FAILED_STATES = frozenset({TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED})
 """Failures that the strategy itself may have caused."""
@@ -200,6 +207,40 @@ def place(
         -contender.rate,
         contender.strategy,
     )
+
+
+def safest_first(campaign: Campaign, ranked: Sequence[Contender]) -> list[Contender]:
+    """Return the contenders with the safest of those level with the first moved to the front."""
+    if not ranked:
+        return []
+    first = ranked[0]
+
+    def risk(contender: Contender) -> float:
+        peak = contender.metrics.peak_memory_gib
+        if peak is None:
+            return 1.0
+        return max(risk_of_running_out(peak, campaign.model, campaign.machine), NEGLIGIBLE_RISK)
+
+    level = [
+        other
+        for other in ranked
+        if place(other)[:3] == place(first)[:3]
+        and (other.projection is None) is (first.projection is None)
+        and not first.beats(other)
+        and other.rate >= (1.0 - LEVEL) * first.rate
+    ]
+    safest = min(level, key=risk)
+    return [safest, *(other for other in ranked if other is not safest)]
+
+
+def fastest_without_headroom(ranked: Sequence[Contender]) -> Contender | None:
+    """Return the fastest layout that beats the best, the first, but leaves too little memory."""
+    tight = [
+        other
+        for other in ranked[1:]
+        if not other.keeps_headroom and not other.failed_confirmation and other.beats(ranked[0])
+    ]
+    return max(tight, key=lambda other: other.rate, default=None)
 
 
 def _num_nodes(contender: Contender) -> float:

@@ -16,7 +16,12 @@ from autotune.prediction.model_needs import TOKENS_PER_PARAMETER
 from autotune.recommendation.baseline import baseline_result, training_saving
 from autotune.recommendation.caveats import caveats
 from autotune.recommendation.projected import all_contenders
-from autotune.recommendation.ranking import Contender, measured_accumulations, pareto_fronts
+from autotune.recommendation.ranking import (
+    Contender,
+    fastest_without_headroom,
+    measured_accumulations,
+    pareto_fronts,
+)
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
@@ -102,12 +107,14 @@ def recommend(
     baseline, speedup = baseline_result(campaign, trials, belief=belief)
     training = _training(campaign, best)
     node_hours = sum(trial.node_hours or 0.0 for trial in trials)
+    fuller = fastest_without_headroom(ranked)
     return Recommendation(
         campaign_id=campaign.id,
         provisional=_is_provisional(campaign, confirmed=best.confirmed),
         simulated=campaign.simulated,
         objective=campaign.request.objective,
         best=_ranked(campaign, best, best=best, rank=1),
+        fuller=None if fuller is None else _ranked(campaign, fuller, best=best, rank=0),
         runners_up=[
             _ranked(campaign, contender, best=best, rank=rank)
             for rank, contender in enumerate(ranked[1 : 1 + RUNNERS_UP], start=2)
@@ -118,7 +125,9 @@ def recommend(
         training=training,
         saving=training_saving(
             campaign, best, trials, tokens=training.tokens, node_hours=node_hours
-        ),
+        )
+        if baseline and baseline.significant
+        else None,
         accumulations=_accumulations(campaign, best, trials),
         trials=len(trials),
         failures=sum(trial.state in FAILURES for trial in trials),

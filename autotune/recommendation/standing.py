@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
-from autotune.schemas.predictions import LIKELY_TO_FIT
-from autotune.schemas.recommendations import Neighbour, SpaceStanding
+from autotune.schemas.recommendations import SpaceStanding
 from autotune.search import Outlook, Proposer, SearchTrial
 from search_spaces.strategy import Strategy
-
-NEAR = 0.02
-"""Share of the best rate that a layout may lack to be as good for most purposes."""
-
-BROAD = 0.5
-SHARP = 0.25
-"""Shares of the neighbours within NEAR from which on, and up to which, the surroundings are so."""
 
 
 def standing(
@@ -26,47 +17,23 @@ def standing(
     outlook = proposer.outlook(trials, best=best)
     if outlook is None:
         return None
-    nearby = proposer.neighbours(trials, best)
-    near_best = sum(_is_near(each) for each in nearby)
-    surroundings = _surroundings(near_best, of=len(nearby))
     return SpaceStanding(
         probability_best=outlook.probability_best,
         expected_gain=outlook.expected_gain,
         untried=outlook.untried,
-        near_best=near_best,
-        surroundings=surroundings,
-        neighbours=nearby,
-        sentence=_sentence(outlook, near_best, of=len(nearby), surroundings=surroundings),
+        neighbours=proposer.neighbours(trials, best),
+        sentence=_sentence(outlook),
     )
 
 
-def _is_near(neighbour: Neighbour) -> bool:
-    ratio = neighbour.relative_to_best
-    return ratio is not None and ratio >= 1.0 - NEAR and neighbour.fit_probability >= LIKELY_TO_FIT
-
-
-def _surroundings(near: int, *, of: int) -> Literal["sharp peak", "ridge", "broad basin"] | None:
-    if not of:
-        return None
-    if near >= BROAD * of:
-        return "broad basin"
-    return "sharp peak" if near <= SHARP * of else "ridge"
-
-
-def _sentence(outlook: Outlook, near: int, *, of: int, surroundings: str | None) -> str:
-    sentence = f"Best of its space with a probability of {_probability(outlook.probability_best)}; "
+def _sentence(outlook: Outlook) -> str:
+    likely = f"{_probability(outlook.probability_best)} likely the best of its space"
     if outlook.expected_gain < 0.0005:
-        sentence += "no further gain is expected"
-    else:
-        sentence += f"the expected gain left is {100 * outlook.expected_gain:.1f} %"
-    if surroundings is not None:
-        plural = "" if of == 1 else "s"
-        within = f"within {100 * NEAR:.0f} %"
-        sentence += f"; a {surroundings}: {near} of {of} neighbour{plural} {within}"
-    return f"{sentence}."
+        return f"{likely}; searching on would gain nothing."
+    return f"{likely}; searching on would gain about {100 * outlook.expected_gain:.1f} %."
 
 
 def _probability(value: float) -> str:
     if value > 0.99:
-        return "over 99 %"
-    return "under 1 %" if value < 0.01 else f"{100 * value:.0f} %"
+        return "Over 99 %"
+    return "Under 1 %" if value < 0.01 else f"{100 * value:.0f} %"

@@ -161,6 +161,8 @@ class Baseline(Wire):
 
     given: bool
     """Whether the user gave it; otherwise a default one."""
+    name: str
+    """Whose it is: `your own layout`, a vendor's recipe, or `a default layout`."""
     trial_number: int
     """Its trial."""
     strategy: Strategy
@@ -172,6 +174,12 @@ class Baseline(Wire):
     unread: list[str] = Field(default_factory=list)
     """Options of its line of arguments that may change its speed or memory and were not
     measured."""
+    speedup_low: float | None = None
+    """Lower end of the best's speedup over it, by the spreads of both."""
+    speedup_high: float | None = None
+    """Upper end of that speedup."""
+    significant: bool | None = None
+    """Whether that speedup exceeds both spreads; null without a speedup."""
     comparison: str
     """Comparison of the best with it, or its failure, in a sentence."""
 
@@ -208,11 +216,6 @@ class SpaceStanding(Wire):
     """Expected relative gain in rate if the true best were known."""
     untried: int
     """Layouts of the space that have not run."""
-    near_best: int
-    """Neighbours within 2 % of it."""
-    surroundings: Literal["sharp peak", "ridge", "broad basin"] | None
-    """`broad basin` if at least half of the neighbours are within 2 %, `sharp peak` if at most a
-    quarter; null without neighbours."""
     neighbours: list[Neighbour]
     """Its neighbours."""
     sentence: str
@@ -232,6 +235,9 @@ class Recommendation(Wire):
     """The objective: the metric that is maximised."""
     best: Ranked
     """The best strategy."""
+    fuller: Ranked | None = None
+    """Fastest layout that is faster than the best but leaves too little memory; null without
+    one."""
     runners_up: list[Ranked]
     """Runners-up, by rank."""
     standing: SpaceStanding | None = None

@@ -156,9 +156,10 @@ class CampaignCreate(Wire):
     shared service accepts files only from admins unless its settings allow all users."""
     objective: Objective = "tokens_per_s"
     """What is to be as high as possible."""
-    min_headroom_gib: Headroom = 0.0
+    min_headroom_gib: Headroom | None = None
     """Free memory required on the fullest GPU, GiB; strategies that leave less are not searched,
-    and rank last."""
+    and rank last. null: what a training needs in addition to a trial with a probability of 95 %,
+    more for models with experts."""
     space: SpaceSpec = SpaceSpec()
     """The search space; dimensions default to automatic."""
     baseline: BaselineChoice = None

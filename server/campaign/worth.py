@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from autotune.measurement.metrics import LOCAL_S, cluster_start_up_s
+from autotune.prediction.space import searched_headroom_gib
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import place
 from autotune.recommendation.recommendation import training_cost
@@ -157,7 +158,7 @@ def proposer_of(
         seed=request.seed,
         belief=belief,
         cost=cost,
-        headroom_gib=request.min_headroom_gib,
+        headroom_gib=searched_headroom_gib(request, space, belief.calibration(())),
         stand_ins=stand_ins_of(campaign.screening, space.transformer),
         pool_nodes=request.pool_nodes,
         method=request.search,

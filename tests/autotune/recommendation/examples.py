@@ -23,7 +23,7 @@ def campaign(
     objective: Objective = "tokens_per_s",
     simulated: bool = False,
     tokens: float | None = 1e9,
-    min_headroom_gib: float = 0.0,
+    min_headroom_gib: float | None = None,
     baseline: str | None = None,
     **changes: Any,
 ) -> Campaign:

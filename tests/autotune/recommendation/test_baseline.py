@@ -39,7 +39,7 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.baseline.trial_number == 1
     assert found.baseline.metrics is not None
     assert found.speedup_over_baseline == pytest.approx(2.0)
-    sentence = "The best is 2 times as fast as the default baseline (trial 1)."
+    sentence = "The best is 2 times as fast as a default layout (trial 1)."
     assert found.baseline.comparison == sentence
 
 
@@ -58,12 +58,12 @@ def test_options_that_were_not_measured_are_named() -> None:
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
-        ("tokens_per_s_per_gpu", "is 2 times as fast per GPU as the default baseline"),
+        ("tokens_per_s_per_gpu", "is 2 times as fast per GPU as a default layout"),
         (
             "tokens_per_node_hour",
-            "takes 0.5 times the node-hours of the default baseline (trial 1)",
+            "takes 0.5 times the node-hours of a default layout (trial 1)",
         ),
-        ("tokens_per_joule", "times the energy of the default baseline (trial 1) per token."),
+        ("tokens_per_joule", "times the energy of a default layout (trial 1) per token."),
     ],
 )
 def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str) -> None:
@@ -89,7 +89,11 @@ def test_energy_at_another_batch_follows_the_baselines_power() -> None:
 def test_a_difference_within_the_spread_is_called_one() -> None:
     found = answer([trial(1, A, seconds=1.01, purpose="baseline"), trial(2, B, seconds=1.0)])
     assert found.baseline is not None
-    assert found.baseline.comparison.endswith("within the spread of the trials.")
+    assert found.baseline.comparison == (
+        "The best is no faster than a default layout (trial 1): 1.01 times, within the spread."
+    )
+    assert (found.baseline.significant, found.saving) == (False, None)
+    assert 0.98 < (found.baseline.speedup_low or 0.0) < 1.0 < (found.baseline.speedup_high or 0.0)
 
 
 def test_a_tenfold_gain_is_one_however_uneven_the_steps_are() -> None:
@@ -106,17 +110,17 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     assert found.best.strategy == trials[0].strategy
     assert found.speedup_over_baseline == 1.0
     assert found.baseline is not None
-    assert found.baseline.comparison == ("The default baseline (trial 1) is the best so far.")
+    assert found.baseline.comparison == ("A default layout (trial 1) is the best so far.")
     assert strategies_to_confirm(campaign(), trials) == [A]
 
 
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (TrialState.OOM, "The default baseline runs out of memory."),
-        (TrialState.CRASHED, "The default baseline crashed: a segmentation fault."),
-        (TrialState.NODE_FAIL, "The default baseline could not be measured: a segmentation fault."),
-        (TrialState.PENDING, "The default baseline is being measured."),
+        (TrialState.OOM, "A default layout runs out of memory."),
+        (TrialState.CRASHED, "A default layout crashed: a segmentation fault."),
+        (TrialState.NODE_FAIL, "A default layout could not be measured: a segmentation fault."),
+        (TrialState.PENDING, "A default layout is being measured."),
     ],
 )
 def test_a_baseline_that_failed_is_told_as_that(state: TrialState, words: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.measurement.objectives import GROWTH_DENSE
 from autotune.recommendation.recommendation import recommend, strategies_to_confirm
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
@@ -246,7 +247,7 @@ def test_a_layout_without_memory_headroom_ranks_last() -> None:
     )
     again = trial(4, A, seconds=1.0, peak=MACHINE.memory_gib - 3, purpose="confirmation")
     trials = [tight, loose, slow, again]
-    assert answer(trials).best.trial_numbers == [1, 4]
+    assert answer(trials, min_headroom_gib=0.0).best.trial_numbers == [1, 4]
     bounded = answer(trials, min_headroom_gib=4.0)
     assert bounded.best.trial_numbers == [2]
     assert [r.keeps_headroom for r in bounded.runners_up] == [True, False]
@@ -255,7 +256,7 @@ def test_a_layout_without_memory_headroom_ranks_last() -> None:
     assert confirmed == [B, C]
     none = answer([tight], min_headroom_gib=4.0)
     assert not none.best.keeps_headroom
-    assert "No measured layout leaves 4 GiB of memory; the best leaves 3 GiB." in none.caveats
+    assert "No measured layout leaves 4 GiB; the best leaves 3 GiB." in none.caveats
 
 
 def test_energy_that_was_sampled_stands_over_what_is_predicted() -> None:
@@ -295,3 +296,31 @@ def test_a_difference_counts_beyond_both_spreads(
         any("level with the best" in sentence for sentence in recommendation.caveats)
         is not significant
     )
+
+
+def test_by_default_the_fastest_layout_that_keeps_room_is_best() -> None:
+    full, roomy = MACHINE.memory_gib - 1.5, MACHINE.memory_gib * 0.9
+    trials = [
+        trial(1, A, seconds=1.0, peak=full),
+        trial(2, B, seconds=1.1, peak=roomy),
+        trial(3, A, seconds=1.0, peak=full, purpose="confirmation"),
+    ]
+    found = answer(trials)
+    assert found.best.trial_numbers == [2]
+    assert found.fuller is not None
+    assert found.fuller.strategy == A
+    assert found.fuller.memory_headroom_gib == pytest.approx(1.5)
+    assert found.fuller.relative_to_best == pytest.approx(1.1)
+    assert answer(trials, min_headroom_gib=0.0).best.trial_numbers == [1, 3]
+    alone = answer(trials[:1])
+    assert (alone.best.strategy, alone.fuller) == (A, None)
+    assert "a training may need; the best leaves 1.5 GiB" in " ".join(alone.caveats)
+
+
+def test_of_layouts_level_with_each_other_the_safer_is_best() -> None:
+    risky = 0.96 * MACHINE.memory_gib / (1 + 2.5 * GROWTH_DENSE)
+    fast = trial(1, A, seconds=1.0, peak=0.97 * risky)
+    assert answer([fast, trial(2, B, seconds=1.005, peak=20.0)]).best.strategy == A
+    full = trial(1, A, seconds=1.0, peak=0.995 * risky)
+    assert answer([full, trial(2, B, seconds=1.005, peak=20.0)]).best.strategy == B
+    assert answer([full, trial(2, B, seconds=1.03, peak=20.0)]).best.strategy == A
