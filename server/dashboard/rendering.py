@@ -22,7 +22,13 @@ from autotune.answers.campaign import (
     surrogate_start,
 )
 from autotune.answers.layout import in_words
-from autotune.answers.recommendation import best_facts, conclusions, neighbours, runners_up
+from autotune.answers.recommendation import (
+    best_facts,
+    costs,
+    neighbours,
+    runners_up,
+    verdicts,
+)
 from autotune.answers.trial import (
     iteration_expected,
     peak_memory,
@@ -156,7 +162,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "best_projected_from": best_projected_from,
     "changed_inputs": prefill.changed_inputs,
     "compared_outcome": compared_outcome,
-    "conclusions": conclusions,
+    "costs": costs,
     "count": count,
     "course_words": campaign_rows.course_words,
     "duration": duration,
@@ -194,6 +200,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "title": title,
     "trial_facts": trial_facts,
     "unbroken": unbroken,
+    "verdicts": verdicts,
     "why_chosen": why_chosen,
 }
 

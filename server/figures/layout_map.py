@@ -81,7 +81,7 @@ class LayoutMapFigure(RateFigure):
             belief.calibration,
             belief.known,
             objective=request.objective,
-            headroom_gib=request.min_headroom_gib,
+            headroom_gib=request.min_headroom_gib or 0.0,
             micro_batch_size=micro_batch_size,
             num_nodes=num_nodes,
         )

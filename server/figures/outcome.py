@@ -192,7 +192,7 @@ def measured_axis(field: str, rows: Sequence[Spec], *, title: str, form: str = "
         field,
         title=title,
         axis=axis(some, format=form, tickCount=6),
-        scale=scale(some, range=above_lane()),
+        scale=scale(some, zero=False, nice=True, range=above_lane()),
     )
 
 

@@ -107,7 +107,7 @@ class SpaceBelief:
             self.calibration,
             objective=request.objective,
             least_fit_probability=MAY_FIT,
-            headroom_gib=request.min_headroom_gib,
+            headroom_gib=request.min_headroom_gib or 0.0,
             seed=request.seed,
         )
 

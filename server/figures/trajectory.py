@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
+from autotune.baseline import baseline_name
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
@@ -42,12 +43,6 @@ from server.figures.vega import (
     reference_line,
     scale,
 )
-
-NOTABLE_GAIN = 1.05
-"""Gains below this over the baseline, or the first measured trial, are not mentioned."""
-
-BASELINE_LABELS = {True: "your layout", False: "the default layout"}
-"""By whether the user specified the baseline."""
 
 NOTHING_YET = "No trial has finished yet."
 
@@ -100,6 +95,8 @@ class Trajectory(Wire):
     """Its unit."""
     simulated: bool
     """Whether its data is simulated by the cost model."""
+    ended: bool
+    """Whether the campaign has ended."""
     by: Axis
     """Quantity of the horizontal axis."""
     x_title: str
@@ -142,7 +139,7 @@ def trajectory(
         for x, trial in places
     ]
     best = _best_steps(campaign, places, points)
-    baseline = _baseline_level(campaign, points)
+    baseline = _baseline_level(campaign, [trial for _, trial in places], points)
     failures = Counter(p.outcome for p in points if p.objective is None)
     drawn = thin(points, keep={step.number for step in best})
     return Trajectory(
@@ -158,15 +155,20 @@ def trajectory(
         finished=len(points),
         drawn=len(drawn),
         failures={outcome: failures[outcome] for outcome in FAILURES if failures[outcome]},
-        summary=_summary(points, best, failures, objective, baseline=baseline)
+        ended=campaign.finished_at is not None,
+        summary=_summary(points, best, failures, objective)
         + _undrawn(len(drawable) - len(points), layers=any(t.num_layers for t in drawable)),
     )
 
 
-def _baseline_level(campaign: Campaign, points: Sequence[TrajectoryPoint]) -> BaselineLevel | None:
+def _baseline_level(
+    campaign: Campaign, trials: Sequence[Trial], points: Sequence[TrajectoryPoint]
+) -> BaselineLevel | None:
+    strategies = {trial.number: trial.strategy for trial in trials}
     for point in points:
         if point.purpose == "baseline" and point.objective is not None:
-            label = BASELINE_LABELS[campaign.request.baseline is not None]
+            strategy = strategies[point.number]
+            label = baseline_name(campaign.request, campaign.model, campaign.machine, strategy)
             return BaselineLevel(number=point.number, objective=point.objective, label=label)
     return None
 
@@ -214,8 +216,6 @@ def _summary(
     best: Sequence[BestStep],
     failures: Counter[Outcome],
     objective: Objective,
-    *,
-    baseline: BaselineLevel | None,
 ) -> str:
     if not points:
         return NOTHING_YET
@@ -224,12 +224,9 @@ def _summary(
     if not best:
         return f"{plural(len(points), 'trial')} finished, none with a result: {failed}."
     top = best[-1]
-    gain = top.objective / (baseline or best[0]).objective
-    over = baseline.label if baseline else "the first that succeeded"
-    gained = f", {gain:.2g}x {over}" if gain >= NOTABLE_GAIN else ""
     title = OBJECTIVE_UNITS[objective]
     return (
-        f"Fastest single trial: {figure(top.objective)} {title}, trial {top.number}{gained}; "
+        f"Fastest single trial: {figure(top.objective)} {title}, trial {top.number}; "
         f"{plural(len(points), 'trial')} finished, {failed}."
     )
 
@@ -258,7 +255,11 @@ def trajectory_chart(series: Trajectory, *, scheme: Scheme = "light") -> Spec:
         x,
         y,
         palette,
-        outcome=outcome_channels(palette, simulated=series.simulated),
+        outcome=outcome_channels(
+            palette,
+            simulated=series.simulated,
+            drawn={point.outcome for point in series.points} if series.ended else None,
+        ),
         tooltips=([*which, rate], [*which, nominal("note", title="error")]),
         behind=[
             *reference_line("baseline", y, palette),

@@ -51,7 +51,7 @@ def test_the_baseline_is_a_line_with_its_name() -> None:
     trials = [trial(1, 50.0, purpose="baseline"), trial(2, 100.0)]
     drawn = svg(trajectory_chart(trajectory(campaign(), trials)))
     assert drawn.count('stroke-dasharray="5,4"') == 1
-    assert ">the default layout<" in drawn
+    assert ">a default layout<" in drawn
     assert "stroke-dasharray" not in svg(trajectory_chart(trajectory(campaign(), trials[1:])))
 
 

@@ -40,7 +40,6 @@ def test_a_figure_has_its_picture_its_sentence_and_its_table(
     expect(figure.locator("canvas")).to_be_attached()  # though nobody has scrolled to it
     expect(figure.get_by_role("heading", name="Importance")).to_be_visible()
     expect(figure.locator("[data-caption]")).to_contain_text(" ")
-    expect(figure.locator("h2 .simulated")).to_be_visible()
     figure.get_by_text("Table", exact=True).click()
     expect(
         figure.get_by_role("row", name="Tensor").or_(figure.get_by_role("row", name="TP")).first

@@ -58,7 +58,7 @@ def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Fau
         "world_size",
         "Node-hours, expected",
         "Measured first: TP 4 · PP ",
-        "as in Megatron-Bridge's recipes for this size, batch ",
+        "a default layout, batch ",
     ):
         expect(report).to_contain_text(words)
     expect(page.locator("#report-left-out-list")).to_contain_text(
@@ -169,6 +169,7 @@ def test_form_asks_for_a_profile_only_where_trials_go_to_slurm(
     page.get_by_role("button", name="Start the campaign").click()
     page.wait_for_url(re.compile(r"/campaigns/\d+$"))
     page.wait_for_selector("body[data-ready]")
+    page.locator("#summary").get_by_text("Details").click()
     expect(page.get_by_text("with the profile frontier, as steps of one")).to_be_visible()
     with service.campaigns.store.session() as session:
         request = get_campaign(session, int(page.url.rpartition("/")[2])).request

@@ -53,11 +53,11 @@ def test_the_memory_of_a_strategy_and_what_would_make_it_fit(service: Service, v
     page = visit(f"{service.url}/plan")
     memory, form = page.locator("#memory"), page.locator("#strategy")
     expect(memory).to_contain_text("it fits")
-    page.locator("#plan").get_by_role("button", name="Memory of TP").nth(2).click()
+    page.locator("#plan").get_by_role("button", name="Memory of").nth(2).click()
     name = page.locator("table.planned tbody tr").nth(2).locator("th").inner_text()
-    tensor_parallel = re.search(r"TP (\d+)", name)
-    assert tensor_parallel
-    expect(form.get_by_label("Tensor parallel", exact=True)).to_have_value(tensor_parallel[1])
+    virtual_stages = re.search(r"VP (\d+)", name)
+    assert virtual_stages
+    expect(form.get_by_label("Virtual stages", exact=True)).to_have_value(virtual_stages[1])
     form.get_by_label("Micro-batch size").fill("64")
     expect(memory).to_contain_text("does not fit")
     memory.get_by_role("button", name="Change").first.click()
