@@ -141,7 +141,12 @@ def campaign_space(
 
 def _precision(choices: Mapping[str, DimensionChoice], machine: Machine) -> str:
     choice = choices.get("precision", AUTO)
-    return str(default_precision(machine) if choice == AUTO else values_of("precision", choice)[0])
+    if choice == AUTO:
+        return str(default_precision(machine))
+    try:
+        return str(values_of("precision", choice)[0])
+    except InvalidInput:
+        return ""  # the space refuses it together with other wrong choices
 
 
 def _refuse_too_large(space: SearchSpace) -> None:

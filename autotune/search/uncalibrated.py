@@ -32,6 +32,10 @@ Chooser = Callable[[Integers, Results], Choice | None]
 trying."""
 
 
+MOST_INITIAL = 15
+"""Initial points of DeepHyper: half of a campaign's default budget of trials."""
+
+
 def uncalibrated(
     method: SearchMethod, layouts: Layouts, columns: Columns, *, surrogate: Surrogate, seed: int
 ) -> Chooser | None:
@@ -39,8 +43,9 @@ def uncalibrated(
 
     The grid and DeepHyper skip layouts that need at least as much memory as one that ran out of it.
     DeepHyper's initial points are random, in the order of the random search. They are as many as
-    its default, twice the dimensions plus one, failures included, and more only until one succeeds.
-    Dimensions with one value and those that follow from others are not counted.
+    its default, twice the dimensions plus one, but at most MOST_INITIAL, failures included, and
+    more only until one succeeds. Dimensions with one value and those that follow from others are
+    not counted.
 
     Args:
         columns: of the layouts.
@@ -55,7 +60,7 @@ def uncalibrated(
     varies = (layouts.numbers != layouts.numbers[:1]).any(axis=0)
     names = [name for name, kept in zip(layouts.point_dimensions, varies, strict=True) if kept]
     numbers = layouts.numbers[:, varies]
-    initial = 2 * len(set(names) - {IN_FLIGHT}) + 1
+    initial = min(2 * len(set(names) - {IN_FLIGHT}) + 1, MOST_INITIAL)
 
     def next_layout(open_layouts: Integers, results: Results) -> Choice | None:
         left = order[np.isin(order, open_layouts)]

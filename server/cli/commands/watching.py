@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.answers.campaign import nothing_ran
 from autotune.errors import ApiError
 from autotune.schemas.choices import CampaignState, TrainerName, TrialState
 from autotune.words.failures import commands_to_try_again, common_failure
@@ -111,6 +110,8 @@ def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:
 
 def without_result(handle: CampaignHandle) -> Failed:
     """Return why a campaign has no recommendation: its pause, or what its trials failed of."""
+    from autotune.answers.campaign import nothing_ran
+
     campaign = handle.campaign
     if campaign.state == CampaignState.PAUSED and campaign.reason:
         reason = f"campaign {campaign.id} is paused: {campaign.reason}"

@@ -252,8 +252,8 @@ def sweep(plan: CampaignPlan) -> RenderableType:
                 (
                     "strategies",
                     f"{plan.legal:,} legal, {plan.fitting:,} of them probably fit, in "
-                    f"{plural(plan.layouts, 'layout')}; ranked by predicted rate in "
-                    f"{seconds(plan.seconds)}, those below {SAFE_TO_FIT:.0%} likely to fit last",
+                    f"{plural(plan.layouts, 'layout')}; ranked by predicted rate, those "
+                    f"below {SAFE_TO_FIT:.0%} likely to fit last, in {seconds(plan.seconds)}",
                 ),
                 ("rests on", rests_on(plan)),
                 *(

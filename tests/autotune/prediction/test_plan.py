@@ -9,7 +9,7 @@ import pytest
 
 from autotune.calibration import Calibration, general_knowledge
 from autotune.prediction.campaign import check_campaign
-from autotune.prediction.candidates import Candidates
+from autotune.prediction.candidates import OWN_ERROR, Candidates
 from autotune.prediction.plan import plan
 from autotune.prediction.strategy import predict
 from autotune.schemas.campaigns import StartedFrom
@@ -162,7 +162,8 @@ def test_the_gain_is_of_the_best_over_the_first_fit_of_each_draw() -> None:
     generator, columns = np.random.default_rng(0), belief.columns.take(rows)
     times = belief.calibration.time.draws(columns, count=1000, generator=generator)
     fits = belief.calibration.draws_of_fitting(columns, count=1000, generator=generator)
-    rates = np.exp(layouts.log_work[rows] - times)
+    expected = times.mean(axis=0)
+    rates = np.exp(layouts.log_work[rows] - expected - OWN_ERROR * (times - expected))
     gains = []
     for draw, fitting in zip(rates, fits, strict=True):
         places = np.flatnonzero(fitting)

@@ -41,7 +41,7 @@ def test_deephyper_learns_from_what_it_is_told() -> None:
     surrogate."""
     space = space_22b()
     lattice = layouts_of(space).lattice
-    strategies = [lattice.strategy(row) for row in range(0, 600, 20)]
+    strategies = [lattice.strategy(row) for row in range(0, len(lattice), len(lattice) // 30)]
     fast = [ok(space, s, factor=10.0 if s.tensor_parallel == 8 else 0.1) for s in strategies]
     slow = [ok(space, s, factor=0.1 if s.tensor_parallel == 8 else 10.0) for s in strategies]
 
@@ -68,11 +68,10 @@ def test_the_grid_raises_model_parallelism_and_prunes_by_memory() -> None:
 
 
 def test_failures_count_among_deephypers_initial_points() -> None:
-    """One in ten layouts fits. Of seven dimensions, 15 points are random; then the surrogate is
-    asked."""
+    """One in seven layouts fits. Of seven dimensions or more, 15 points are random."""
     space = space_22b()
     lattice, needed = layouts_of(space).lattice, layouts_of(space).memory_gib
-    few = np.flatnonzero(needed < np.quantile(needed, 0.1))
+    few = np.flatnonzero(needed < np.quantile(needed, 0.15))
     fitting = set(map(lattice.strategy, few.tolist()))
     proposer, at_random = (
         Proposer(space, objective="tokens_per_s", seed=0, method=method)

@@ -87,7 +87,7 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     whole lines, to be copied."""
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
-    assert "layouts; ranked by predicted tokens/s in" in line(ran, "strategies")
+    assert "layouts; ranked by predicted rate, those" in line(ran, "strategies")
     assert "full recompute" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
