@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from autotune.words.dimensions import capitalised
-from autotune.words.quantities import count, plural
+from autotune.words.quantities import count, percent, plural
 from search_spaces.dimensions import BY_NAME, DIVIDING, OF_EXPERTS
-from search_spaces.machine import Machine
+from search_spaces.machine import NARROW, Machine
 from search_spaces.strategy import Strategy
+
+
+def utilisation(share: float | None, strategy: Strategy | None) -> str:
+    """Return an MFU or HFU: `41.0 %`, and below 16 bits, where GPUs have a higher peak, `71.0 % of
+    the 16-bit peak`."""
+    narrow = share is not None and strategy is not None and strategy.precision in NARROW
+    return percent(share) + (" of the 16-bit peak" if narrow else "")
 
 
 def in_words(strategy: Strategy, machine: Machine) -> str:

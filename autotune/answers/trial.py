@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from autotune.answers.layout import utilisation
 from autotune.measurement.metrics import another_model
 from autotune.schemas.choices import ChosenBy
 from autotune.schemas.trials import Expectation, Trial, TrialMetrics
@@ -19,6 +20,7 @@ from autotune.words.quantities import (
     seconds,
 )
 from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
 
 Fact = tuple[str, str]
 """A label and its value."""
@@ -90,7 +92,9 @@ def energy_origin(*, sampled: bool) -> str:
     return "sampled at the GPUs" if sampled else "predicted"
 
 
-def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> Iterator[Fact]:
+def metrics_facts(
+    metrics: TrialMetrics, *, simulated: bool, strategy: Strategy | None = None
+) -> Iterator[Fact]:
     """Yield the metrics of a strategy, with their origin."""
     derived = "" if metrics.measured else ", derived from two other GAS values"
     time = f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}"
@@ -100,7 +104,11 @@ def metrics_facts(metrics: TrialMetrics, *, simulated: bool) -> Iterator[Fact]:
         f"{figure(metrics.tokens_per_s)} tokens/s, {figure(metrics.tokens_per_s_per_gpu)} per GPU",
     )
     flops = f"{figure(metrics.model_tflops_per_gpu)} TFLOP/s per GPU"
-    shares = f", MFU {percent(metrics.mfu)}, HFU {percent(metrics.hfu)}" if metrics.mfu else ""
+    shares = (
+        f", MFU {percent(metrics.mfu)}, HFU {utilisation(metrics.hfu, strategy)}"
+        if metrics.mfu
+        else ""
+    )
     yield "Model FLOPs", flops + shares
     yield "Per million tokens", _per_million_tokens(metrics)
     yield "Global batch", f"{count(metrics.global_batch_size)} samples"
@@ -129,7 +137,7 @@ def trial_facts(trial: Trial, machine: Machine) -> Iterator[Fact]:
     """Yield everything known about a trial, from its prediction to its job."""
     metrics = trial.metrics
     if metrics is not None:
-        yield from metrics_facts(metrics, simulated=trial.simulated)
+        yield from metrics_facts(metrics, simulated=trial.simulated, strategy=trial.strategy)
     usable = f"of {gibibytes(machine.memory_gib)}"
     peaks = trial.peak_memory_gib_by_rank
     least = f", {gibibytes(min(peaks))} on the emptiest GPU" if len(peaks) > 1 else ""

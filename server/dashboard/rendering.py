@@ -21,7 +21,7 @@ from autotune.answers.campaign import (
     started_from,
     surrogate_start,
 )
-from autotune.answers.layout import in_words
+from autotune.answers.layout import in_words, utilisation
 from autotune.answers.recommendation import (
     best_facts,
     costs,
@@ -200,6 +200,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "title": title,
     "trial_facts": trial_facts,
     "unbroken": unbroken,
+    "utilisation": utilisation,
     "verdicts": verdicts,
     "why_chosen": why_chosen,
 }

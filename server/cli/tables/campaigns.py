@@ -18,6 +18,7 @@ from autotune.answers.campaign import (
     started_from,
     surrogate_start,
 )
+from autotune.answers.layout import utilisation
 from autotune.answers.recommendation import (
     against,
     best_facts,
@@ -77,7 +78,7 @@ def campaigns(items: Sequence[Campaign]) -> Group:
             ),
             (">best", lambda item: figure(item.best_objective)),
             ("=", _listed_unit),
-            (">MFU", lambda item: percent(item.best_mfu)),
+            (">MFU", lambda item: utilisation(item.best_mfu, item.best_strategy)),
             ("=figures", best_origin),
             ("…why", reason_in_brief),
         ),
@@ -157,12 +158,17 @@ def winners(comparison: CampaignComparison) -> Group:
         ("outcome", lambda each: outcome_of(each.state, found=each.winner is not None)),
         ("best", lambda each: each.winner.strategy.short() if each.winner else NO_VALUE),
         (">rate", _rate),
-        (">MFU", lambda each: percent(each.winner.metrics.mfu) if each.winner else NO_VALUE),
+        (">MFU", _mfu),
         (">failed", lambda each: f"{each.failures}/{each.trials}"),
         (">node-hours", lambda each: figure(each.node_hours)),
         ("", lambda each: mark(each.simulated)),
     )
     return table(comparison.campaigns, columns)
+
+
+def _mfu(each: ComparedCampaign) -> str:
+    best = each.winner
+    return utilisation(best.metrics.mfu, best.strategy) if best else NO_VALUE
 
 
 def _rate(each: ComparedCampaign) -> str:
@@ -295,7 +301,7 @@ def runner_up(answer: Recommendation, item: Ranked) -> Table:
     return facts(
         [
             (f"Rank {item.rank}", item.strategy.short()),
-            *metrics_facts(item.metrics, simulated=answer.simulated),
+            *metrics_facts(item.metrics, simulated=answer.simulated, strategy=item.strategy),
             ("Status", standing_of(item)),
             ("Of the best", percent(item.relative_to_best)),
             ("The best", answer.best.strategy.short()),

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from autotune.answers.campaign import model_size, not_started, started_from, surrogate_start
-from autotune.answers.layout import in_words
+from autotune.answers.layout import in_words, utilisation
 from autotune.answers.recommendation import saved, training_energy
-from autotune.answers.trial import step_spread, why_chosen
+from autotune.answers.trial import step_spread, trial_facts, why_chosen
 from autotune.schemas.campaigns import StartedFrom, StartWorth
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
 from autotune.schemas.wire import TrialPurpose
@@ -224,3 +224,14 @@ def test_a_spread_of_half_a_step_is_no_error_of_a_measurement() -> None:
     assert step_spread(steady) == "± 12 ms"
     uneven = steady.model_copy(update={"iteration_time_spread_s": 0.462})
     assert step_spread(uneven) == "(uneven: iterations differ by 106%)"
+
+
+def test_utilisation_below_16_bits_names_its_peak() -> None:
+    assert utilisation(0.41, A) == "41.0 %"
+    narrow = replace(A, precision="mxfp8")
+    assert utilisation(0.71, narrow) == "71.0 % of the 16-bit peak"
+    assert utilisation(None, narrow) == "–"
+    run = trial(1, A, seconds=1.0).model_copy(update={"strategy": narrow})
+    assert dict(trial_facts(run, load_machine("frontier")))["Model FLOPs"].endswith(
+        " % of the 16-bit peak"
+    )
