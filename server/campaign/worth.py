@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from autotune.calibration.calibration import prior_of
 from autotune.measurement.metrics import LOCAL_S, cluster_start_up_s
 from autotune.prediction.space import searched_headroom_gib
 from autotune.recommendation.projected import all_contenders
@@ -158,7 +159,7 @@ def proposer_of(
         seed=request.seed,
         belief=belief,
         cost=cost,
-        headroom_gib=searched_headroom_gib(request, space, belief.calibration(())),
+        headroom_gib=searched_headroom_gib(request, space, prior_of(space)),
         stand_ins=stand_ins_of(campaign.screening, space.transformer),
         pool_nodes=request.pool_nodes,
         method=request.search,

@@ -53,8 +53,10 @@ def test_a_finished_campaign_has_a_recommendation(client: TestClient, at: str) -
     assert found.simulated
     assert found.best.confirmed
     assert set(found.artefacts) == FILES
-    rates = [one.metrics.tokens_per_s for one in found.runners_up if not one.confirmed]
-    assert rates == sorted(rates, reverse=True)
+    for roomy in (True, False):
+        others = [each for each in found.runners_up if each.keeps_headroom is roomy]
+        rates = [each.metrics.tokens_per_s for each in others if not each.confirmed]
+        assert rates == sorted(rates, reverse=True)
 
 
 def test_a_campaign_without_a_successful_trial_has_none(
@@ -150,7 +152,7 @@ def test_many_who_ask_are_told_the_same(finished: tuple[FastAPI, Campaign]) -> N
     first, *others = (None if each is None else each.standing for each in answers)
     assert first is not None
     assert all(other is first for other in others)
-    assert first.sentence.startswith("Best of its space with ")
+    assert "likely the best of its space" in first.sentence
     assert first.neighbours
 
 
