@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,14 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrainerName
+from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts import Launch, trainer_artefacts
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
-from tests.evaluators.adapter import megatron_bridge
+from tests.evaluators.adapter import megatron_bridge, megatron_on_cpu
 from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
+from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-405b": {"tensor_parallel": 8, "pipeline_parallel": 2, "sequence_parallel": True},
@@ -232,3 +237,67 @@ def _answers_of_bridge(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     assert ran.returncode == 0, ran.stderr[-2000:]
     found: list[dict[str, Any]] = json.loads(ran.stdout)
     return found
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    not any(Path(os.environ.get(LM) or ".", "megatron/core/datasets").glob("helpers_cpp*.so")),
+    reason=f"{LM} names no checkout whose helpers_cpp was compiled",
+)
+def test_it_trains_on_data_saves_and_goes_on(tmp_path: Path) -> None:
+    """On a CPU. The data are those of Megatron-DeepSpeed's trials; a Hugging Face tokenizer needs
+    its package, and only Megatron-LM's older checkpoints need no other process."""
+    model = replace(MODEL, gated_mlp=True)
+    one = strategy(precision="bf16", zero_stage=1, gradient_accumulation_steps=2)
+    machine = replace(MACHINE, gpus_per_node=1)
+    plan = StartPlan(
+        transformer=model,
+        machine=machine,
+        strategy=strategy(),
+        iterations=4,
+        out=str(tmp_path),
+        python=sys.executable,
+    )
+    written = start_of(load_adapter("megatron-deepspeed"), plan).prepare
+    subprocess.run(written, env=os.environ | {"LOCAL_RANK": "0"}, check=True)
+    for folder in ("saved", "tokenizer"):
+        (tmp_path / folder).mkdir()
+    python = tmp_path / "python3"
+    module = f"{sys.executable} -m {megatron_on_cpu.__name__} {os.environ[LM]}"
+    python.write_text(f'#!/bin/bash\nexec {module} "${{@:3}}"\n')
+    python.chmod(0o755)
+    launch = Launch(
+        transformer=model, machine=machine, strategy=one, name="mine", evaluator="simulated"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    here = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OUT": str(tmp_path / "out"),
+        "TRAINER_DIR": str(Path(__file__).parents[3]),
+        "DATA": str(tmp_path / "random-tokens"),
+        "TOKENIZER": str(tmp_path / "tokenizer"),
+        "SAVE": str(tmp_path / "saved"),
+        "SAVE_INTERVAL": "2",
+        "LR": "0.001",
+        "LR_WARMUP_ITERS": "1",
+        "EXTRA_ARGS": "--tokenizer-type NullTokenizer --vocab-size 512 --eval-iters 1 "
+        "--num-workers 0 --ckpt-format torch --no-load-optim",
+    }
+    for iterations, first in (("3", 1), ("5", 4)):
+        ran = subprocess.run(
+            ["bash", "-c", trainer_artefacts(launch, "megatron-lm")["train_rank.sh"]],
+            env=os.environ | here | {"TRAIN_ITERS": iterations},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, (ran.stdout + ran.stderr)[-3000:]
+        steps = [int(step) for step in re.findall(r"\] iteration +(\d+)/", ran.stdout)]
+        assert steps == list(range(first, int(iterations) + 1))
+    assert (tmp_path / "saved" / "iter_0000005").is_dir()
