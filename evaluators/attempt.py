@@ -279,10 +279,12 @@ class NeverSubmitted:
 def never_prepared(error: Exception | None) -> NeverSubmitted:
     """Return the decision about an attempt whose files could not be written."""
     if isinstance(error, OSError):
-        reason = f"no folder for it: {error.strerror or error}"
+        reason = f"its folder cannot be made: {error.strerror or error}"
         return NeverSubmitted(status=TrialState.CRASHED, error=reason)
     reason = (
-        str(error) if isinstance(error, InvalidInput) else f"no job can be written for it: {error}"
+        str(error)
+        if isinstance(error, InvalidInput)
+        else f"its job script cannot be written: {error}"
     )
     return NeverSubmitted(status=TrialState.REFUSED, error=reason)
 

@@ -199,7 +199,7 @@ def _without_limit(
     times_s, needed_gib, peak_gib = _truth(request, program)
     if needed_gib > request.machine.memory_gib:
         error = (
-            f"out of memory (simulated): the fullest rank needs {needed_gib:.1f} GiB "
+            f"out of memory (simulated): the fullest GPU needs {needed_gib:.1f} GiB "
             f"and a GPU has {request.machine.memory_gib:g} GiB"
         )
         duration_s = startup_s + _until_full_s(request, times_s[0])

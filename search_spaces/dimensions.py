@@ -36,36 +36,36 @@ class Dimension:
     """Definition of one dimension.
 
     Attributes:
-        name: of the field of `Strategy`, of requests and forms, and of the column of exports.
-        short: heads a column or an axis, and stands before a number: `TP 8`.
-        label: of the field of a form.
-        sentence: what it is, in the API's schema and in `--help`.
-        option: on the command line; empty: `--set` has it.
-        keys: of a baseline, besides the name: `tp=8`.
-        hint: beside the field of a form: how values are written.
-        words: as sentences have it; `short` where empty.
-        meaning: in plain words, where it is 1 and where it is more; {} is its value.
-        noun: that follows a value in a sentence, plural where it is counted: `16 nodes`.
+        name: field of `Strategy`, requests and forms, and column of exports.
+        short: heading of a column or an axis, and prefix of a number: `TP 8`.
+        label: label of a form's field.
+        sentence: description in the API's schema and in `--help`.
+        option: name on the command line; empty if only `--set` sets it.
+        keys: short names in a baseline: `tp=8`.
+        hint: how values are written, next to a form's field.
+        words: name in sentences; `short` if empty.
+        meaning: plain words for the value 1 and for larger ones; {} is the value.
+        noun: noun after a value in a sentence, plural if it is counted: `16 nodes`.
         part: what it decides.
-        values: all that it may have; empty: whole numbers from 1 to LARGEST_WHOLE.
-        special: the values that only a trainer which declares them has.
-        neutral: the value of a trainer that does without it; None where there is no such value.
-        default: where nothing is said of it; None where a strategy has to name it.
-        usual: the value that a form starts from.
-        automatic: the values of `"auto"`; None for the accumulation, which follows from all others.
+        values: all possible values; empty for whole numbers from 1 to LARGEST_WHOLE.
+        special: values that a trainer has only if it declares them.
+        neutral: value that turns the dimension off; None if it cannot be off.
+        default: value if none is given; None if a strategy must give one.
+        usual: value that a form starts from.
+        automatic: values of `"auto"`; None for the accumulation, which follows from all others.
         spares_memory: whether other values cost time and spare memory.
-        divides_replicas: whether its GPUs share one replica of the model: the replicas are all
-            GPUs over the product of these.
+        divides_replicas: whether its GPUs share one replica of the model: the number of replicas is
+            all GPUs over the product of these.
         divides_weights: whether each of these GPUs has a part of the weights.
-        of_experts: whether only a model with experts has it. It goes without saying where it has
-            its default, which it has in every other model.
-        memory: what a larger value does to it.
-        distance: how far apart one doubling of it is for the calibration (a switch's two values);
-            None where columns that follow from it count instead.
-        columns: of the cost model, each with the values that it is 1 for; empty where the value is
-            a column itself.
-        megatron: options of Megatron-LM and Megatron-DeepSpeed, with the value that each of them
-            means; None: the option's own. "" is a line without any of them.
+        of_experts: whether only a model with experts has it. It is not shown if it has its default,
+            as it always does in other models.
+        memory: what a larger value does to a GPU's memory.
+        distance: distance of a doubling (or of a switch's two values) for the calibration; None if
+            the columns derived from it count instead.
+        columns: columns of the cost model, each with the values for which it is 1; empty if the
+            value itself is a column.
+        megatron: options of Megatron-LM and Megatron-DeepSpeed, each with the value that it sets;
+            None for the option's own value. "" is a line without any of them.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Dimension:
         return self.default is None
 
     def told(self, value: Scalar) -> str:
-        """Return a value in as few letters as possible: `TP 8`, `ZeRO-1`, `16 nodes`, `no SP`,
+        """Return a value in short: `TP 8`, `ZeRO-1`, `16 nodes`, `no SP`,
         `full recompute`."""
         if self.is_switch:
             return self.short if value else f"no {self.short}"

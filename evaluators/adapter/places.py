@@ -100,7 +100,7 @@ class ConfigFile:
         """
         ending = name.rpartition(".")[2]
         if ending not in FORMATS:
-            raise InvalidInput("file", name, "of no known format", valid=", ".join(FORMATS))
+            raise InvalidInput("file", name, "unknown format", valid=", ".join(FORMATS))
         try:
             table = _parsed(ending, text)
             demand_shallow(table)
@@ -108,7 +108,7 @@ class ConfigFile:
             told = " ".join(str(error).split())
             raise InvalidInput("file", name, f"not {ending.upper()}: {told}") from error
         if not isinstance(table, dict):
-            raise InvalidInput("file", name, "it has no keys at its top")
+            raise InvalidInput("file", name, "it has no keys at the top level")
         return cls(format=ending, table=table)
 
     def put(self, key: str, value: Any) -> None:
@@ -118,7 +118,7 @@ class ConfigFile:
         for name in tables:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
-                raise InvalidInput("file", key, f"{name} is no table in the user's file")
+                raise InvalidInput("file", key, f"{name} is not a table in the user's file")
         table[last] = value
 
     def drop(self, key: str) -> None:
@@ -160,9 +160,7 @@ class TextFile:
         if count != 1:
             near = closest(key, [line.strip() for line in self.own.splitlines()], count=1)
             hint = f"; did you mean {near[0]!r}?" if near and not count else ""
-            reason = (
-                f"it stands {count} times in the user's file, and should stand there once{hint}"
-            )
+            reason = f"it occurs {count} times in the user's file, but must occur once{hint}"
             raise InvalidInput("file", key, reason)
         self.replaced[key] = ",".join(map(written, several))
 

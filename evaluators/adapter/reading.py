@@ -300,7 +300,7 @@ class _AdapterTable:
             known = (*EVERYWHERE, *self._own, *OF_FIRST)
             self._check_expression("one_start.when", when, known)
         if not isinstance(table, Mapping) or not table:
-            reason = "nothing says how the trainer is told of two batches"
+            reason = "[one_start] needs a table `set` that gives the trainer both batches"
             self._faults.add("one_start.set", table, reason, valid="[one_start.set]")
             return None
         known = (*self._at_start, *OF_ONE_START)
@@ -318,7 +318,7 @@ class _AdapterTable:
         section = dict(self._section("train"))
         table = section.pop("set", None)
         if not isinstance(table, Mapping):
-            reason = "nothing says what a training sets"
+            reason = "[train] needs a table `set` with what a training sets"
             self._faults.add("train.set", table, reason, valid="[train.set]")
             return None
         places = self._places("train.set", table, self._at_start)
@@ -331,7 +331,7 @@ class _AdapterTable:
             return None
         for name, variable in training.variables.items():
             if not IDENTIFIER.fullmatch(name) or name in SET_BY_AUTOTUNE:
-                reason = "not the name of a variable that a user sets"
+                reason = "not a variable that a user can set"
                 self._faults.add(f"train.variables.{name}", variable.meaning, reason)
         for number, part in enumerate(training.unknown):
             known = (*EVERYWHERE, *self._own)
@@ -443,7 +443,7 @@ class _AdapterTable:
     def _trains(self) -> tuple[LayerFeature, ...]:
         features, known = self._table.get("trains", []), get_args(LayerFeature)
         if not isinstance(features, list) or any(each not in known for each in features):
-            reason = "not a list of what a model's layers may have"
+            reason = "not a list of layer features"
             self._faults.add("trains", features, reason, valid=", ".join(known))
             return ()
         return tuple(each for each in known if each in features)
@@ -455,7 +455,7 @@ class _AdapterTable:
                 self._faults.unknown(f"values.{name}", several, tuple(known))
             elif not isinstance(several, list) or any(each not in known[name] for each in several):
                 valid = ", ".join(map(str, known[name]))
-                reason = "not a list of values that a trainer may have beyond the usual ones"
+                reason = "not a list of additional values of this dimension"
                 self._faults.add(f"values.{name}", several, reason, valid=valid)
         return {
             name: tuple(str(each) for each in known[name] if each in several)
@@ -489,13 +489,13 @@ class _AdapterTable:
             return
         for name in strange:
             hint = suggestion(closest(name, known or (), count=1))
-            reason = f"nothing is called {name}{hint}"
+            reason = f"unknown name {name}{hint}"
             self._faults.add(key, text, reason, valid=", ".join(known or ()))
 
     def _check_whole(self, adapter: Adapter) -> None:
         for name in adapter.fixed:
             if name in adapter.varied:
-                reason = "the file tells the trainer this dimension, so it is not fixed"
+                reason = "the adapter sets this dimension, so it cannot be fixed"
                 self._faults.add(f"fixed.{name}", adapter.fixed[name], reason)
         for name in adapter.own_names:
             if name not in adapter.varied:
@@ -504,11 +504,11 @@ class _AdapterTable:
         # The columns of a file are unknown until there is one.
         if not any(r.tells("iteration_time_s") or r.arrival or r.file for r in adapter.read):
             valid = "a [[read]] with iteration_time_s, or with arrival = true"
-            self._faults.add("read", None, "nothing tells how long an iteration takes", valid=valid)
+            self._faults.add("read", None, "no pattern reads the time of an iteration", valid=valid)
         files = {Place.read(place).file for place in adapter.places} - {""}
         for name in adapter.base:
             if name not in files:
-                reason = "no place of [set] is in this file"
+                reason = "no key of [set] is in this file"
                 self._faults.add(f"base.{name}", name, reason, valid=", ".join(sorted(files)))
         self._check_texts(adapter)
         self._check_numerics(adapter)
@@ -519,7 +519,7 @@ class _AdapterTable:
             if not place.file or is_table(place.file):
                 continue
             if place.file not in adapter.base:
-                reason = "texts are replaced in a file of your own, which base names"
+                reason = "texts can be replaced only in a file that base names"
                 valid = f'base = {{ "{place.file}" = "…" }}'
                 self._faults.add(f"set.{text}", place.file, reason, valid=valid)
                 continue

@@ -182,7 +182,7 @@ def _variable_name(name: str) -> str:
 
 def _exported_as_it_stands(value: str, info: ValidationInfo) -> str:
     if environ_of(info) is not None and PLACEHOLDER.search(value):
-        reason = "values are exported as they stand, so that a $NAME in one would stay a $NAME"
+        reason = "values are exported literally, so $NAME would not be expanded"
         raise refusal(reason, valid="export it in environment.prologue")
     return value
 

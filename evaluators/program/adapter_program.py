@@ -350,14 +350,14 @@ class MeasuredPart:
             name, asked, reported = self.figures.differs
             of = f"GAS {' and '.join(str(accumulation_of(part)) for part in self.figures.parts)}"
             one = " in one start" if len(self.figures.parts) > 1 else ""
-            return f"{of}{one}: the trainer says {name} = {reported} where {asked} was asked for"
+            return f"{of}{one}: the trainer reports {name} = {reported} instead of {asked}"
         iterations = self.figures.iterations
         if not iterations:
-            return f"{gas}: no pattern of the adapter found the time of an iteration in its output"
+            return f"{gas}: no pattern of the adapter matched an iteration's time in the output"
         if not self._timed and self.figures.apart > 1:
             return (
                 f"{gas}: the trainer reports only every {self.figures.apart}th iteration, too few "
-                "to be measured after the warm-up: let it report each, or train more"
+                "to measure after the warm-up: let it report each iteration, or train longer"
             )
         if self._missing:
             return (

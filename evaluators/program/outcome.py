@@ -108,9 +108,9 @@ def failure_of(
     if cause:
         return AttemptFailure(status=state_of(cause), error=cause.error)
     code = "no exit code" if ended.exit_code is None else f"exit code {ended.exit_code}"
-    error = f"it ended with {code}, and its log does not say why"
+    error = f"it ended with {code}; its log does not say why"
     if is_unwritable(folder):  # a program that cannot write its log cannot report that
-        error = f"it ended with {code}, and {unwritable(folder)}"
+        error = f"it ended with {code}; {unwritable(folder)}"
         return AttemptFailure(status=TrialState.LOST, error=error)
     return AttemptFailure(status=TrialState.CRASHED, error=error)
 

@@ -22,7 +22,7 @@ SILENT_S = 5.0
 INSTALL = "pip install 'autotune[ray]'"
 CLIENT_SCHEME = "ray://"
 NO_CLIENT = "an address of this kind needs Ray's client: pip install 'ray[client]'"
-ENDED = "the process that speaks with it has ended"
+ENDED = "the process that connects to it has ended"
 NOT_INSTALLED = f"the Python package ray is not installed here: {INSTALL}"
 
 

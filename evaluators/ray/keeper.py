@@ -377,13 +377,16 @@ async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:
     if placed is None:
         return {"kind": "lost", "reason": f"Ray gave it no nodes: {said}"}
     if _LOW_ON_MEMORY in str(error):
-        return {"kind": "memory", "reason": f"Ray ended it, its node being low on memory: {said}"}
+        return {
+            "kind": "memory",
+            "reason": f"Ray ended it, as its node ran low on memory: {said}",
+        }
     if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
         return {"kind": "node", "reason": f"its node could not run it: {said}"}
     until = time.monotonic() + BLAME_S
     while time.monotonic() < until:
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if dead := [node["host"] for node in placed.nodes if node["id"] not in alive]:
-            return {"kind": "node", "reason": f"Ray lost a node of it ({', '.join(dead)})"}
+            return {"kind": "node", "reason": f"Ray lost one of its nodes ({', '.join(dead)})"}
         await asyncio.sleep(0.25)
-    return {"kind": "lost", "reason": f"Ray lost an actor of it: {said}"}
+    return {"kind": "lost", "reason": f"Ray lost one of its actors: {said}"}

@@ -11,7 +11,7 @@ from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
 
 ADDRESS_NEEDED = "the ray evaluator needs the address of a Ray cluster"
-ADDRESSES = "HOST:PORT, ray://HOST:PORT, or a profile that says it under [ray]"
+ADDRESSES = "HOST:PORT, ray://HOST:PORT, or a profile with an address under [ray]"
 
 
 class NodesLacking(InvalidInput):
@@ -80,7 +80,7 @@ def _check_python(profile: ClusterProfile, facts: RayClusterFacts) -> list[Inval
     if not _runs_in_rays_python(profile) or not facts.lacks:
         return []
     lacks = ", ".join(facts.lacks)
-    reason = f"Ray's own on a node has no {lacks}, and the trainer is to run with it"
+    reason = f"Ray's Python on a node lacks {lacks}, which the trainer needs"
     return [
         InvalidInput("python", ANY, reason, valid="pip install 'autotune[trials]' on the nodes")
     ]

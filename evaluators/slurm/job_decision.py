@@ -24,10 +24,10 @@ from evaluators.slurm.commands import SlurmJob, why_pending
 from evaluators.trial import TrialProgress
 
 FOLDER_NOT_SHARED = (
-    "its job ended and left nothing in the trial's folder: the nodes cannot see the folder of the"
-    " trials, or cannot write there (it must be on a file system that they share)"
+    "its job ended without writing to the trial's folder: the nodes cannot see or write it (it must"
+    " be on a file system that they share)"
 )
-NODE_FAILED = "a node failed under it"
+NODE_FAILED = "one of its nodes failed"
 _NOT_ITS_FAULT = {
     "NODE_FAIL": (TrialState.NODE_FAIL, NODE_FAILED),
     "BOOT_FAIL": (TrialState.NODE_FAIL, "a node did not boot"),
@@ -271,7 +271,7 @@ class _Case:
                 if job.cancelled_by is None and not self.status.accounted:
                     return self._stay(ask_accounting=True) if self.status.settled else self._stay()
                 who = "somebody else" if job.cancelled_by is None else f"user {job.cancelled_by}"
-                reason = f"its job was cancelled by {who}, and not by this campaign"
+                reason = f"its job was cancelled by {who}, not by this campaign"
                 return self._abandon(TrialState.CANCELLED, reason)
             case "TIMEOUT" | "DEADLINE" | "OUT_OF_MEMORY":
                 return self._end(*_ENDED_BY_SLURM[job.state])

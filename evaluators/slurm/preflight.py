@@ -86,7 +86,7 @@ def check(profile: ClusterProfile, *, job: JobShape | None, machine: Machine) ->
     """
     program = list(_check_program(profile))
     if shutil.which("sbatch") is None:
-        reason = "there is no sbatch on the PATH of this machine: Slurm's commands are needed here"
+        reason = "sbatch is not on the PATH of this machine"
         return [*program, InvalidInput("evaluator", "slurm", reason, valid="a login node")]
     problems: list[InvalidInput] = []
     if profile.machine and profile.machine != machine.name:
@@ -301,7 +301,7 @@ def _check_program(profile: ClusterProfile) -> Iterator[InvalidInput]:
         return
     needs = ("torch", *(adapter.needs if adapter else ()))
     if fault := packages_fault(python(profile), needs):
-        reason = f"{fault}, and the trainer is to run with it"
+        reason = f"{fault}, which the trainer needs"
         valid = f"a Python with {', '.join(needs) if adapter else 'torch and DeepSpeed'}"
         yield InvalidInput("python", python(profile), reason, valid=valid)
 

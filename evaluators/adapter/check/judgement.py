@@ -188,7 +188,7 @@ def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
     # A trainer that reports every tenth iteration may have run up to ten times as many.
     if max(steps) - min(steps) <= start.asked * start.figures.apart:
         return None
-    told = f"the trainer tells of iteration {max(steps)}, though {start.asked} were asked for"
+    told = f"the trainer reports iteration {max(steps)}, but only {start.asked} were requested"
     return CheckFinding(what=f"{name}: iterations", good=False, told=told)
 
 
@@ -204,7 +204,7 @@ def _repeated(plain: _CheckedStart) -> CheckFinding | None:
         if reader.log and ("step" in re.compile(reader.log).groupindex or reader.step):
             lines = sum(bool(re.search(reader.log, line)) for line in plain.lines)
             if lines > MOST_LINES * told:
-                words = f"{lines} lines tell of {told} iterations by {reader.log}"
+                words = f"{lines} lines that match {reader.log} report {told} iterations"
                 return CheckFinding(what="step", good=False, told=words)
     return None
 
@@ -224,7 +224,7 @@ def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[C
         CheckFinding(
             what=f"reader {place + 1}",
             good=False,
-            told=f"nothing was found by {adapter.read[place].log or adapter.read[place].file}",
+            told=f"nothing matches {adapter.read[place].log or adapter.read[place].file}",
         )
         for place, has in zip(_places(adapter), found, strict=True)
         if not has and not _provided_by(adapter.read[place]) <= told | expected
@@ -281,7 +281,7 @@ def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
     shown = ratio >= LEAST_GROWTH
     if not shown:
         told += (
-            f", less than {LEAST_GROWTH:g} times: nothing shows that the trainer takes the larger "
+            f", less than {LEAST_GROWTH:g} times: the trainer may not use the larger "
             "batch. If it does, a larger model shows it: --model, or --layers, --hidden and "
             "--seq-length"
         )
@@ -308,7 +308,7 @@ def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
         return None
     if accumulated.time_s > at_once.time_s:
         return None
-    told = f"GAS {MANY} takes more memory than MBS {MANY}, and no more time: are they exchanged?"
+    told = f"GAS {MANY} takes more memory than MBS {MANY}, and no more time: are they swapped?"
     return CheckFinding(what="batch", good=False, told=told, timing=True)
 
 
@@ -319,11 +319,11 @@ def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
         return None
     ranks = request.strategy.world_size(request.machine.gpus_per_node)
     least_gib = request.transformer.parameters * 2 / ranks / 2**30
-    told = f"the fullest rank takes {max(told_gib):.3g} GiB of {request.machine.memory_gib:g} GiB"
+    told = f"the fullest GPU takes {max(told_gib):.3g} GiB of {request.machine.memory_gib:g} GiB"
     good = least_gib <= min(told_gib) and max(told_gib) <= request.machine.memory_gib
     if min(told_gib) < least_gib:
         told += f", and as little as {min(told_gib):.2g} GiB in another start; "
-        told += f"its share of the model's weights alone is {least_gib:.2g} GiB"
+        told += f"its share of the weights is already {least_gib:.2g} GiB"
     return CheckFinding(what="memory", good=good, told=told)
 
 

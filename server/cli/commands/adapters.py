@@ -182,7 +182,7 @@ def check(
         outcomes = _run(backend, requests)
         findings = judge(read, requests, outcomes)
         if any(finding.timing and not finding.good for finding in findings):
-            note(f"times do not fit together{_load(profile)}: once more, for that may be chance")
+            note(f"times do not agree{_load(profile)}: measuring once more")
             again = {n: _once_more(r) for n, r in requests.items() if n in OF_BATCHES}
             second = outcomes | _run(backend, again)
             findings = judge(read, requests, second, earlier=outcomes)
@@ -204,7 +204,7 @@ def check(
 def _untried(dimension: str) -> CheckFinding:
     from evaluators.adapter.check.judgement import CheckFinding
 
-    told = "not tried: no other value of it is legal for this model on this machine"
+    told = "not tried: no other value is legal for this model on this machine"
     return CheckFinding(what=dimension, good=True, told=told, warns=True)
 
 

@@ -274,7 +274,7 @@ def _confirm(ended: list[CampaignHandle]) -> None:
         ended_at = moment(handle.campaign.finished_at)
         note(f"campaign {handle.id} {handle.campaign.name}: {handle.campaign.state} {ended_at}")
     if not sys.stdin.isatty():
-        reason = "nobody can be asked whether to delete them"
+        reason = "without a terminal, nobody can confirm the deletion"
         raise InvalidInput("yes", None, reason, valid="--yes")
     typer.confirm("Delete them with their trials?", abort=True, err=True)
 

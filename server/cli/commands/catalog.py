@@ -44,7 +44,7 @@ def models(
     if model is not None:
         return _model_needs(model, tokens, json=json)
     if tokens is not None:
-        reason = "the list of models has no training"
+        reason = "--tokens needs a model"
         raise InvalidInput("tokens", tokens, reason, valid="--tokens with the name of a model")
     transformers = [load_model(name) for name in model_names()]
     if json:

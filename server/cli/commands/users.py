@@ -85,7 +85,7 @@ def add(
         token = add_user(session, asked)
         after = account_of(session, name)
     if before is not None and after is not None:
-        note(f"{name} is a user with the scope {after.scope}; the token before is no longer valid")
+        note(f"{name} has the scope {after.scope}; the previous token is no longer valid")
     _tell(name, token, out_file, json=json)
 
 

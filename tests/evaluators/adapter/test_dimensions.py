@@ -165,7 +165,7 @@ def test_a_choice_that_it_does_not_have_is_refused_by_name(
             "dimension.overlap.searched=0: not a switch",
         ),
         ('"--overlap" = "{overlap}"', "", "neither command nor .set. mentions it"),
-        ("{kernel}", "{kernels}", "nothing is called kernels; did you mean kernel"),
+        ("{kernel}", "{kernels}", "unknown name kernels; did you mean kernel"),
     ],
 )
 def test_a_dimension_is_checked_when_it_is_read(

@@ -95,7 +95,7 @@ def test_what_the_trainer_cannot_do_is_refused(
 def test_a_key_under_a_value_that_is_no_table(tmp_path: Path) -> None:
     adapter = my_script(tmp_path, change=("conf.json:zero", "conf.json:lr.zero"))
     plan = StartPlan(transformer=MODEL, machine=MACHINE, strategy=strategy(), iterations=2)
-    with pytest.raises(InvalidInput, match="lr is no table in the user's file"):
+    with pytest.raises(InvalidInput, match="lr is not a table in the user's file"):
         start_of(adapter, plan)
 
 
@@ -140,9 +140,9 @@ def test_texts_in_a_file_of_any_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "told"),
     [
-        ("conf.py:12", "it stands 2 times in the user's file"),
+        ("conf.py:12", "it occurs 2 times in the user's file"),
         ("conf.py:batch_al = 12 * 8", "did you mean 'batch_all = 12 \\* 8'"),
-        ("my.ini:steps = 4", "texts are replaced in a file of your own"),
+        ("my.ini:steps = 4", "texts can be replaced only in a file"),
     ],
 )
 def test_a_text_that_is_not_there_once(place: str, told: str, tmp_path: Path) -> None:

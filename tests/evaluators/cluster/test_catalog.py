@@ -175,7 +175,7 @@ def test_a_profile_chooses_a_trainer(tmp_path: Path) -> None:
     [
         ('[trainer]\nadapter = "megatron"\n', "trainer.adapter", "did you mean megatron-lm"),
         ('[trainer]\nadapter = "./no.toml"\n', "trainer.adapter", "cannot be read"),
-        (f'{TRAINER}[trainer.set]\n"--a" = "{{tp}}"\n', "trainer.set.--a", "nothing is called tp"),
+        (f'{TRAINER}[trainer.set]\n"--a" = "{{tp}}"\n', "trainer.set.--a", "unknown name tp"),
         ('adapter = "megatron-lm"\n', "adapter", "did you mean trainer.adapter"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
     adapter = my_script(tmp_path, change=(accumulation, accumulation.replace("}", " * 2}")))
     outcome = _outcome(adapter, _request(tmp_path))
     assert outcome.status is TrialState.CRASHED
-    told = "the trainer says gradient_accumulation_steps = 2 where 1 was asked for"
+    told = "the trainer reports gradient_accumulation_steps = 2 instead of 1"
     assert told in (outcome.error or "")
 
 
@@ -170,8 +170,7 @@ def test_a_trainer_that_ignores_its_schedule_has_crashed(tmp_path: Path) -> None
     outcome = _outcome(adapter, _request(tmp_path, gradient_accumulation_steps=4))
     assert outcome.status is TrialState.CRASHED
     assert outcome.error == (
-        "GAS 1 and 4 in one start: the trainer says gradient_accumulation_steps = 1 where 4 was "
-        "asked for"
+        "GAS 1 and 4 in one start: the trainer reports gradient_accumulation_steps = 1 instead of 4"
     )
 
 

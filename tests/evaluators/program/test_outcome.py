@@ -132,7 +132,7 @@ def test_a_silent_failure_on_a_full_disk_is_not_the_strategys(tmp_path: Path) ->
         failure = failure_of(ended(1), None, disk.folder / "trial")
         assert failure
         assert failure.status is TrialState.LOST
-        assert failure.error.startswith("it ended with exit code 1, and the disk was full (")
+        assert failure.error.startswith("it ended with exit code 1; the disk was full (")
         disk.make_room()
         failure = failure_of(ended(1), None, disk.folder / "trial")
         assert failure

@@ -58,7 +58,7 @@ def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None
     backends.cluster.command("scancel", str(job_id))
     (cancelled,) = finish(backend, trial)
     assert cancelled.status is TrialState.CANCELLED
-    by = f"its job was cancelled by user {os.geteuid()}, and not by this campaign"
+    by = f"its job was cancelled by user {os.geteuid()}, not by this campaign"
     assert (cancelled.error or "").startswith(by)
 
 

@@ -92,7 +92,7 @@ def test_a_trial_whose_job_somebody_else_cancelled_runs_again(
         slurm.command("scancel", f"--name={name}")
     (ended,) = finish(backend, trial)
     assert ended.status is TrialState.OK
-    by = "its job was cancelled by somebody else, and not by this campaign"
+    by = "its job was cancelled by somebody else, not by this campaign"
     assert abandoned(trial).items() >= {"status": "cancelled", "reason": by}.items()
     (given_up,) = finish(holding, held)
     assert given_up.status is TrialState.CANCELLED

@@ -221,7 +221,7 @@ def test_who_cancelled_it_is_said_where_accounting_knows() -> None:
     by_hand = job("CANCELLED", cancelled_by=1234)
     decision = decide(BEGUN, status(by_hand, accounted=False), time_limit_s=LIMIT_S)
     assert isinstance(decision, AbandonAttempt)
-    assert decision.end.reason == "its job was cancelled by user 1234, and not by this campaign"
+    assert decision.end.reason == "its job was cancelled by user 1234, not by this campaign"
 
 
 def test_a_folder_unseen_by_the_nodes_is_named_as_the_cause() -> None:

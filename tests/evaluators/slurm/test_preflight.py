@@ -72,7 +72,7 @@ def test_what_trains_is_looked_at(tmp_path: Path) -> None:
     bare.chmod(0o755)
     without = replace(READY, python=str(bare))
     assert [sentence for _, sentence in problems(without)] == [
-        f"python='{bare}': it has no torch, and the trainer is to run with it "
+        f"python='{bare}': it has no torch, which the trainer needs "
         "(valid: a Python with torch and DeepSpeed)"
     ]
     assert problems(replace(READY, python="/no/python"))[0][0] == "python"
@@ -99,7 +99,7 @@ def test_a_profile_of_another_machine_is_refused() -> None:
 
 def test_a_machine_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert any("there is no sbatch on the PATH" in sentence for _, sentence in problems())
+    assert any("sbatch is not on the PATH" in sentence for _, sentence in problems())
 
 
 def test_a_silent_slurm_is_no_wrong_input(slurm: Cluster) -> None:

@@ -169,7 +169,7 @@ def test_a_faulty_gpu_without_another_node_is_no_layouts(
     ("text", "status", "reason"),
     [
         (REFUSED_FIRST, "lost", "Slurm did not start its step: Invalid job id"),
-        (NODE_FAILS_FIRST, "node_fail", "a node failed under it"),
+        (NODE_FAILS_FIRST, "node_fail", "one of its nodes failed"),
     ],
 )
 def test_what_srun_blames_on_slurm_is_tried_again(

@@ -161,7 +161,7 @@ def test_a_cancelled_trial_is_not_tried_again(log_end: str) -> None:
 
 
 CLAIM = Claim(job_id="7", at=1000.0, nodes="n01,n02")
-LOST_NODE = NodeLoss(status=TrialState.NODE_FAIL, reason="a node failed under it")
+LOST_NODE = NodeLoss(status=TrialState.NODE_FAIL, reason="one of its nodes failed")
 SECOND_NODE_FAILED = "srun: error: Node failure on n02\n"
 
 

@@ -25,7 +25,7 @@ def test_two_users_share_a_service(
     former = alone("users", "add", "bob", "--scope", "read", *folder).out.strip()
     assert former.startswith("bob.")
     changed = alone("users", "add", "bob", "--scope", "submit", *folder)
-    assert "bob is a user with the scope submit; the token before is no" in changed.err
+    assert "bob has the scope submit; the previous token is no" in changed.err
     bob = changed.out.strip()
     kept = {user["name"]: user for user in alone("users", "list", "--json", *folder).json()}
     assert {name: user["scope"] for name, user in kept.items()} == {"ann": "admin", "bob": "submit"}
