@@ -118,7 +118,8 @@ def best_facts(answer: Recommendation) -> Iterator[Fact]:
     if answer.objective != "tokens_per_s":
         rate = getattr(answer.best.metrics, answer.objective)
         yield "Objective", f"{figure(rate)} {OBJECTIVE_UNITS[answer.objective]}"
-    yield from metrics_facts(answer.best.metrics, simulated=answer.simulated)
+    best = answer.best
+    yield from metrics_facts(best.metrics, simulated=answer.simulated, strategy=best.strategy)
     peak, left = answer.best.metrics.peak_memory_gib, answer.best.memory_headroom_gib
     room = "" if left is None else f", {gibibytes(left)} left"
     yield "Peak memory", f"{gibibytes(peak)} on the fullest rank{room}"
@@ -175,7 +176,7 @@ def _to_train(answer: Recommendation) -> str:
 
 RUNNERS_UP = (
     "Rank",
-    "Strategy",
+    "Layout",
     "Tokens/s",
     "Of the best",
     "Iteration time",
@@ -237,4 +238,4 @@ def front(found: ParetoFront) -> FigureTable:
         row += [figure(point.joules_per_token)] if with_energy else []
         rows.append([*row, ", ".join(filter(None, notes))])
     energy = ["J/token, hosts included"] if with_energy else []
-    return FigureTable(columns=["Strategy", "Nodes", "Tokens/s", *energy, "Status"], rows=rows)
+    return FigureTable(columns=["Layout", "Nodes", "Tokens/s", *energy, "Status"], rows=rows)

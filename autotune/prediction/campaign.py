@@ -110,8 +110,9 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
     if unknown is not None:
         yield unknown
     if request.evaluator == LOCAL and machine.name != LOCAL:
-        reason = f"real trials run on this machine, named {LOCAL!r}, and not on {machine.name!r}"
-        yield InvalidInput("evaluator", request.evaluator, reason, valid="simulated, or local")
+        reason = f"this computer is not a {machine.name}"
+        valid = "simulated, or a cluster profile"
+        yield InvalidInput("evaluator", request.evaluator, reason, valid=valid)
     if request.pool_nodes is not None and request.pool_nodes > machine.max_nodes:
         reason = f"{machine.name} has {nodes_of(machine.max_nodes)}"
         valid = f"1 to {machine.max_nodes}"

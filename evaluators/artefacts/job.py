@@ -136,7 +136,7 @@ def head(launch: Launch, purpose: Purpose) -> str:
     ]
     comments = [
         f"For the cluster profile {profile.name}: {profile.description}",
-        "What stands above yields to SBATCH_ACCOUNT, SBATCH_PARTITION and sbatch's own options.",
+        "SBATCH_ACCOUNT, SBATCH_PARTITION and options of sbatch override the lines above.",
     ]
     return "\n".join(
         ["#!/bin/bash", *directives, *description(launch, purpose), *map(comment, comments), ""]

@@ -63,7 +63,7 @@ def test_a_token_goes_to_whom_the_authority_has_signed(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "authority.pem"))
     with Client(service.url, token_file=service.token_file) as client:
         assert client.whoami().scope == "admin"
-        with pytest.raises(ServiceUnreachable, match="no token for it is known"):
+        with pytest.raises(ServiceUnreachable, match="no service of yours answers at"):
             Client(service.url).whoami()
 
 

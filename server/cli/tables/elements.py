@@ -24,7 +24,7 @@ TableColumns = Sequence[tuple[str, Callable[[T], Cell]]]
 """Heading and cell of each column; None is shown as a dash."""
 
 NO_VALUE = "–"
-LAYOUT_COLUMNS = ("Layout", "Strategy")
+LAYOUT_COLUMN = "Layout"
 
 
 def table(
@@ -141,7 +141,7 @@ def rows(found: FigureTable, *, title: str | None = None) -> Group:
     """Return a table whose numbers are right-aligned, and the common parts of layouts above."""
     numeric = numeric_columns(found.rows) or [False] * len(found.columns)
     headings = [
-        ("·" if name in LAYOUT_COLUMNS else ">" if is_number else "") + lowered(name)
+        ("·" if name == LAYOUT_COLUMN else ">" if is_number else "") + lowered(name)
         for name, is_number in zip(found.columns, numeric, strict=True)
     ]
     return grid(headings, found.rows, title=title)

@@ -179,7 +179,7 @@ def rules(plan: CampaignPlan) -> RenderableType:
     removed = grid(
         (">points", "rule", "because"),
         [[f"{item.count:,}", item.rule, item.reason] for item in plan.refusals],
-        title="removed or warned of",
+        title="excluded layouts and warnings",
     )
     return Group(
         facts(
@@ -211,7 +211,7 @@ def dry_run(plan: CampaignPlan) -> RenderableType:
         ("rests on", rests_on(plan)),
         ("budget buys", f"{trials} node-hours each"),
         ("would cost", f"{figure(plan.cost.node_hours)} node-hours"),
-        *([("measured first", plan.baseline_sentence)] if plan.baseline else []),
+        *([("baseline", plan.baseline_sentence)] if plan.baseline else []),
         *(
             [("few layers" if plan.screening.layers else "on few nodes", plan.screening.reason)]
             if plan.screening

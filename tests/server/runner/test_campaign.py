@@ -373,7 +373,7 @@ def test_a_second_runner_takes_over_what_the_first_left(running: Running) -> Non
 
 
 def test_a_new_lead_amid_a_confirmation_starts_no_other(running: Running) -> None:
-    """The layout that is being confirmed is now a runner-up; it is the one confirmation."""
+    """The layout that is being confirmed is now a runner-up; the lead waits until it has ended."""
     store = running.store
     campaign = created(
         store,
@@ -392,12 +392,13 @@ def test_a_new_lead_amid_a_confirmation_starts_no_other(running: Running) -> Non
         row.strategy = as_table(second.strategy)
     shutil.rmtree(running.settings.trial_dir(trials[-1].token))
     later = Running(running.settings, store)
-    done = later.until_state(campaign, "done")
+    later.until_state(campaign, "done")
     later.runner.close()
-    assert done.confirmations == 1
-    confirmed = running.trials(campaign)[-1]
+    confirmed, *others = (t for t in running.trials(campaign) if t.purpose == "confirmation")
     assert confirmed.state is TrialState.OK
     assert confirmed.strategy == second.strategy
+    assert confirmed.finished_at is not None
+    assert all(each.created_at >= confirmed.finished_at for each in others)
 
 
 def test_pending_rows_that_never_started_are_started(running: Running) -> None:

@@ -108,7 +108,7 @@ def test_where_nothing_fits_or_is_legal(alone: Autotune) -> None:
         ran = alone(*question)
         assert ran.code == ExitCode.FAILED
         assert "the smallest sufficient number of nodes is" in ran.err
-        assert ("removed or warned of" in ran.out) is (question is not large)
+        assert ("excluded layouts and warnings" in ran.out) is (question is not large)
     assert "heads_by_tensor removed" in alone(*SWEEP, "--tp", "5").err
 
 
