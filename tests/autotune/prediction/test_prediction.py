@@ -210,7 +210,7 @@ HERE: dict[str, Any] = {
     [
         ({"space": SpaceSpec(tensor_parallel=7)}, "space", "heads_by_tensor removed"),
         ({"nodes": 10**6}, "nodes", "frontier has"),
-        ({"evaluator": "local"}, "evaluator", "not on 'frontier'"),
+        ({"evaluator": "local"}, "evaluator", "this computer is not a frontier"),
         (HERE | {"objective": "tokens_per_joule"}, "objective", "power of local is not known"),
         ({"min_headroom_gib": 63.0}, "min_headroom_gib", "is predicted to leave"),
         ({"pool_nodes": 1, "space": SpaceSpec(num_nodes=2)}, "pool_nodes", "2 nodes or more"),
