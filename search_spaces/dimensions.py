@@ -7,7 +7,7 @@ field and its rules, is therefore known everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
@@ -460,6 +460,15 @@ MEMORY_FOR_TIME = tuple(
 """Dimensions that are fixed unless there is room to search them, in the order in which a space that
 gets too large gives up searching them: expert parallelism last, without which few models with
 experts fit."""
+
+
+def in_order(dimension: str, values: Iterable[Scalar]) -> list[Scalar]:
+    """Return values in ascending order, words in the order of their dimension."""
+    definition, found = BY_NAME.get(dimension), list(values)
+    if definition is not None and definition.is_named:
+        return sorted(found, key=definition.values.index)
+    return sorted(found, key=str if any(isinstance(each, str) for each in found) else float)
+
 
 NEUTRAL: Mapping[str, Scalar] = {d.name: d.neutral for d in TABLE if d.neutral is not None}
 

@@ -1,8 +1,8 @@
-"""Map of a space: the best rate for each tensor and pipeline parallelism."""
+"""Map of a space: the best rate for each pair of values of two dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,9 @@ from autotune.schemas.figures import MapPlace, PlaceState
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.search import SearchTrial
 from autotune.search.layouts import log_work
+from search_spaces.dimensions import Scalar, in_order
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
-from search_spaces.strategy import Strategy
 
 
 def layout_map(
@@ -30,6 +30,8 @@ def layout_map(
     headroom_gib: float = 0.0,
     micro_batch_size: int | None = None,
     num_nodes: int | None = None,
+    x: str = "tensor_parallel",
+    y: str = "pipeline_parallel",
 ) -> list[MapPlace]:
     """Return the places of a space that have a strategy or a trial, after these trials.
 
@@ -40,6 +42,7 @@ def layout_map(
         calibration: including the trials.
         headroom_gib: memory that must stay free.
         micro_batch_size, num_nodes: restrict the map to these values; all by default.
+        x, y: dimensions of the space.
     """
     whole = space.lattice()
     chosen: Mask = np.ones(len(whole), dtype=np.bool_)
@@ -58,15 +61,21 @@ def layout_map(
         and all(value in {None, getattr(trial.strategy, name)} for name, value in wanted.items())
     ]
     places = [
-        believed.place(t, p, [trial for trial in ended if _place(trial.strategy) == (t, p)])
-        for t in np.unique(whole["tensor_parallel"]).tolist()
-        for p in np.unique(whole["pipeline_parallel"]).tolist()
+        believed.place(
+            {x: across, y: up},
+            [t for t in ended if (t.strategy.value(x), t.strategy.value(y)) == (across, up)],
+        )
+        for across in values_of(whole, x)
+        for up in values_of(whole, y)
     ]
     return [place for place in places if place is not None]
 
 
-def _place(strategy: Strategy) -> tuple[int, int]:
-    return strategy.tensor_parallel, strategy.pipeline_parallel
+def values_of(lattice: Lattice, dimension: str) -> list[Scalar]:
+    """Return the values of a dimension in ascending order."""
+    column = lattice[dimension]
+    found = np.unique(column).tolist() if column.dtype != object else set(column.tolist()) - {None}
+    return in_order(dimension, found)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -110,12 +119,11 @@ class _Believed:
             fits=fits,
         )
 
-    def place(self, tensor: int, pipeline: int, trials: Sequence[SearchTrial]) -> MapPlace | None:
-        """Return one TP and PP; None if nothing ran there and the space has no strategy there."""
-        rows = np.flatnonzero(
-            (self.lattice["tensor_parallel"] == tensor)
-            & (self.lattice["pipeline_parallel"] == pipeline)
-        )
+    def place(self, values: Mapping[str, Scalar], trials: Sequence[SearchTrial]) -> MapPlace | None:
+        """Return the place with these values of its two dimensions; None if nothing ran there and
+        the space has no strategy there."""
+        masks = [self.lattice[name] == value for name, value in values.items()]
+        rows = np.flatnonzero(np.logical_and(*masks))
         ran = {
             trial.strategy: rate
             for trial, rate in zip(trials, self._rates(trials), strict=True)
@@ -137,9 +145,10 @@ class _Believed:
                 low, rate, high = np.exp(
                     self.log_rate[row] + np.array([-reach, 0.0, reach])
                 ).tolist()
+        across, up = values.values()
         return MapPlace(
-            tensor_parallel=tensor,
-            pipeline_parallel=pipeline,
+            x=across,
+            y=up,
             state=state,
             strategy=strategy,
             rate=rate,

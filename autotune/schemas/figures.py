@@ -8,6 +8,7 @@ from pydantic import Field
 
 from autotune.schemas.choices import FigureKind, FigureName
 from autotune.schemas.wire import Wire
+from search_spaces.dimensions import Scalar
 from search_spaces.strategy import Strategy
 
 PictureFormat = Literal["svg", "png", "pdf"]
@@ -64,12 +65,12 @@ PlaceState = Literal["measured", "predicted", "out_of_memory", "too_large"]
 
 
 class MapPlace(Wire):
-    """One TP and PP."""
+    """One pair of values of the map's dimensions."""
 
-    tensor_parallel: int
-    """GPUs that each layer is split over (TP)."""
-    pipeline_parallel: int
-    """Pipeline stages (PP)."""
+    x: Scalar
+    """Value of the horizontal dimension."""
+    y: Scalar
+    """Value of the vertical dimension."""
     state: PlaceState
     """`predicted`: no trial ran there yet; `out_of_memory`: trials there ran out of memory, and the
     other strategies are unlikely to fit; `too_large`: no trial ran, and no strategy is likely to

@@ -40,6 +40,11 @@ def dimension_name(dimension: str) -> str:
     return dimension if definition is None else definition.words or definition.short
 
 
+def dimension_head(dimension: str) -> str:
+    definition = BY_NAME.get(dimension)
+    return dimension if definition is None else definition.head
+
+
 def value_words(dimension: str, value: Scalar) -> str:
     head, middle, tail = _value_parts(dimension, value)
     return f"{head}{middle}{tail}"

@@ -15,6 +15,7 @@ from server.api.dependencies import AnswersOf, CampaignId, CampaignsOf, problems
 from server.figures.export import MEDIA_TYPES
 from server.figures.figure import CSV
 from server.figures.kinds import AnyFigure, FigureOptions
+from server.figures.parallel import FailedLines
 from server.figures.trajectory import Axis
 from server.figures.vega import Scheme
 
@@ -47,12 +48,17 @@ TABLE: dict[str, Any] = {
 
 async def _options(
     by: Annotated[Axis, Query(description="Trajectory: unit of the horizontal axis.")] = "trial",
+    x: Annotated[str, Query(max_length=50, description="Map: dimension on x.")] = FigureOptions.x,
+    y: Annotated[str, Query(max_length=50, description="Map: dimension on y.")] = FigureOptions.y,
     micro_batch_size: Annotated[
         int | None, Query(ge=1, description="Map: only layouts with it.")
     ] = None,
     num_nodes: Annotated[
         int | None, Query(ge=1, description="Map: only layouts on this many nodes.")
     ] = None,
+    failed: Annotated[
+        FailedLines, Query(description="Parallel coordinates: whether failed trials are drawn.")
+    ] = "shown",
     against: Annotated[
         ParetoCost | None,
         Query(description="Pareto front: cost on the other axis."),
@@ -61,8 +67,11 @@ async def _options(
 ) -> FigureOptions:
     return FigureOptions(
         by=by,
+        x=x,
+        y=y,
         micro_batch_size=micro_batch_size,
         num_nodes=num_nodes,
+        failed=failed,
         against=against,
         scaling=scaling,
     )

@@ -186,6 +186,7 @@ def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsO
 async def _asked_rows(
     state: TrialState | Literal[""] = "",
     purpose: TrialPurpose | Literal[""] = "",
+    numbers: Annotated[str, Query(max_length=10_000, pattern=r"^(\d{1,9}(,\d{1,9})*)?$")] = "",
     sort: Annotated[str, Query(max_length=50)] = TableQuestion.sort,
     shown: Annotated[int, Query(ge=1, le=MOST_ROWS)] = TableQuestion.shown,
     also: Annotated[int, Query(ge=0, le=LARGEST_ID)] = 0,
@@ -194,6 +195,7 @@ async def _asked_rows(
     return TableQuestion(
         state=TrialState(state) if state else None,
         purpose=purpose or None,
+        numbers=frozenset(map(int, filter(None, numbers.split(",")))),
         sort=sort,
         shown=shown,
         also=also,

@@ -208,22 +208,24 @@ def rows_context(
 ) -> Context:
     """Return the first rows of the trial table, filtered and sorted.
 
-    Equal failures are folded into one row per cause, unless a state is selected.
+    Equal failures are folded into one row per cause, unless a state or numbers are selected.
 
     Raises:
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted this way.
     """
     state, purpose, shown = asked.state, asked.purpose, asked.shown
-    within_purpose = [trial for trial in source.trials if purpose in (None, trial.purpose)]
-    folded = folds(within_purpose) if state is None else []
-    within = {trial.number for fold in folded for trial in fold.trials}
+    numbers = asked.numbers or {trial.number for trial in source.trials}
+    chosen = [t for t in source.trials if t.number in numbers and purpose in (None, t.purpose)]
+    folded = folds(chosen) if state is None and not asked.numbers else []
+    without = {trial.number for fold in folded for trial in fold.trials}
+    without |= {trial.number for trial in source.trials if trial.number not in numbers}
     if state is None and asked.sort == NEWEST_FIRST:  # already read
-        newest = [trial for trial in reversed(within_purpose) if trial.number not in within]
+        newest = [trial for trial in reversed(chosen) if trial.number not in without]
         page, more = newest[:shown], len(newest) > shown
     else:
         found = list_trials(
-            session, source.campaign.id, state, purpose, asked.sort, None, shown, without=within
+            session, source.campaign.id, state, purpose, asked.sort, None, shown, without=without
         )
         page, more = found.items, found.next is not None
     opened = {t.number for fold in folded if fold.key in asked.unfolded for t in fold.trials}
@@ -236,7 +238,7 @@ def rows_context(
         "folds": folded,
         "unfolded": asked.unfolded,
         "more": more,
-        "filtered": state is not None or purpose is not None,
+        "filtered": any((state, purpose, asked.numbers)),
     }
 
 

@@ -26,6 +26,7 @@ class TableQuestion:
     """Which rows are asked for.
 
     Attributes:
+        numbers: of the only trials to show; empty for all.
         also: number of a trial to show first if it is not among the rows; ignored if it does not
             exist.
         unfolded: keys of the expanded folds.
@@ -33,6 +34,7 @@ class TableQuestion:
 
     state: TrialState | None = None
     purpose: str | None = None
+    numbers: Collection[int] = ()
     sort: str = NEWEST_FIRST
     shown: int = 100
     also: int = 0

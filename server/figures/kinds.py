@@ -13,8 +13,8 @@ from autotune.schemas.figures import FigureOffer
 from server.figures.calibration import CalibrationFigure
 from server.figures.figure import DrawnFigure
 from server.figures.importance import ImpactFigure
-from server.figures.layout_map import LayoutMapFigure
-from server.figures.parallel import ParallelFigure
+from server.figures.layout_map import USUAL_AXES, LayoutMapFigure
+from server.figures.parallel import FailedLines, ParallelFigure
 from server.figures.pareto import ParetoFigure
 from server.figures.parts import MemoryPartsFigure, PartsFigure
 from server.figures.scaling import ScalingFigure
@@ -42,14 +42,19 @@ class FigureOptions:
 
     Attributes:
         by: quantity of the trajectory's horizontal axis.
+        x, y: dimensions of the map.
         micro_batch_size, num_nodes: filter the map; None for the best of all.
+        failed: whether parallel coordinates show failed trials.
         against: cost of the Pareto front; None for the first that is available.
         scaling: strong or weak; None for the first that is available.
     """
 
     by: Axis = "trial"
+    x: str = USUAL_AXES[0]
+    y: str = USUAL_AXES[1]
     micro_batch_size: int | None = None
     num_nodes: int | None = None
+    failed: FailedLines = "shown"
     against: ParetoCost | None = None
     scaling: ScalingKind | None = None
 

@@ -146,6 +146,23 @@ def thin(
 FAILURE_LANE_PX = 34
 """Height of the strip at the bottom for failures."""
 
+TOP_PX = 6
+"""Room for the uppermost marks, which are cut at the edge where a chart can be zoomed."""
+
+ZOOM: Spec = {
+    "name": "zoom",
+    "bind": "scales",
+    "select": {
+        "type": "interval",
+        "encodings": ["x"],
+        "zoom": "wheel![event.ctrlKey]",
+        "translate": "[pointerdown[event.pointerType === 'mouse' && (!event.item || "
+        "event.item.mark.marktype === 'group')], window:pointerup] > window:pointermove!",
+    },
+}
+"""The parameter by which a chart is zoomed along its horizontal axis; the page scrolls by the wheel
+and by touch as everywhere."""
+
 LANE_ROWS = {"lane": [{"lane": "failures"}]}
 """The single row of the strip."""
 
@@ -168,7 +185,7 @@ def outcome_channels(
 
 
 def above_lane() -> list[Any]:
-    return [expr(f"height - {FAILURE_LANE_PX}"), 0]
+    return [expr(f"height - {FAILURE_LANE_PX}"), TOP_PX]
 
 
 def lane_middle() -> Spec:
@@ -181,7 +198,7 @@ def lane_layers(palette: Palette) -> list[Spec]:
     name: Spec = {"text": "failed", "align": "right", "color": palette.faint, "fontSize": 11}
     return [
         layer("rect", "lane", strip, color=palette.lane),
-        layer("text", "lane", {"x": at(-7), "y": lane_middle()}, **name),
+        layer("text", "lane", {"x": at(-7), "y": lane_middle()}, clip=False, **name),
     ]
 
 
@@ -223,7 +240,7 @@ def trials_chart(
     layers = [
         *lane_layers(palette),
         *behind,
-        layer("point", "measured", mark, opacity=0.85, **look),
+        layer("point", "measured", mark, opacity=0.85, **look) | {"params": [ZOOM]},
         layer("point", "failed", other, opacity=1, **look),
     ]
     whole = {**LANE_ROWS, "measured": measured, "failed": failed, **data}

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
 from autotune.schemas.trials import Trial
 from autotune.schemas.wire import Wire
-from autotune.words.dimensions import value_words
+from autotune.words.dimensions import dimension_head, value_words
 from autotune.words.quantities import figure, listed, plural
-from search_spaces.dimensions import BY_NAME, Scalar
+from search_spaces.dimensions import Scalar, in_order, setting_text
+from search_spaces.errors import InvalidInput
 from search_spaces.strategy import Strategy
-from server.figures.figure import RateFigure
+from server.figures.figure import RateFigure, choice
 from server.figures.outcome import (
     FAILURES,
     NOT_DRAWN,
@@ -43,6 +44,8 @@ from server.figures.vega import (
     ordinal,
     quantitative,
 )
+
+FailedLines = Literal["shown", "hidden"]
 
 LINES = 400
 """Maximum number of lines; of more trials, a sample of each outcome is drawn."""
@@ -182,7 +185,7 @@ class AxesLayout:
     def of(cls, titles: Sequence[str]) -> AxesLayout:
         """Return the layout of axes with these names."""
         px = [LETTER_PX * len(title) for title in titles]
-        widest = max(NARROW_PX, *((a + b) / 2 + SPARE_PX for a, b in pairwise(px)))
+        widest = max([NARROW_PX, *((a + b) / 2 + SPARE_PX for a, b in pairwise(px))])
         slanted = f"(width < {len(titles) * widest:.0f})"
         left = f"(width * {MARGIN / (len(titles) - 1 + 2 * MARGIN):.4f})"
         right = f"max({left}, {LAST_PX}, {slanted} ? 0 : {px[-1] / 2:.0f})"
@@ -216,10 +219,7 @@ class LevelScale:
     @classmethod
     def of(cls, dimension: str, trials: Sequence[PlottedTrial]) -> LevelScale:
         values = dict.fromkeys(trial.strategy.value(dimension) for trial in trials)
-        said = BY_NAME.get(dimension)
-        order = said.values if said is not None and said.is_named else None
-        numbers = not any(isinstance(value, str) for value in values)
-        ordered = tuple(sorted(values, key=order.index if order else float if numbers else str))
+        ordered = tuple(in_order(dimension, values))
         gap = 1.0 / max(len(ordered) - 1, 1)
         band = min(WIDEST_BAND, BAND_OF_A_GAP * gap, BAND_OF_A_TRIAL * len(trials))
         return cls(dimension=dimension, values=ordered, band=band)
@@ -228,15 +228,14 @@ class LevelScale:
     def axis(self) -> ParallelAxis:
         last = max(len(self.values) - 1, 1)
         ticks = [
-            AxisTick(place=level / last, label=scalar_words(value))
+            AxisTick(place=level / last, label=setting_text(value))
             for level, value in enumerate(self.values)
         ]
-        said = BY_NAME.get(self.dimension)
-        title = said.head if said else self.dimension
+        title = dimension_head(self.dimension)
         return ParallelAxis(name=self.dimension, title=title, reach=0.5 / last, ticks=ticks)
 
     def words(self, trial: PlottedTrial) -> str:
-        return scalar_words(trial.strategy.value(self.dimension))
+        return setting_text(trial.strategy.value(self.dimension))
 
     def place(self, trial: PlottedTrial) -> float:
         level = self.values.index(trial.strategy.value(self.dimension))
@@ -311,12 +310,6 @@ def labelled(ticks: Sequence[AxisTick]) -> list[AxisTick]:
     ]
 
 
-def scalar_words(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(value)
-
-
 def compact(value: float) -> str:
     """Return a number in short: `1.2M`, `168k`, `48`."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -354,6 +347,7 @@ class ParallelFigure(RateFigure):
 
     named = "Parallel coordinates"
     shows = "each trial as a line through its value of every dimension, coloured by its rate"
+    filters = ("failed",)
 
     kind: Literal["parallel"] = "parallel"
     """Kind of figure."""
@@ -366,9 +360,15 @@ class ParallelFigure(RateFigure):
     """Trials that have ended, drawn or not."""
 
     @classmethod
-    def of(cls, source: FigureSource) -> ParallelFigure:
+    def of(cls, source: FigureSource, *, failed: FailedLines = "shown") -> ParallelFigure:
+        """Raise InvalidInput if no lines are left without failed trials."""
         unit = OBJECTIVE_UNITS[source.campaign.request.objective]
-        trials = _plotted(source)
+        finished = _plotted(source)
+        ran = [trial for trial in finished if trial.rate is not None]
+        can_hide, hidden = bool(differing(ran)), failed == "hidden"
+        if hidden and not can_hide:
+            raise InvalidInput("failed", failed, "no two trials that ran differ", valid="shown")
+        trials = ran if hidden else finished
         scales: list[AxisScale] = [LevelScale.of(name, trials) for name in differing(trials)]
         scales += measured_scales(trials, rate_title=unit)
         axes = [scale.axis for scale in scales]
@@ -376,16 +376,19 @@ class ParallelFigure(RateFigure):
         lines = thin(every, keep={each.number for each in every[-ALWAYS:]}, maximum=LINES)
         rows = [[str(line.number), *line.values, line.outcome.value] for line in reversed(lines)]
         share = f" {len(lines):,} are drawn, the fastest among them."
-        caption = _caption(trials) + (share if len(lines) < len(trials) else "")
+        caption = _caption(finished, hidden=hidden) + (share if len(lines) < len(trials) else "")
         return cls._of_campaign(
             source,
             caption,
             table=FigureTable(
                 columns=["Trial", *(axis.title for axis in axes), "Outcome"], rows=rows
             ),
+            choices=choice("failed", get_args(FailedLines), failed, label="failed trials")
+            if can_hide and len(ran) < len(finished)
+            else [],
             axes=axes,
             lines=lines,
-            finished=len(trials),
+            finished=len(finished),
         )
 
     @classmethod
@@ -501,10 +504,11 @@ def _line(trial: PlottedTrial, scales: Sequence[AxisScale]) -> ParallelLine:
     )
 
 
-def _caption(trials: Sequence[PlottedTrial]) -> str:
+def _caption(trials: Sequence[PlottedTrial], *, hidden: bool) -> str:
     ran = [trial for trial in trials if trial.rate is not None]
     fewer = len(trials) - len(ran)
     failed = f"{plural(fewer, 'trial')} failed" if fewer else "none failed"
+    failed = f"{plural(fewer, 'failed trial')} hidden" if fewer and hidden else failed
     if not ran:
         return f"Nothing has run: {failed}."
     top = ran[-max(LEAST_FASTEST, round(FASTEST * len(ran))) :]

@@ -310,11 +310,16 @@ class FigureFlags(OptionGroup):
     by: Literal["trial", "time", "node_hours"] | None = option(
         "--by", "trajectory: the horizontal axis.", default="trial"
     )
+    x: str | None = option("--x", "map: dimension of the horizontal axis.")
+    y: str | None = option("--y", "map: dimension of the vertical axis.")
     micro_batch_size: int | None = option(
         "--mbs", "map: only layouts with this micro-batch size.", min=1
     )
     num_nodes: int | None = option(
         "--num-nodes", "map: only layouts with this number of nodes.", min=1
+    )
+    failed: Literal["shown", "hidden"] | None = option(
+        "--failed", "parallel_coordinates: whether failed trials are drawn.", default="shown"
     )
     against: ParetoCost | None = option(
         "--against", "pareto_front: the metric to compare the rate with."

@@ -11,14 +11,14 @@ const brushes = new Map();
 export const isBrushed = (spec) => Boolean(spec.params?.some(({ name }) => name === "brush"));
 
 // Begins, or goes on after it was drawn anew, to brush `plot`. What is within is told in `status`,
-// where `onTrial(number)` is called for the best of it.
-export function brush(plot, spec, { status, onTrial }) {
+// where `onTrial(number)` is called for the best of it, `onTrials(numbers)` for all.
+export function brush(plot, spec, { status, onTrial, onTrials }) {
   const axes = spec.datasets.axes;
   const before = brushes.get(plot);
   const same = before && JSON.stringify([before.axes, before.ticks]) === JSON.stringify([axes, spec.datasets.ticks]);
   const { ran, failed, ticks } = spec.datasets;
   const { ranges, gesture } = same ? before : { ranges: {}, gesture: null };
-  brushes.set(plot, { axes, ticks, lines: [...failed, ...ran], ranges, status, onTrial, gesture });
+  brushes.set(plot, { axes, ticks, lines: [...failed, ...ran], ranges, status, onTrial, onTrials, gesture });
   if (!before) listen(plot);
   show(plot);
 }
@@ -64,12 +64,12 @@ function tap({ gesture: { axis, from }, ranges, ticks }) {
   const places = ticks.filter((tick) => tick.axis === axis.axis).map(({ place }) => place);
   const place = places.sort((a, b) => Math.abs(a - from) - Math.abs(b - from))[0];
   if (axis.reach) ranges[axis.axis] = [place - axis.reach, place + axis.reach];
-  else ranges[axis.axis] = from < 0 ? [-1, 0] : [from, 2];
+  else ranges[axis.axis] = from < 0 ? [-1, -0.05] : [from, 2]; // the slowest is at 0
 }
 
 function show(plot) {
   const view = viewOf(plot);
-  const { ranges, lines, axes, status, onTrial } = brushes.get(plot);
+  const { ranges, lines, axes, status, onTrial, onTrials } = brushes.get(plot);
   const brushed = Object.entries(ranges);
   const isWithin = (line) => brushed.every(([axis, [low, high]]) => low <= line[axis] && line[axis] <= high);
   const within = lines.filter(isWithin);
@@ -88,6 +88,8 @@ function show(plot) {
     words.push(`the best is trial ${best.number} with ${rate} ${axes.at(-1).title}`);
   }
   const shown = best ? [" ", button(`Open trial ${best.number}`, () => onTrial(best.number))] : [];
+  const numbers = within.map(({ number }) => number);
+  if (within.length > 1) shown.push(" ", button(`Show these ${within.length} trials`, () => onTrials(numbers)));
   const clear = button("Clear", () => {
     for (const [axis] of brushed) delete ranges[axis];
     show(plot);

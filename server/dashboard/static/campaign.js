@@ -58,6 +58,11 @@ function openTrial(number) {
   return trials.open(number);
 }
 
+function openTrials(numbers) {
+  tabs.open("trials");
+  trials.only(numbers);
+}
+
 function onOpen(panel) {
   if (panel.id === "answer") trajectory.show();
   figures.show(panel);
@@ -104,7 +109,7 @@ function onEvent(event) {
 
 actions.start(api, { onChange: everything, onLeave: (leaving) => (gone = leaving) });
 trajectory.start(openTrial);
-figures.mount(openTrial);
+figures.mount(openTrial, openTrials);
 tabs.start(onOpen);
 launch.start(document.getElementById("launch"));
 await Promise.all([trials.start(page), trajectory.drawn(), followLog()]);

@@ -30,8 +30,18 @@ export async function draw(element, query = {}) {
   const result = await window.vegaEmbed(element, spec, OPTIONS);
   element.classList.remove("vega-embed", "failed");
   views.set(element, { result, query });
+  zoomable(element, result.view);
   element.dispatchEvent(new CustomEvent("drawn", { detail: result }));
   return result;
+}
+
+// A way back from where a chart was zoomed to, where the page has a button for it.
+function zoomable(element, view) {
+  const reset = element.closest(".card")?.querySelector("[data-reset]");
+  if (!reset) return;
+  reset.hidden = true;
+  reset.onclick = () => view.data("zoom_store", []).runAsync();
+  view.addSignalListener("zoom", (name, zoomed) => (reset.hidden = !Object.keys(zoomed).length));
 }
 
 export const viewOf = (element) => views.get(element)?.result.view;

@@ -15,16 +15,17 @@ const idle = () =>
   new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: IDLE_LIMIT_MS }) : setTimeout(done)));
 
 // Prepares every `[data-figure]` (the macro `figure` writes them), and shows those that can be had. A
-// click on what is drawn of a trial calls `onTrial(number)`.
-export function mount(onTrial) {
-  mounted = prepare(onTrial);
+// click on what is drawn of a trial calls `onTrial(number)`; those that are brushed can be asked for
+// by `onTrials(numbers)`.
+export function mount(onTrial, onTrials) {
+  mounted = prepare({ onTrial, onTrials });
 }
 
-async function prepare(onTrial) {
+async function prepare(actions) {
   const figures = all(document);
   for (const figure of figures) {
     const plot = figure.querySelector("[data-spec]");
-    plot.addEventListener("drawn", ({ detail }) => answer(figure, plot, detail, onTrial));
+    plot.addEventListener("drawn", ({ detail }) => answer(figure, plot, detail, actions));
   }
   const had = await offered(figures);
   for (const figure of figures) figure.hidden = !had.has(figure.dataset.figure);
@@ -66,14 +67,14 @@ export function narrow(figure, query) {
 }
 
 // Lets a chart that was drawn answer to the pointer.
-function answer(figure, plot, { view, spec }, onTrial) {
+function answer(figure, plot, { view, spec }, actions) {
   view.addEventListener("click", (event, item) => {
-    if (item?.datum?.number && !onAxis(plot, event)) onTrial(item.datum.number);
+    if (item?.datum?.number && !onAxis(plot, event)) actions.onTrial(item.datum.number);
   });
   if (!isBrushed(spec)) return;
   const status = figure.querySelector("[data-brushed]");
   status.hidden = false;
-  brush(plot, spec, { status, onTrial });
+  brush(plot, spec, { status, ...actions });
 }
 
 async function redraw(figure) {
@@ -82,7 +83,8 @@ async function redraw(figure) {
   const query = Object.fromEntries(new URLSearchParams(figure.dataset.query));
   const result = await draw(plot, query);
   if (!result) return;
-  const { caption, table, choices } = result.spec.usermeta;
+  const { title, caption, table, choices } = result.spec.usermeta;
+  figure.querySelector("h2").textContent = title;
   const sentence = figure.querySelector("[data-caption]");
   if (sentence.textContent !== caption) sentence.textContent = caption;
   fill(figure.querySelector("[data-table]"), table);

@@ -9,7 +9,7 @@ const body = document.getElementById("trial-rows");
 const constant = document.getElementById("trials-constant");
 const filters = document.getElementById("trials-filters");
 const more = document.getElementById("more-trials");
-const FILTERS = ["state", "purpose"];
+const FILTERS = ["state", "purpose", "numbers"];
 const details = new Map();
 const unfolded = new Set();
 let url;
@@ -45,6 +45,7 @@ export async function start(campaignUrl) {
 // Shows what the address says; what it says of nothing that there is, is left out.
 async function restore() {
   const before = question();
+  offer(noted("numbers"));
   for (const name of FILTERS) {
     const { options } = filters.elements[name];
     const wanted = [...options].find(({ value }) => value === noted(name)) ?? options[0];
@@ -56,6 +57,21 @@ async function restore() {
   const number = /^[1-9]\d{0,8}$/.test(noted("trial")) ? Number(noted("trial")) : 0;
   for (const other of details.keys()) if (other !== number) close(other);
   if (number && !details.has(number)) await open(number);
+}
+
+// Shows the trials with these numbers only, whatever else was filtered.
+export function only(numbers) {
+  filters.reset();
+  offer(numbers.join());
+  filters.dispatchEvent(new Event("change"));
+}
+
+// The choice of the trials that were brushed in a chart, chosen; without any there is no such filter.
+function offer(numbers) {
+  const select = filters.elements.numbers;
+  select.length = 1;
+  if (/^\d{1,9}(,\d{1,9})*$/.test(numbers)) select.add(new Option(`${numbers.split(",").length} brushed`, numbers, false, true));
+  select.closest("label").hidden = select.length < 2;
 }
 
 function question() {

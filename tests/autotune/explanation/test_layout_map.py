@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import get_args
 
 import numpy as np
@@ -28,7 +29,7 @@ def test_every_cell_says_what_is_known_of_it() -> None:
     told = layout_map(space, known(TABLE_V), trials)
     lattice = space.lattice()
     legal = {(each.tensor_parallel, each.pipeline_parallel) for each in lattice}
-    assert {(each.tensor_parallel, each.pipeline_parallel) for each in told} == legal
+    assert {(each.x, each.y) for each in told} == legal
     assert len(told) == len(legal)
     assert sum(cell.strategies for cell in told) == len(lattice)
     assert sum(cell.trials for cell in told) == len(trials)
@@ -39,7 +40,7 @@ def test_every_cell_says_what_is_known_of_it() -> None:
             trial
             for trial in trials
             if (trial.strategy.tensor_parallel, trial.strategy.pipeline_parallel)
-            == (cell.tensor_parallel, cell.pipeline_parallel)
+            == (cell.x, cell.y)
         ]
         assert (cell.state == "measured") == any(trial.state == "ok" for trial in own)
         assert cell.out_of_memory == sum(trial.out_of_memory for trial in own)
@@ -63,7 +64,7 @@ def test_the_best_of_each_cell() -> None:
     place = [rates.lattice[name] for name in ("tensor_parallel", "pipeline_parallel")]
     for cell in told:
         if cell.state == "predicted":
-            there = (place[0] == cell.tensor_parallel) & (place[1] == cell.pipeline_parallel)
+            there = (place[0] == cell.x) & (place[1] == cell.y)
             assert cell.rate == pytest.approx(np.exp(rates.log_rate[there].max()))
     ok = [trial for trial in trials if trial.state == "ok"]
     lattice = Lattice.of([trial.strategy for trial in ok], gpus_per_node=8)
@@ -82,3 +83,20 @@ def test_narrowed_to_one_micro_batch_and_number_of_nodes() -> None:
     counted = [t for t in trials if (t.strategy.micro_batch_size, t.strategy.num_nodes) == (5, 16)]
     assert sum(cell.trials for cell in told) == len(counted)
     assert layout_map(space, known(TABLE_V), trials, micro_batch_size=77) == []
+
+
+def test_over_any_two_dimensions() -> None:
+    space, trials = world(TABLE_V).space, ended()
+    told = layout_map(space, known(TABLE_V), trials, x="micro_batch_size", y="num_nodes")
+    lattice = space.lattice()
+    places = list(
+        zip(*(lattice[name].tolist() for name in ("micro_batch_size", "num_nodes")), strict=True)
+    )
+    assert {(cell.x, cell.y): cell.strategies for cell in told} == Counter(places)
+    for cell in told:
+        own = [
+            t
+            for t in trials
+            if (t.strategy.micro_batch_size, t.strategy.num_nodes) == (cell.x, cell.y)
+        ]
+        assert cell.trials == len(own)

@@ -72,6 +72,9 @@ def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -
         ("map.gif", "picture", "'pdf'"),
         ("map.json?num_nodes=3", "num_nodes", "2, 4"),
         ("map.json?num_nodes=many", "num_nodes", ""),
+        ("map.csv?x=precision", "x", "micro_batch_size"),
+        ("map.svg?y=nonsense", "y", "pipeline_parallel"),
+        ("parallel.csv?failed=no", "failed", "'hidden'"),
         ("trajectory.json?by=phase", "by", "'node_hours'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from autotune.schemas.campaigns import Campaign
@@ -12,6 +13,12 @@ from tests.server.dashboard.perception import UNNAMED, explained
 
 FIGURE = "[data-figure=impact]"
 PARALLEL = "[data-figure=parallel]"
+
+CALIBRATION = "[data-figure=calibration]"
+DOMAIN = """async (card) => {
+    const { viewOf } = await import("/static/charts.js");
+    return viewOf(document.querySelector(`${card} .plot`)).scale("x").domain();
+}"""
 
 ALONE = """() => document.querySelectorAll("[data-figure]:not([data-figure=parallel])")
     .forEach((figure) => figure.remove())"""
@@ -57,7 +64,7 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, done: Campaign, vi
     page = visit(f"{service.url}/campaigns/{done.id}#space")
     figure = page.locator("[data-figure=map]")
     figure.scroll_into_view_if_needed()
-    nodes = figure.get_by_label("nodes")
+    nodes = figure.get_by_label(re.compile("^nodes"))
     expect(nodes).to_have_value("")
     with page.expect_response(lambda answer: "num_nodes=2" in answer.url) as answer:
         nodes.select_option("2")
@@ -66,9 +73,12 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, done: Campaign, vi
         answer.value.json()["usermeta"]["caption"]
     )
     expect(nodes).to_have_value("2")
-    expect(figure.get_by_label("micro-batch")).to_have_value("")
+    expect(figure.get_by_label(re.compile("^micro-batch"))).to_have_value("")
     link = figure.get_by_role("link", name="SVG", include_hidden=True)
     expect(link).to_have_attribute("href", re.compile(r"map\.svg\?num_nodes=2$"))
+    figure.get_by_label(re.compile("^x ")).select_option("micro_batch_size")
+    expect(figure.get_by_role("heading")).to_have_text("Best rate by MBS and PP")
+    expect(link).to_have_attribute("href", re.compile(r"num_nodes=2&x=micro_batch_size$"))
 
 
 def test_lines_are_brushed_and_lead_to_their_trials(
@@ -101,6 +111,59 @@ def test_lines_are_brushed_and_lead_to_their_trials(
     told.get_by_role("button", name=f"Open trial {lines[-1]['number']}").click()
     opener = page.get_by_role("button", name=f"Details of trial {lines[-1]['number']}")
     expect(opener).to_have_attribute("aria-expanded", "true")
+
+
+def test_brushed_trials_are_shown_as_rows(service: Service, done: Campaign, visit: Open) -> None:
+    address = f"{service.url}/campaigns/{done.id}#space"
+    page = explained(visit(address, reduced_motion="reduce"))
+    page.evaluate(ALONE)
+    figure = page.locator(PARALLEL)
+    figure.scroll_into_view_if_needed()
+    told = figure.get_by_role("status")
+    expect(told).to_contain_text("Drag along an axis")
+    page.mouse.click(**page.evaluate(PLACE_ON_AXIS, ["rate", -0.12]))
+    told.get_by_role("button", name=f"Show these {done.failures} trials").click()
+    rows = page.locator("#trial-rows tr.trial")
+    expect(rows).to_have_count(done.failures)
+    expect(page.locator("#trial-rows tr.trial:not(.ok)")).to_have_count(done.failures)
+    page.reload()
+    expect(rows).to_have_count(done.failures)
+    page.get_by_label(re.compile("^Trials all")).select_option("all")
+    expect(rows).not_to_have_count(done.failures)
+    page.get_by_role("tab", name="Space").click()
+    figure.get_by_label("failed trials").select_option("hidden")
+    expect(figure.locator("[data-caption]")).to_contain_text(
+        f"{done.failures} failed trials hidden"
+    )
+
+
+@pytest.mark.parametrize(("tab", "card"), [("answer", "#trajectory-card"), ("trials", CALIBRATION)])
+def test_a_chart_is_zoomed_and_reset(
+    service: Service, done: Campaign, visit: Open, tab: str, card: str
+) -> None:
+    page = explained(visit(f"{service.url}/campaigns/{done.id}#{tab}", reduced_motion="reduce"))
+    chart = page.locator(f"{card} canvas")
+    chart.scroll_into_view_if_needed()
+    reset = page.locator(card).get_by_role("button", name="Reset zoom")
+    expect(reset).to_be_hidden()
+    whole = page.evaluate(DOMAIN, card)
+    box = chart.bounding_box()
+    assert box is not None
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 4)
+    page.mouse.move(*middle)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Control")
+    expect(reset).to_be_visible()
+    low, high = page.evaluate(DOMAIN, card)
+    assert whole[0] < low < high < whole[1]
+    page.mouse.down()
+    page.mouse.move(middle[0] - 40, middle[1], steps=3)
+    page.mouse.up()
+    assert page.evaluate(DOMAIN, card)[0] > low
+    reset.click()
+    expect(reset).to_be_hidden()
+    assert page.evaluate(DOMAIN, card) == whole
 
 
 def test_a_figure_appears_with_the_first_measurement(service: Service, visit: Open) -> None:

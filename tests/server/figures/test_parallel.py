@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import TrialState
+from search_spaces.errors import InvalidInput
 from search_spaces.fields import as_table
 from server.figures.outcome import NOT_DRAWN
 from server.figures.parallel import (
@@ -57,6 +58,29 @@ def test_the_fastest_of_many_are_drawn_with_a_share_of_failures(many: FigureSour
     rates = sorted(t.metrics.tokens_per_s for t in many.measured if t.metrics)
     assert [line.rate for line in figure.lines[-ALWAYS:]] == rates[-ALWAYS:]
     assert any(line.rate is None for line in figure.lines)
+
+
+def test_failed_trials_are_hidden(done: FigureSource) -> None:
+    shown, figure = ParallelFigure.of(done), ParallelFigure.of(done, failed="hidden")
+    ran = [line.number for line in shown.lines if line.rate is not None]
+    assert [line.number for line in figure.lines] == ran
+    assert len(figure.table.rows) == len(ran) < len(shown.table.rows)
+    assert not figure.chart()["datasets"]["failed"]
+    assert {tick.label for axis in shown.axes for tick in axis.ticks} >= {"failed"}
+    assert "failed" not in {tick.label for axis in figure.axes for tick in axis.ticks}
+    hidden = len(shown.lines) - len(ran)
+    assert f"{hidden} failed trials hidden;" in figure.caption
+    assert [(each.name, each.value) for each in figure.choices] == [("failed", "hidden")]
+
+
+def test_failed_trials_stay_where_nothing_else_differs() -> None:
+    source = of_layouts({"zero_stage": 1}, {"zero_stage": 2}, failing=1)
+    figure = ParallelFigure.of(source)
+    assert [axis.name for axis in figure.axes] == ["zero_stage"]
+    assert figure.choices == []
+    assert "ZeRO" in {word.text for word in drawn_words(figure.chart(), width=560)}
+    with pytest.raises(InvalidInput, match=r"no two trials that ran differ.*valid: shown"):
+        ParallelFigure.of(source, failed="hidden")
 
 
 def test_it_says_what_the_fastest_share() -> None:

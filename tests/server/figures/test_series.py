@@ -76,7 +76,7 @@ def test_the_largest_impact_is_first_and_shares_add_up(done: FigureSource) -> No
 
 @pytest.mark.parametrize("asked", [{}, {"num_nodes": 2}, {"micro_batch_size": 1, "num_nodes": 4}])
 def test_the_map_has_the_best_that_ran_at_each_place(
-    done: FigureSource, asked: dict[str, int]
+    done: FigureSource, asked: dict[str, Any]
 ) -> None:
     figure = LayoutMapFigure.of(done, **asked)
     best: dict[tuple[int, int], float] = {}
@@ -84,24 +84,49 @@ def test_the_map_has_the_best_that_ran_at_each_place(
         if all(getattr(each.strategy, name) == value for name, value in asked.items()):
             place = (each.strategy.tensor_parallel, each.strategy.pipeline_parallel)
             best[place] = max(best.get(place, 0.0), each.rate)
-    measured = {
-        (cell.tensor_parallel, cell.pipeline_parallel): cell.rate
-        for cell in figure.cells
-        if cell.state == "measured"
-    }
+    measured = {(cell.x, cell.y): cell.rate for cell in figure.cells if cell.state == "measured"}
     assert measured == pytest.approx(best)
     assert figure.nodes == [2, 4]
-    assert {
-        (row["tensor_parallel"], row["pipeline_parallel"])
-        for row in figure.chart()["datasets"]["all"]
-    } == {
-        (cell.tensor_parallel, cell.pipeline_parallel) for cell in figure.cells if cell.strategies
-    }
+    drawn = {(row["x"], row["y"]) for row in figure.chart()["datasets"]["all"]}
+    assert drawn == {(str(cell.x), str(cell.y)) for cell in figure.cells if cell.strategies}
 
 
 def test_a_map_is_narrowed_to_what_there_is(done: FigureSource) -> None:
     with pytest.raises(InvalidInput, match=r"no layout of this campaign has it.*valid: 2, 4"):
         LayoutMapFigure.of(done, num_nodes=3)
+
+
+def test_a_map_is_over_dimensions_that_the_space_varies(stages: Stages) -> None:
+    space = {"tensor_parallel": 2, "activation_checkpointing": "auto", "zero_stage": [0, 1, 3]}
+    source = stages.source(stages.running(ok=12, space=space))
+    figure = LayoutMapFigure.of(source, x="activation_checkpointing", y="zero_stage")
+    assert figure.title == "Best rate by recomputation and ZeRO"
+    assert figure.table.columns[:2] == ["Recompute", "ZeRO"]
+    best: dict[tuple[Any, Any], float] = {}
+    for each in all_contenders(source.campaign, source.trials):
+        place = (each.strategy.activation_checkpointing, each.strategy.zero_stage)
+        best[place] = max(best.get(place, 0.0), each.rate)
+    ran = {(cell.x, cell.y): cell.rate for cell in figure.cells if cell.state == "measured"}
+    assert ran == pytest.approx(best)
+    named = {each.name: each for each in figure.choices}
+    assert named["x"].value == "activation_checkpointing"
+    assert {"tensor_parallel", "micro_batch_size"} < set(named["x"].values)
+    assert not {"zero_stage", "num_layers", "precision"} & set(named["x"].values)
+    with pytest.raises(InvalidInput, match=r"does not have 2 to 16 values.*valid: tensor_par"):
+        LayoutMapFigure.of(source, x="precision")
+    with pytest.raises(InvalidInput, match="both axes have the same dimension"):
+        LayoutMapFigure.of(source, x="pipeline_parallel")
+
+
+def test_a_map_of_experts_is_over_ep_and_tp(stages: Stages) -> None:
+    space = {"tensor_parallel": [1, 2], "expert_parallel": [8, 16], "zero_stage": 1}
+    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "machine": "dgx-h100", "space": space}
+    source = stages.source(stages.running(ok=3, **asked))
+    offered = {each.name: each.values for each in LayoutMapFigure.of(source).choices}
+    assert "expert_parallel" in offered["x"]
+    figure = LayoutMapFigure.of(source, x="expert_parallel", y="tensor_parallel")
+    assert figure.title == "Best rate by expert parallelism and TP"
+    assert {cell.x for cell in figure.cells} == {8, 16}
 
 
 def test_a_place_where_all_ran_out_of_memory_says_so(failed: FigureSource) -> None:
