@@ -83,11 +83,15 @@ def asked(**changes: Any) -> CampaignCreate:
 
 
 def created(store: Store, **changes: Any) -> Campaign:
-    """Stored as the API stores it, with nothing checked; of no user but `owner`."""
+    """Stored as the API stores it, with nothing checked; of no user but `owner`.
+
+    In another state from the start, no runner takes it up in between.
+    """
     owner = changes.pop("owner", None)
+    state, reason = changes.pop("state", None), changes.pop("reason", "")
     request = asked(**changes)
     with store.transaction() as session:
-        return create_campaign(
+        campaign = create_campaign(
             session,
             request,
             model=transformer_of(request.model),
@@ -95,6 +99,9 @@ def created(store: Store, **changes: Any) -> Campaign:
             simulated=request.evaluator == "simulated",
             owner=owner,
         )
+        if state is not None:
+            change_state(session, campaign_row(session, campaign.id), state, reason=reason)
+        return campaign
 
 
 STRATEGY = Strategy(

@@ -100,7 +100,7 @@ def test_an_adapters_file_is_sent_with_the_question(
     kept = profile_from_dict(stored or {}, source="campaign")
     assert kept.adapter == expected
     assert expected.folder == sent.folder
-    assert "the adapter my-script" in client.get(f"/campaigns/{number}").text
+    assert "Trainer: my-script" in client.get(f"/campaigns/{number}").text
     form = client.get(f"/campaigns/new?like={number}")
     assert form.status_code == 200
     assert "train.py" not in form.text

@@ -6,14 +6,12 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import httpx2
-import psutil
 import pytest
 
 from autotune import Client
@@ -189,33 +187,17 @@ def test_best_of_another_rank_and_as_an_archive(
         assert "--rank: the recommendation does not go that far (got 99; valid: 1 to" in beyond.err
 
 
-@pytest.fixture
-def nothing_runs(service: Served) -> Iterator[None]:
-    """The service's runner is stopped, so that no trial begins."""
-    runners = [
-        child
-        for child in psutil.Process(service.process.pid).children(recursive=True)
-        if "server.runner" in child.cmdline()
-    ]
-    assert runners
-    for runner in runners:
-        runner.suspend()
-    yield
-    for runner in runners:
-        runner.resume()
-
-
-@pytest.mark.usefixtures("nothing_runs")
-def test_best_without_a_result(autotune: Autotune) -> None:
-    number = submitted()
-    ran = autotune("best", number)
-    assert (ran.code, ran.out) == (1, "")
-    assert "nothing to recommend" in ran.err
-    autotune("pause", number)
+def test_best_without_a_result(autotune: Autotune, service: Served) -> None:
+    with closing(Store(f"sqlite:///{service.data_dir / 'autotune.db'}")) as store:
+        paused_by_user = {"state": CampaignState.PAUSED, "reason": "paused by the user"}
+        number = str(created(store, **paused_by_user).id)
     paused = autotune("watch", number)
     assert paused.code == 1
     assert f"campaign {number} is paused: paused by the user; see" in paused.err.splitlines()[-1]
     autotune("cancel", number)
+    ran = autotune("best", number)
+    assert (ran.code, ran.out) == (1, "")
+    assert "(cancelled) has nothing to recommend" in ran.err
     watched = autotune("watch", number, "--json")
     assert watched.code == 1
     assert "(cancelled) has nothing to recommend" in watched.err
