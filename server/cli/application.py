@@ -62,7 +62,7 @@ class LateCommand(TyperCommand):
                     for name in GROUPS[self._words]
                 },
             )
-        from server.cli.options import flattened
+        from server.cli.option_groups import flattened
 
         single = typer.Typer(
             add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False

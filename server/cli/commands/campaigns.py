@@ -27,7 +27,8 @@ from autotune.schemas.choices import (
 )
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import recommendation_of
-from server.cli.options import BudgetOptions, CampaignId, OptionGroup, ServiceOptions, option
+from server.cli.option_groups import OptionGroup, option
+from server.cli.options import BudgetOptions, CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:

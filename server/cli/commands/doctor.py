@@ -12,7 +12,8 @@ from rich.text import Text
 
 from search_spaces.errors import InvalidInput
 from server.cli.failures import ExitCode
-from server.cli.options import OptionGroup, StorageOptions, name_or_file, named_machine, option
+from server.cli.option_groups import OptionGroup, option
+from server.cli.options import StorageOptions, name_or_file, named_machine
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:

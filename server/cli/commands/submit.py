@@ -11,20 +11,18 @@ import typer
 from autotune.schemas.choices import Objective, SearchMethod
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import follow
+from server.cli.option_groups import OptionGroup, chosen, option
 from server.cli.options import (
     LOCAL,
     BudgetOptions,
     MachineOptions,
     ModelOptions,
-    OptionGroup,
     ProgramOptions,
     ServiceOptions,
     SpaceOptions,
     Watch,
-    chosen,
     named_machine,
     named_values,
-    option,
 )
 from server.cli.output import Json, document, note, out
 

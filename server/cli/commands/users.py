@@ -15,7 +15,8 @@ from autotune.schemas.choices import UserScope
 from search_spaces.errors import InvalidInput
 from server.cli.commands.serve import refusing_databases
 from server.cli.failures import Failed
-from server.cli.options import ServiceOptions, StorageOptions, chosen
+from server.cli.option_groups import chosen
+from server.cli.options import ServiceOptions, StorageOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
