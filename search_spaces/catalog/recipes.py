@@ -46,7 +46,7 @@ class Recipe:
 def recipe_of(transformer: Transformer, machine: Machine, precision: str) -> Recipe | None:
     """Return the vendor's recipe for a model of this shape on this GPU; None without one.
 
-    The model's name and its sequence length do not matter.
+    The model's name, its sequence length and its details do not matter.
     """
     gpu = machine.gpu.casefold()
     for table in _recipes():
@@ -76,7 +76,8 @@ def _layouts(table: Mapping[str, Any], precision: str) -> Iterator[tuple[str, di
 
 
 def _same_shape(one: Transformer, other: Transformer) -> bool:
-    return replace(one, name="", seq_length=1) == replace(other, name="", seq_length=1)
+    plain = (replace(each, name="", seq_length=1, details=None) for each in (one, other))
+    return next(plain) == next(plain)
 
 
 @cache

@@ -10,6 +10,7 @@ from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import campaign_space, subject_of
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.catalog.recipes import published, recipe_of
+from search_spaces.details import Details
 from search_spaces.space import SearchSpace
 
 MACHINES = ("dgx-h100", "dgx-b200", "dgx-b300", "gb200-nvl72", "gb300-nvl72")
@@ -29,7 +30,7 @@ def space_of(request: CampaignCreate) -> SearchSpace:
 
 
 def test_a_recipe_belongs_to_a_shape_a_gpu_and_a_precision() -> None:
-    own = replace(SEVENTY, name="mine", seq_length=4096)
+    own = replace(SEVENTY, name="mine", seq_length=4096, details=Details())
     recipe = recipe_of(own, H100, "bf16")
     assert recipe is not None
     assert (recipe.vendor, recipe.dimensions["virtual_stages"]) == ("NVIDIA", 5)
