@@ -74,7 +74,7 @@ LONGER: CampaignInput = {
     "protocol": {"confirmations": 1, "time_limit_s": 60.0},
 }
 SIMULATED: CampaignInput = {
-    "name": "demo: Llama 3 70B on 8 DGX H100, simulated",
+    "name": "demo: Llama 3 70B on 8 DGX H100",
     "model": "llama-3-70b",
     "machine": "dgx-h100",
     "nodes": 8,
