@@ -95,7 +95,8 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
     of_others = [each["sentence"] for each in explained.json()["strategies"][1:]]
     # Nothing of a step is predicted from what has no formula.
     assert of_others
-    assert all("no formula explains why" in told and "loses" not in told for told in of_others)
+    unexplained = "the cost model cannot explain why"
+    assert all(unexplained in told and "loses" not in told for told in of_others)
     (nearby, *_) = client.get(f"{address}/recommendation").json()["standing"]["neighbours"]
     assert nearby["strategy"]["settings"]
     page = client.get(f"/campaigns/{answer.json()['id']}").text
