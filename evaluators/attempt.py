@@ -279,7 +279,7 @@ class NeverSubmitted:
 def never_prepared(error: Exception | None) -> NeverSubmitted:
     """Return the decision about an attempt whose files could not be written."""
     if isinstance(error, OSError):
-        reason = f"its folder cannot be made: {error.strerror or error}"
+        reason = f"its folder cannot be created: {error.strerror or error}"
         return NeverSubmitted(status=TrialState.CRASHED, error=reason)
     reason = (
         str(error)

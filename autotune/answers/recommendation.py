@@ -8,6 +8,7 @@ from autotune.answers.trial import Fact, energy_origin, metrics_facts, step_spre
 from autotune.measurement.energy import JOULES_PER_MWH
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.plans import PlannedStrategy
 from autotune.schemas.recommendations import (
     Baseline,
     Neighbour,
@@ -161,6 +162,30 @@ def _layout(baseline: Baseline) -> str:
     return f"{baseline.strategy.short()}{rate}"
 
 
+def launch_figures(ranked: Ranked, *, simulated: bool) -> str:
+    """Return what is known of a layout's speed and memory, and whether it was measured."""
+    metrics = ranked.metrics
+    time, rate = seconds(metrics.iteration_time_s), figure(metrics.tokens_per_s)
+    peak = gibibytes(metrics.peak_memory_gib)
+    known = f"{time} per iteration, {rate} tokens/s, peak memory {peak}"
+    numbers = listed([str(number) for number in ranked.trial_numbers])
+    if ranked.projected_from_nodes:
+        return f"{known}, projected from trials on other nodes or layers ({numbers}), not measured"
+    origin = "simulated, not measured" if simulated else "measured"
+    again = "confirmed by another run" if ranked.confirmed else "run once"
+    return f"{known}, {origin} by trial {numbers}, {again}"
+
+
+def predicted_figures(planned: PlannedStrategy) -> str:
+    """Return the same of a layout that no trial has run."""
+    low, high = map(seconds, (planned.iteration_time_low_s, planned.iteration_time_high_s))
+    return (
+        f"predicted, not measured: {seconds(planned.iteration_time_s)} per iteration "
+        f"(80 %: {low} to {high}), {figure(planned.tokens_per_s)} tokens/s, "
+        f"peak memory {gibibytes(planned.memory_gib)}"
+    )
+
+
 def _to_train(answer: Recommendation) -> str:
     training = answer.training
     assumed = " (assumed: 20 for each parameter)" if training.assumed else ""
@@ -170,7 +195,7 @@ def _to_train(answer: Recommendation) -> str:
         f"{figure(training.node_hours)} node-hours",
         *([energy] if energy else []),
     ]
-    saving = f"; against the baseline that {saved(answer.saving)}" if answer.saving else ""
+    saving = f"; {saved(answer.saving)} compared with the baseline" if answer.saving else ""
     return ", ".join(parts) + saving
 
 

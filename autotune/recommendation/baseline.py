@@ -33,7 +33,6 @@ def baseline_result(
     trial = _baseline_trial(trials)
     if trial is None:
         return None, None
-    given = campaign.request.baseline is not None
     name = baseline_name(campaign.request, campaign.model, campaign.machine, trial.strategy)
     read = read_arguments(campaign.request, campaign.model)
     unread = list(read.unread) if read else []
@@ -51,7 +50,6 @@ def baseline_result(
     else:
         comparison = f"{name} could not be measured" + _cause(trial)
     result = Baseline(
-        given=given,
         name=name,
         trial_number=trial.number,
         strategy=trial.strategy,
@@ -60,10 +58,16 @@ def baseline_result(
         unread=unread,
         speedup_low=speedup / spread if speedup and spread else None,
         speedup_high=speedup * spread if speedup and spread else None,
-        significant=max(speedup, 1.0 / speedup) > spread if speedup and spread else None,
         comparison=comparison[0].upper() + comparison[1:] + ".",
     )
     return result, speedup
+
+
+def exceeds_spread(baseline: Baseline | None) -> bool:
+    """Return whether the best differs from the baseline by more than both spreads."""
+    if baseline is None or baseline.speedup_low is None or baseline.speedup_high is None:
+        return False
+    return not baseline.speedup_low <= 1.0 <= baseline.speedup_high
 
 
 def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender | None:

@@ -221,10 +221,9 @@ def _close_race(campaign: Campaign, ranked: Sequence[Contender]) -> str | None:
         )
     if not level:
         return None
-    highest = max(other.rate for other in level)
-    if highest > best.rate:
-        lead = f"{highest / best.rate - 1:.1%} {better}"
-        if best.confirmed and not max(level, key=lambda other: other.rate).confirmed:
+    if ahead.rate > best.rate:
+        lead = f"{ahead.rate / best.rate - 1:.1%} {better}"
+        if best.confirmed and not ahead.confirmed:
             return f"The search measured an unconfirmed layout {lead}; confirmed ones rank first."
         return f"A layout is {lead}, within the spread, and leaves less memory."
     return (

@@ -13,7 +13,7 @@ from autotune.measurement.energy import (
 )
 from autotune.measurement.metrics import SECONDS_PER_DAY, accumulations
 from autotune.prediction.model_needs import TOKENS_PER_PARAMETER
-from autotune.recommendation.baseline import baseline_result, training_saving
+from autotune.recommendation.baseline import baseline_result, exceeds_spread, training_saving
 from autotune.recommendation.caveats import caveats
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import (
@@ -126,7 +126,7 @@ def recommend(
         saving=training_saving(
             campaign, best, trials, tokens=training.tokens, node_hours=node_hours
         )
-        if baseline and baseline.significant
+        if exceeds_spread(baseline)
         else None,
         accumulations=_accumulations(campaign, best, trials),
         trials=len(trials),

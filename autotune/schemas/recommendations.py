@@ -159,8 +159,6 @@ class TrainerOffer(Wire):
 class Baseline(Wire):
     """The baseline of a campaign."""
 
-    given: bool
-    """Whether the user gave it; otherwise a default one."""
     name: str
     """Whose it is: `your own layout`, a vendor's recipe, or `a default layout`."""
     trial_number: int
@@ -178,8 +176,6 @@ class Baseline(Wire):
     """Lower end of the best's speedup over it, by the spreads of both."""
     speedup_high: float | None = None
     """Upper end of that speedup."""
-    significant: bool | None = None
-    """Whether that speedup exceeds both spreads; null without a speedup."""
     comparison: str
     """Comparison of the best with it, or its failure, in a sentence."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
 Point = dict[str, int]
-Told = tuple[Sequence[int], float | str]
+PointResult = tuple[Sequence[int], float | str]
 
 
 def choose(
@@ -29,7 +29,7 @@ def choose(
     points: Integers,
     surrogate: BaseEstimator,
     *,
-    told: Sequence[Told],
+    results: Sequence[PointResult],
     seed: int,
 ) -> int:
     """Return the index of the candidate with DeepHyper's highest expected improvement.
@@ -42,7 +42,7 @@ def choose(
         points: shape (n, d), the distinct candidates. The first is chosen when all improvements are
             too small for a float.
         surrogate: of the negative log rate.
-        told: points with the logarithm of their rate, at least one, or "F_…" for a failure.
+        results: points with the logarithm of their rate, at least one, or "F_…" for a failure.
     """
     settings = {
         "surrogate_model": surrogate,
@@ -53,7 +53,7 @@ def choose(
         "initial_points": [_point(names, points[0].tolist())],
         "objective_scaler": "identity",
     }
-    return _ask(names, points, settings, told=told, seed=seed)
+    return _ask(names, points, settings, results=results, seed=seed)
 
 
 def choose_stock(
@@ -61,7 +61,7 @@ def choose_stock(
     points: Integers,
     *,
     surrogate: Surrogate,
-    told: Sequence[Told],
+    results: Sequence[PointResult],
     initial: int,
     seed: int,
 ) -> int:
@@ -72,12 +72,12 @@ def choose_stock(
     lifted. A Gaussian process uses UCB, because it does not support UCBd. Failures count among the
     initial points: DeepHyper waits for as many successes, and chooses at random until then.
 
-    The search is built anew from all results at each call. It asks for what it is told, because
-    the weight of exploration follows the number of points asked for.
+    The search is built anew from all results at each call. DeepHyper lowers its weight of
+    exploration with each point that it draws, so the new search draws as many as the results need.
 
     Args:
         points: shape (n, d), the distinct candidates.
-        told: points with their rate, at least one, or "F_…" for a failure.
+        results: points with their rate, at least one of them, or "F_…" for a failure.
         initial: how many of them are initial points.
 
     The other arguments are those of `choose`.
@@ -85,13 +85,13 @@ def choose_stock(
     model: dict[str, Any] = {"surrogate_model": "ET"}
     if surrogate == "gaussian_process":
         model = {"surrogate_model": "GP", "acq_func": "UCB"}
-    successes = sum(not isinstance(result, str) for _, result in told)
+    successes = sum(not isinstance(result, str) for _, result in results)
     settings = model | {
         "n_initial_points": min(initial, successes),
-        "initial_points": [_point(names, numbers) for numbers, _ in told],
+        "initial_points": [_point(names, numbers) for numbers, _ in results],
     }
-    asked = len(told) - max(initial - successes, 0)
-    return _ask(names, points, settings, told=told, asked=asked, seed=seed)
+    drawn = len(results) - max(initial - successes, 0)
+    return _ask(names, points, settings, results=results, drawn=drawn, seed=seed)
 
 
 def _ask(
@@ -99,13 +99,13 @@ def _ask(
     points: Integers,
     settings: Mapping[str, Any],
     *,
-    told: Sequence[Told],
-    asked: int = 0,
+    results: Sequence[PointResult],
+    drawn: int = 0,
     seed: int,
 ) -> int:
     from deephyper.hpo import CBO
 
-    every = np.array([*points.tolist(), *(numbers for numbers, _ in told)], dtype=np.int64)
+    every = np.array([*points.tolist(), *(numbers for numbers, _ in results)], dtype=np.int64)
     optimizer = {"max_total_failures": -1, "n_points": len(points)}
     search = CBO(
         _problem(names, every, points, seed),
@@ -120,9 +120,9 @@ def _ask(
     )
     # The matrices are small: BLAS threads win nothing, and on a busy machine cost a hundredfold.
     with threadpool_limits(limits=1, user_api="blas"):
-        if asked:
-            search.ask(asked)
-        search.tell([(_point(names, numbers), result) for numbers, result in told])
+        if drawn:
+            search.ask(drawn)
+        search.tell([(_point(names, numbers), result) for numbers, result in results])
         point = search.ask(1)[0]
     chosen = np.array([point[name] for name in names], dtype=np.int64)
     return int(np.flatnonzero((points == chosen).all(axis=1))[0])

@@ -275,17 +275,17 @@ class Proposer:
 
         points = self._layouts.numbers[self._runs.layout[offered.rows]]
         with threadpool_limits(limits=1, user_api="blas"):
-            asked = choose(
+            chosen = choose(
                 self._layouts.point_dimensions,
                 points,
                 CalibratedRegressor(offered, points, self._node_hours(offered)),
-                told=[
+                results=[
                     (self._layouts.numbers[row].tolist(), result)
                     for row, result in self._results(known).items()
                 ],
                 seed=self._seed,
             )
-        return offered.take(np.array([asked]))
+        return offered.take(np.array([chosen]))
 
     def _worth_trying(
         self, known: Known, belief: Belief, open_layouts: Integers, *, free_nodes: int
@@ -385,13 +385,14 @@ class Proposer:
     def _results(self, known: Known) -> dict[int, float | str]:
         """Return each layout that ended with the logarithm of its rate, or its failure. DeepHyper
         expects floats: an integer counts as failed."""
-        told: dict[int, float | str] = dict(known.measured)
+        results: dict[int, float | str] = dict(known.measured)
         closed = set(known.closed.tolist())
         for trial in known.trials:
             row = self._layouts.row_of(trial.full)
-            if row is not None and row in closed - told.keys() and trial.state in {"failed", "ok"}:
-                told[row] = OUT_OF_MEMORY if trial.out_of_memory else "F_failed"
-        return told
+            ended = trial.state in {"failed", "ok"}
+            if row is not None and row in closed - results.keys() and ended:
+                results[row] = OUT_OF_MEMORY if trial.out_of_memory else "F_failed"
+        return results
 
     def _node_hours(self, belief: Belief) -> Floats:
         seconds = np.exp(belief.log_work[belief.rows] - belief.log_rate)

@@ -73,12 +73,12 @@ def uncalibrated(
         any_success = any(isinstance(result, float) for result in results.values())
         if method != "deephyper" or len(results) < initial or not any_success:
             return Choice(int(left[0]), "grid" if method == "grid" else "random")
-        told = [
+        known = [
             (numbers[row].tolist(), math.exp(result) if isinstance(result, float) else result)
             for row, result in results.items()
         ]
         chosen = choose_stock(
-            names, numbers[left], surrogate=surrogate, told=told, initial=initial, seed=seed
+            names, numbers[left], surrogate=surrogate, results=known, initial=initial, seed=seed
         )
         return Choice(int(left[chosen]), "surrogate")
 

@@ -32,8 +32,8 @@ class AdapterFaults:
     problems: list[InvalidInput] = field(default_factory=list)
 
     def add(self, key: str, value: object, reason: str, *, valid: str = "") -> None:
-        told = f"{reason} (in {self.source})"
-        self.problems.append(InvalidInput(key, value, told, valid=valid))
+        where = f"{reason} (in {self.source})"
+        self.problems.append(InvalidInput(key, value, where, valid=valid))
 
     def unknown(self, key: str, value: object, known: Sequence[str]) -> None:
         reason = f"unknown{suggestion(closest(key.rpartition('.')[2], known, count=1))}"

@@ -149,9 +149,9 @@ def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
         {_OUT: '"$out"', **launch.shell, **{f"${name}": f'"${name}"' for name in variables}}
     )
     nodes, ranks = launch.strategy.num_nodes, launch.machine.gpus_per_node
-    told = () if file == _RANK else description(launch, purpose)
+    about = () if file == _RANK else description(launch, purpose)
     head = [
-        *("#!/bin/bash", *told),
+        *("#!/bin/bash", *about),
         _HEAD.format(nodes=nodes, ranks=ranks, file=file).rstrip(),
     ]
     unknown = unknown_parts(adapter, plan) if plan.training else []

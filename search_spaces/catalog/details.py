@@ -40,10 +40,10 @@ GATED_SHARED = ("qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
 
 def details_of(config: Mapping[str, Any], *, family: str) -> dict[str, Any]:
     """Return the fields of `Details` that a configuration states, or that its family implies."""
-    told = {**_of_attention(config, family), **_rotary(config)}
+    details = {**_of_attention(config, family), **_rotary(config)}
     if any(key in config for key in (*SCORE, *NORMALIZED)) or family in (*SOFTMAX, *SIGMOID):
-        told |= _router(config, family)
-    return {name: value for name, value in told.items() if value is not None}
+        details |= _router(config, family)
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def _first(config: Mapping[str, Any], keys: tuple[str, ...], kind: type | tuple[type, ...]) -> Any:
@@ -79,11 +79,11 @@ def _rotary(config: Mapping[str, Any]) -> dict[str, Any]:
     both = {**config, **scaling}
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
     base = _first(both, BASE, (int, float))
-    told = {"rotary_base": base, "rotary_share": _share(both)}
+    rotary = {"rotary_base": base, "rotary_share": _share(both)}
     if base is None:
-        return told
+        return rotary
     if kind not in ("llama3", "yarn"):
-        return told | {"rotary_scaling": "none" if kind == "default" else "other"}
+        return rotary | {"rotary_scaling": "none" if kind == "default" else "other"}
     yarn = {
         "yarn_beta_fast": scaling.get("beta_fast"),
         "yarn_beta_slow": scaling.get("beta_slow"),
@@ -92,7 +92,7 @@ def _rotary(config: Mapping[str, Any]) -> dict[str, Any]:
         "yarn_mscale_all": scaling.get("mscale_all_dim"),
     }
     return {
-        **told,
+        **rotary,
         "rotary_scaling": kind,
         "rotary_factor": scaling.get("factor"),
         "rotary_original_tokens": scaling.get("original_max_position_embeddings"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import TypeVar, get_args
 
+from autotune.answers.recommendation import launch_figures
 from autotune.explanation.summary import explain
 from autotune.recommendation.recommendation import as_of_now
 from autotune.recommendation.standing import standing
@@ -20,7 +21,6 @@ from autotune.schemas.figures import FigureForm, FigureOffers
 from autotune.schemas.recommendations import Ranked, Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
-from autotune.words.quantities import figure, gibibytes, listed, seconds
 from evaluators.artefacts import Launch, artefact_names, launch_script, trainer_offers
 from evaluators.cluster import profile_from_dict
 from server.cache import MEGABYTES, Cache
@@ -206,21 +206,8 @@ def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
         evaluator=campaign.request.evaluator,
         profile=None if profile is None else profile_from_dict(dict(profile), source="campaign"),
         campaign=f"{campaign.id}, {campaign.name}",
-        figures=_figures(ranked, simulated=campaign.simulated),
+        figures=launch_figures(ranked, simulated=campaign.simulated),
     )
-
-
-def _figures(ranked: Ranked, *, simulated: bool) -> str:
-    metrics = ranked.metrics
-    time, rate = seconds(metrics.iteration_time_s), figure(metrics.tokens_per_s)
-    peak = gibibytes(metrics.peak_memory_gib)
-    known = f"{time} per iteration, {rate} tokens/s, peak memory {peak}"
-    numbers = listed([str(number) for number in ranked.trial_numbers])
-    if ranked.projected_from_nodes:
-        return f"{known}, projected from trials on other nodes or layers ({numbers}), not measured"
-    origin = "simulated, not measured" if simulated else "measured"
-    again = "confirmed by another run" if ranked.confirmed else "run once"
-    return f"{known}, {origin} by trial {numbers}, {again}"
 
 
 def _recommended(source: FigureSource) -> Recommendation | None:

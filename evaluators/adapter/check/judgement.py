@@ -61,7 +61,7 @@ class CheckFinding:
 
     what: str
     good: bool
-    told: str
+    text: str
     timing: bool = False
     warns: bool = False
     shown: bool = True
@@ -154,7 +154,7 @@ class _CheckedStart:
         return tuple(min(pair, key=lambda m: median(m.iteration_times_s)) for pair in pairs)
 
     @property
-    def asked(self) -> int:
+    def requested_iterations(self) -> int:
         return sum(part.iterations for part in self.figures.parts)
 
     @property
@@ -172,24 +172,25 @@ class _CheckedStart:
 
 def _start(name: str, outcome: TrialOutcome) -> CheckFinding:
     if outcome.status is not TrialState.OK:
-        return CheckFinding(what=name, good=False, told=outcome.error or outcome.status.value)
-    told = ", then ".join(
+        return CheckFinding(what=name, good=False, text=outcome.error or outcome.status.value)
+    text = ", then ".join(
         f"{len(m.iteration_times_s)} iterations of {median(m.iteration_times_s):.4g} s"
         for m in outcome.measurements
     )
-    return CheckFinding(what=name, good=True, told=told)
+    return CheckFinding(what=name, good=True, text=text)
 
 
 def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
     """Return a problem if a trainer continues after its last iteration; one extra line is allowed,
-    which may be a closing message."""
+    which may be a closing text."""
     ranks = start.figures.ranks.values()
-    steps = [step for told in ranks for step in told.iterations]
+    steps = [step for rank in ranks for step in rank.iterations]
     # A trainer that reports every tenth iteration may have run up to ten times as many.
-    if max(steps) - min(steps) <= start.asked * start.figures.apart:
+    if max(steps) - min(steps) <= start.requested_iterations * start.figures.apart:
         return None
-    told = f"the trainer reports iteration {max(steps)}, but only {start.asked} were requested"
-    return CheckFinding(what=f"{name}: iterations", good=False, told=told)
+    requested = start.requested_iterations
+    text = f"the trainer reports iteration {max(steps)}, but only {requested} were requested"
+    return CheckFinding(what=f"{name}: iterations", good=False, text=text)
 
 
 def _repeated(plain: _CheckedStart) -> CheckFinding | None:
@@ -197,21 +198,21 @@ def _repeated(plain: _CheckedStart) -> CheckFinding | None:
     is read is then something else. A progress bar is redrawn at will, but still counts."""
     figures = plain.figures
     ranks = figures.ranks.values()
-    if 2 * len(figures.iterations) * figures.apart >= plain.asked:
+    if 2 * len(figures.iterations) * figures.apart >= plain.requested_iterations:
         return None
-    told = sum(len(rank.iterations) for rank in ranks)
+    reported = sum(len(rank.iterations) for rank in ranks)
     for reader in plain.adapter.read:
         if reader.log and ("step" in re.compile(reader.log).groupindex or reader.step):
             lines = sum(bool(re.search(reader.log, line)) for line in plain.lines)
-            if lines > MOST_LINES * told:
-                words = f"{lines} lines that match {reader.log} report {told} iterations"
-                return CheckFinding(what="step", good=False, told=words)
+            if lines > MOST_LINES * reported:
+                words = f"{lines} lines that match {reader.log} report {reported} iterations"
+                return CheckFinding(what="step", good=False, text=words)
     return None
 
 
 def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[CheckFinding]:
     found = [any(_finds(place, adapter, start) for start in starts) for place in _places(adapter)]
-    told = {
+    provided = {
         name
         for place, has in zip(_places(adapter), found, strict=True)
         if has
@@ -224,10 +225,10 @@ def _silent_readers(adapter: Adapter, starts: Iterable[_CheckedStart]) -> list[C
         CheckFinding(
             what=f"reader {place + 1}",
             good=False,
-            told=f"nothing matches {adapter.read[place].log or adapter.read[place].file}",
+            text=f"nothing matches {adapter.read[place].log or adapter.read[place].file}",
         )
         for place, has in zip(_places(adapter), found, strict=True)
-        if not has and not _provided_by(adapter.read[place]) <= told | expected
+        if not has and not _provided_by(adapter.read[place]) <= provided | expected
     ]
 
 
@@ -257,15 +258,15 @@ def _clock(name: str, start: _CheckedStart) -> CheckFinding | None:
     if not found:
         return None
     best = next((each for each in found if each.good), found[0])
-    return CheckFinding(what=f"{name}: clock", good=best.good, told=best.told, timing=True)
+    return CheckFinding(what=f"{name}: clock", good=best.good, text=best.text, timing=True)
 
 
 def _growth(name: str, start: _CheckedStart, plain: _CheckedStart) -> CheckFinding:
     ratio = _ratio(start.measurements[-1], plain.measurements[-1])
-    told = f"an iteration takes {ratio:.2f} times as long as with one micro-batch of one sample"
+    text = f"an iteration takes {ratio:.2f} times as long as with one micro-batch of one sample"
     if name == MORE_SAMPLES and ratio <= MOST_GROWTH and _grows_in_memory(start, plain):
-        return CheckFinding(what=f"{name}: growth", good=True, told=f"{told}, and more memory")
-    return _growth_finding(name, ratio, told)
+        return CheckFinding(what=f"{name}: growth", good=True, text=f"{text}, and more memory")
+    return _growth_finding(name, ratio, text)
 
 
 def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
@@ -273,22 +274,22 @@ def _growth_in_one(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
         return None
     first, last = starts[ONE_START].measurements
     ratio = _ratio(last, first)
-    told = f"an iteration takes {ratio:.2f} times as long at GAS {MANY} as at GAS {FEW} before it"
-    return _growth_finding(ONE_START, ratio, told)
+    text = f"an iteration takes {ratio:.2f} times as long at GAS {MANY} as at GAS {FEW} before it"
+    return _growth_finding(ONE_START, ratio, text)
 
 
-def _growth_finding(name: str, ratio: float, told: str) -> CheckFinding:
+def _growth_finding(name: str, ratio: float, text: str) -> CheckFinding:
     shown = ratio >= LEAST_GROWTH
     if not shown:
-        told += (
+        text += (
             f", less than {LEAST_GROWTH:g} times: the trainer may not use the larger "
             "batch. If it does, a larger model shows it: --model, or --layers, --hidden and "
             "--seq-length"
         )
     elif ratio > MOST_GROWTH:
-        told += f"; {LEAST_GROWTH:g} to {MOST_GROWTH:g} times are plausible"
+        text += f"; {LEAST_GROWTH:g} to {MOST_GROWTH:g} times are plausible"
     good = LEAST_GROWTH <= ratio <= MOST_GROWTH
-    return CheckFinding(what=f"{name}: growth", good=good, told=told, timing=True, shown=shown)
+    return CheckFinding(what=f"{name}: growth", good=good, text=text, timing=True, shown=shown)
 
 
 def _ratio(longer: AccumulationMeasurement, shorter: AccumulationMeasurement) -> float:
@@ -308,23 +309,23 @@ def _exchanged(starts: Mapping[str, _CheckedStart]) -> CheckFinding | None:
         return None
     if accumulated.time_s > at_once.time_s:
         return None
-    told = f"GAS {MANY} takes more memory than MBS {MANY}, and no more time: are they swapped?"
-    return CheckFinding(what="batch", good=False, told=told, timing=True)
+    text = f"GAS {MANY} takes more memory than MBS {MANY}, and no more time: are they swapped?"
+    return CheckFinding(what="batch", good=False, text=text, timing=True)
 
 
 def _memory(starts: Collection[_CheckedStart]) -> CheckFinding | None:
     request = next(iter(starts)).request
-    told_gib = [start.memory_gib for start in starts if start.memory_gib is not None]
-    if not told_gib:
+    peaks_gib = [start.memory_gib for start in starts if start.memory_gib is not None]
+    if not peaks_gib:
         return None
     ranks = request.strategy.world_size(request.machine.gpus_per_node)
     least_gib = request.transformer.parameters * 2 / ranks / 2**30
-    told = f"the fullest GPU takes {max(told_gib):.3g} GiB of {request.machine.memory_gib:g} GiB"
-    good = least_gib <= min(told_gib) and max(told_gib) <= request.machine.memory_gib
-    if min(told_gib) < least_gib:
-        told += f", and as little as {min(told_gib):.2g} GiB in another start; "
-        told += f"its share of the weights is already {least_gib:.2g} GiB"
-    return CheckFinding(what="memory", good=good, told=told)
+    text = f"the fullest GPU takes {max(peaks_gib):.3g} GiB of {request.machine.memory_gib:g} GiB"
+    good = least_gib <= min(peaks_gib) and max(peaks_gib) <= request.machine.memory_gib
+    if min(peaks_gib) < least_gib:
+        text += f", and as little as {min(peaks_gib):.2g} GiB in another start; "
+        text += f"its share of the weights is already {least_gib:.2g} GiB"
+    return CheckFinding(what="memory", good=good, text=text)
 
 
 def _size(start: _CheckedStart) -> CheckFinding | None:
@@ -334,7 +335,7 @@ def _size(start: _CheckedStart) -> CheckFinding | None:
     return (
         None
         if judgement is None
-        else CheckFinding(what="model", good=judgement[0], told=judgement[1])
+        else CheckFinding(what="model", good=judgement[0], text=judgement[1])
     )
 
 
@@ -344,16 +345,16 @@ def _late_memory(start: _CheckedStart) -> CheckFinding | None:
     memory, steps = (_lines_that_tell(figure, start) for figure in ("peak_memory_gib", "step"))
     if not memory or memory[0] < max(steps, default=0):
         return None
-    told = "it comes after the last iteration, and each start would wait for it: add at_end = true"
-    return CheckFinding(what="memory: late", good=True, told=told, warns=True)
+    text = "it comes after the last iteration, and each start would wait for it: add at_end = true"
+    return CheckFinding(what="memory: late", good=True, text=text, warns=True)
 
 
 def _late_times(start: _CheckedStart) -> CheckFinding | None:
     judgement = clock_judgement(start.figures.iterations)
     if not start.adapter.ends_early or judgement is None or not judgement.together:
         return None
-    told = "all lines come at once, when it ends: have it print each when it is due, or add at_end"
-    return CheckFinding(what="times: late", good=True, told=told, warns=True)
+    text = "all lines come at once, when it ends: have it print each when it is due, or add at_end"
+    return CheckFinding(what="times: late", good=True, text=text, warns=True)
 
 
 def _lines_that_tell(figure: str, start: _CheckedStart) -> list[int]:
@@ -386,12 +387,12 @@ class ClockJudgement:
     """Whether printed times are plausible.
 
     Attributes:
-        told: the two clocks in words.
+        text: the two clocks in words.
         together: all lines arrived at once, so their arrivals say nothing about single iterations.
     """
 
     good: bool
-    told: str
+    text: str
     together: bool = False
 
 
@@ -407,18 +408,16 @@ def clock_judgement(iterations: Sequence[ReportedIteration]) -> ClockJudgement |
     the two is compared. The tolerance is the spread of the differences (their median absolute
     deviation).
     """
-    told = [each for each in iterations if each.arrived_s is not None]
-    pairs = [(a, b) for a, b in pairwise(told) if b.step == a.step + 1][1:]
+    timed = [each for each in iterations if each.arrived_s is not None]
+    pairs = [(a, b) for a, b in pairwise(timed) if b.step == a.step + 1][1:]
     if not pairs:
         return None
-    last_s = told[-1].arrived_s or 0.0
-    printed_in_all_s = sum(each.time_s or 0.0 for each in told)
-    if last_s - (told[0].arrived_s or 0.0) < TOGETHER * printed_in_all_s:
-        words = (
-            f"{printed_in_all_s:.4g} s as they were read, all told {last_s:.4g} s after the start"
-        )
+    last_s = timed[-1].arrived_s or 0.0
+    printed_in_all_s = sum(each.time_s or 0.0 for each in timed)
+    if last_s - (timed[0].arrived_s or 0.0) < TOGETHER * printed_in_all_s:
+        words = f"{printed_in_all_s:.4g} s as they were read, in all {last_s:.4g} s after the start"
         good = printed_in_all_s <= last_s * (1 + CLOCKS_AGREE)
-        return ClockJudgement(good=good, told=words, together=good)
+        return ClockJudgement(good=good, text=words, together=good)
     between_s = [(b.arrived_s or 0.0) - (a.arrived_s or 0.0) for a, b in pairs]
     printed_s = [b.time_s or 0.0 for _, b in pairs]
     arrived_s = median(between_s)
@@ -430,7 +429,7 @@ def clock_judgement(iterations: Sequence[ReportedIteration]) -> ClockJudgement |
     good = -agrees_s - BEFORE_S <= rest_s <= agrees_s + BETWEEN_S
     good = good and median(printed_s) >= LEAST_SHARE * arrived_s
     words = f"{median(printed_s):.4g} s as they were read, {arrived_s:.4g} s between the lines"
-    return ClockJudgement(good=good, told=words)
+    return ClockJudgement(good=good, text=words)
 
 
 SIZE_AGREES = 0.1
@@ -473,19 +472,19 @@ class PrintedModelSize:
 
 
 def size_judgement(
-    lines: Iterable[str], told: float | None, *, model: Transformer
+    lines: Iterable[str], parameters: float | None, *, model: Transformer
 ) -> tuple[bool, str] | None:
     """Return whether the trained model has the size of the requested one, with both sizes in words;
     None if no size was printed.
 
     Args:
-        lines: lines that the trainer prints, searched if `told`, the size read by its adapter, is
-            None.
+        lines: lines that the trainer prints, searched if `parameters` is None.
+        parameters: the size read by the trainer's adapter.
     """
     size = model.trained_parameters
-    sizes = printed_sizes(lines) if told is None else []
-    if told is not None:
-        words, good = f"{told:,.0f} parameters", agree(told, size)
+    sizes = printed_sizes(lines) if parameters is None else []
+    if parameters is not None:
+        words, good = f"{parameters:,.0f} parameters", agree(parameters, size)
     elif sizes:
         near = min(sizes, key=lambda each: abs(each.parameters - size))
         words, good = near.text, near.fits(size)

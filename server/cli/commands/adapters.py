@@ -204,8 +204,8 @@ def check(
 def _untried(dimension: str) -> CheckFinding:
     from evaluators.adapter.check.judgement import CheckFinding
 
-    told = "not tried: no other value is legal for this model on this machine"
-    return CheckFinding(what=dimension, good=True, told=told, warns=True)
+    text = "not tried: no other value is legal for this model on this machine"
+    return CheckFinding(what=dimension, good=True, text=text, warns=True)
 
 
 def _once_more(request: TrialRequest) -> TrialRequest:
@@ -289,7 +289,7 @@ def _print(
     columns: TableColumns[CheckFinding] = (
         ("", _mark),
         ("check", lambda finding: finding.what),
-        ("", lambda finding: finding.told),
+        ("", lambda finding: finding.text),
     )
     out().print(elements_table.table(findings, columns))
 

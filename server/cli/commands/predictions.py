@@ -137,14 +137,13 @@ def sweep(
 
 
 def _write_files(folder: Path, query: CampaignCreate, answer: CampaignPlan) -> None:
+    from autotune.answers.recommendation import predicted_figures
     from autotune.files import write_whole
-    from autotune.words.quantities import figure, gibibytes, seconds
     from evaluators.artefacts import Launch, artefacts
     from server.programs import chosen_profile
     from server.settings import Settings
 
     row = answer.best[0]
-    low, high = map(seconds, (row.iteration_time_low_s, row.iteration_time_high_s))
     launch = Launch(
         transformer=answer.model,
         machine=answer.machine,
@@ -153,9 +152,7 @@ def _write_files(folder: Path, query: CampaignCreate, answer: CampaignPlan) -> N
         evaluator=query.evaluator,
         profile=chosen_profile(query, Settings(), as_admin=True),
         campaign="none, predicted by `autotune sweep`",
-        figures=f"predicted, not measured: {seconds(row.iteration_time_s)} per iteration "
-        f"(80 %: {low} to {high}), {figure(row.tokens_per_s)} tokens/s, "
-        f"peak memory {gibibytes(row.memory_gib)}",
+        figures=predicted_figures(row),
     )
     files = artefacts(launch)
     if not files:

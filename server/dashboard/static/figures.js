@@ -14,9 +14,9 @@ const isShown = (figure) => !figure.closest("[hidden]");
 const idle = () =>
   new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: IDLE_LIMIT_MS }) : setTimeout(done)));
 
-// Prepares every `[data-figure]` (the macro `figure` writes them), and shows those that can be had. A
-// click on what is drawn of a trial calls `onTrial(number)`; those that are brushed can be asked for
-// by `onTrials(numbers)`.
+// Prepares every `[data-figure]` (the macro `figure` writes them), and shows those that the campaign
+// has. A click on a trial's mark calls `onTrial(number)`; the button for brushed trials calls
+// `onTrials(numbers)`.
 export function mount(onTrial, onTrials) {
   mounted = prepare({ onTrial, onTrials });
 }

@@ -101,7 +101,7 @@ def test_deephyper_decides_by_mean_and_deviation() -> None:
 
     def asked(node_hours: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
         surrogate = CalibratedRegressor(BELIEF, POINTS, node_hours)
-        return choose(("a", "b"), POINTS, surrogate, told=[((3, 3), BEST)], seed=0)
+        return choose(("a", "b"), POINTS, surrogate, results=[((3, 3), BEST)], seed=0)
 
     assert asked(np.ones(4)) == 1
     assert asked(NODE_HOURS) == 1

@@ -198,7 +198,7 @@ class Search:
             grid.names,
             points,
             CalibratedRegressor(offered, points, np.ones(len(points))),
-            told=[(grid.levels[trial.row].tolist(), _told(trial)) for trial in self._known],
+            results=[(grid.levels[trial.row].tolist(), _result(trial)) for trial in self._known],
             seed=0,
         )
         return int(offered.rows[chosen])
@@ -215,7 +215,7 @@ class Search:
         return belief.take(np.argsort(-belief.log_probability_better(best), kind="stable"))
 
 
-def _told(trial: Revealed) -> float | str:
+def _result(trial: Revealed) -> float | str:
     return "F_oom" if trial.log_rate is None else trial.log_rate
 
 

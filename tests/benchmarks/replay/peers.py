@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autotune.calibration.dominance import needs_as_much
-from autotune.search.choice import Told, choose_stock
+from autotune.search.choice import PointResult, choose_stock
 from autotune.search.uncalibrated import OUT_OF_MEMORY
 from tests.benchmarks.replay.landscapes import Landscape
 from tests.benchmarks.replay.trials import Chooser, Grid, Revealed
@@ -150,27 +150,27 @@ def _deephyper(landscape: Landscape, *, seed: int, pruned: bool) -> Chooser:
     grid = Grid(landscape)
     left = np.random.default_rng(seed).permutation(len(landscape)).tolist()
     initial = 2 * len(grid.names) + 1
-    told: list[Told] = []
+    results: list[PointResult] = []
 
     def choose(latest: Revealed | None) -> int | None:
         if latest is not None:
             rate = OUT_OF_MEMORY if latest.log_rate is None else math.exp(latest.log_rate)
-            told.append((grid.levels[latest.row].tolist(), rate))
+            results.append((grid.levels[latest.row].tolist(), rate))
             if pruned and latest.log_rate is None:
                 left[:] = _without_larger(landscape, left, latest.row)
         if not left:
             return None
-        ran = sum(rate != OUT_OF_MEMORY for _, rate in told)
-        if (len(told) if pruned and ran else ran) < initial:
+        ran = sum(rate != OUT_OF_MEMORY for _, rate in results)
+        if (len(results) if pruned and ran else ran) < initial:
             return int(left.pop(0))
-        asked = choose_stock(
+        chosen = choose_stock(
             grid.names,
             grid.levels[left],
             surrogate="forest",
-            told=told,
+            results=results,
             initial=initial,
             seed=seed,
         )
-        return int(left.pop(asked))
+        return int(left.pop(chosen))
 
     return choose

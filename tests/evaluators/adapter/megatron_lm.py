@@ -23,7 +23,7 @@ from search_spaces.layers import Experts, LatentAttention, Mamba
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import RECOMPUTED_SETS
-from tests.evaluators.adapter import megatron_checkout
+from tests.evaluators.adapter import megatron_bridge, megatron_checkout
 
 RECORDED = json.loads((Path(__file__).parent / "megatron_lm_options.json").read_text())
 COMMIT: str = RECORDED["commit"]
@@ -187,6 +187,20 @@ def answers(checkout: str, requests: Sequence[Mapping[str, Any]]) -> Any:
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
         words, input=told, capture_output=True, text=True, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return json.loads(ran.stdout)
+
+
+def answers_of_bridge(checkout: str, requests: Sequence[Mapping[str, Any]]) -> Any:
+    """The same of a checkout of Megatron-Bridge, with the Python that it has."""
+    ran = subprocess.run(
+        [f"{checkout}/.venv/bin/python", "-m", megatron_bridge.__name__, checkout],
+        cwd=Path(__file__).parents[3],
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout)

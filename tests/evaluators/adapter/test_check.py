@@ -125,7 +125,7 @@ def _run(starts: list[tuple[Adapter, TrialRequest]]) -> None:
 
 
 def _bad(findings: list[CheckFinding]) -> dict[str, str]:
-    return {finding.what: finding.told for finding in findings if not finding.good}
+    return {finding.what: finding.text for finding in findings if not finding.good}
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_a_micro_batch_that_costs_nothing_is_not_shown(trainers: StartedTrainers
         ("GAS 4: growth", True, True),
         ("MBS 4: growth", False, False),
     ] * 2
-    assert "a larger model shows it" in looks[-1].told
+    assert "a larger model shows it" in looks[-1].text
 
 
 def _growths(trainers: StartedTrainers, places: str, *, again: bool) -> list[CheckFinding]:
@@ -252,7 +252,7 @@ def test_the_size_that_an_adapter_reads_counts_alone(
     found = trainers.check(ARGUMENTS, MILLISECONDS + size)
     [told] = [each for each in found if each.what == "model"]
     assert told.good is good
-    assert f"tiny has {MODEL.parameters:,}" in told.told
+    assert f"tiny has {MODEL.parameters:,}" in told.text
 
 
 def test_a_trainer_counts_multi_token_prediction_too() -> None:

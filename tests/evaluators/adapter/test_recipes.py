@@ -56,25 +56,20 @@ GRAPHS = {
 }
 CHUNKS = {"$NCCL_P2P_NET_CHUNKSIZE": "2097152"}
 DETERMINISTIC = {"$NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"}
+OF_LLAMA = COMMON | CHUNKS | WITH_OPTIMIZER | {"model.tp_comm_overlap": "true"}
 LLAMA = {"pipeline_parallel": 8, "virtual_stages": 2, "sequence_parallel": True}
 RECIPES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
     (
         "llama-3.1-405b",
         "dgx-h100",
         {**LLAMA, "tensor_parallel": 8, "context_parallel": 2, "num_nodes": 128},
-        COMMON
-        | CHUNKS
-        | WITH_OPTIMIZER
-        | {"model.tp_comm_overlap": "true", "$CUDA_DEVICE_MAX_CONNECTIONS": "1"},
+        OF_LLAMA | {"$CUDA_DEVICE_MAX_CONNECTIONS": "1"},
     ),
     (
         "llama-3.1-405b",
         "gb200-nvl72",
         {**LLAMA, "tensor_parallel": 4, "pipeline_parallel": 16, "num_nodes": 64},
-        COMMON
-        | CHUNKS
-        | WITH_OPTIMIZER
-        | {"model.tp_comm_overlap": "true", "$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
+        OF_LLAMA | {"$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
     ),
     (
         "qwen3-235b-a22b",

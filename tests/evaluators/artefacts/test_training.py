@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from evaluators.adapter.rendering import StartPlan, start_of
 from evaluators.artefacts import Launch, trainer_artefacts
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
-from tests.evaluators.adapter import megatron_bridge, megatron_on_cpu
-from tests.evaluators.adapter.megatron_lm import answers, layers_of_arguments
+from tests.evaluators.adapter import megatron_on_cpu
+from tests.evaluators.adapter.megatron_lm import answers, answers_of_bridge, layers_of_arguments
 from tests.evaluators.adapter.samples import MACHINE, MODEL, strategy
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -217,26 +216,12 @@ def test_megatron_lm_accepts_each_training(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.environ.get(BRIDGE), reason=f"{BRIDGE} names no checkout")
 def test_megatron_bridge_accepts_each_training(tmp_path: Path) -> None:
     requests = _requests("megatron-bridge", 1, tmp_path)
-    for name, told in zip(_launches("megatron-bridge"), _answers_of_bridge(requests), strict=True):
+    answered = answers_of_bridge(os.environ[BRIDGE], requests)
+    for name, told in zip(_launches("megatron-bridge"), answered, strict=True):
         assert "error" not in told, (name, told["error"])
         assert told["train.train_iters"] == 1000
         assert told["checkpoint.save"] == told["checkpoint.load"] == str(tmp_path / "saved")
         assert told["dataset.blend"] == [[str(tmp_path / "data")], None]
-
-
-def _answers_of_bridge(requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    checkout = os.environ[BRIDGE]
-    ran = subprocess.run(
-        [f"{checkout}/.venv/bin/python", "-m", megatron_bridge.__name__, checkout],
-        cwd=Path(__file__).parents[3],
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    found: list[dict[str, Any]] = json.loads(ran.stdout)
-    return found
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from autotune.schemas.campaigns import Campaign
 from tests.server.dashboard.conftest import Open, Service
@@ -81,16 +81,22 @@ def test_a_map_is_narrowed_by_its_selectors(service: Service, done: Campaign, vi
     expect(link).to_have_attribute("href", re.compile(r"num_nodes=2&x=micro_batch_size$"))
 
 
-def test_lines_are_brushed_and_lead_to_their_trials(
-    service: Service, done: Campaign, visit: Open
-) -> None:
+def to_brush(service: Service, done: Campaign, visit: Open) -> tuple[Page, Locator]:
+    """Open the parallel coordinates; return the page and what says which trials are brushed."""
     address = f"{service.url}/campaigns/{done.id}#space"
     page = explained(visit(address, reduced_motion="reduce"))
     page.evaluate(ALONE)
     figure = page.locator(PARALLEL)
     figure.scroll_into_view_if_needed()
-    told = figure.get_by_role("status")
-    expect(told).to_contain_text("Drag along an axis")
+    brushed = figure.get_by_role("status")
+    expect(brushed).to_contain_text("Drag along an axis")
+    return page, brushed
+
+
+def test_lines_are_brushed_and_lead_to_their_trials(
+    service: Service, done: Campaign, visit: Open
+) -> None:
+    page, brushed = to_brush(service, done, visit)
     head, middle = (page.evaluate(PLACE_ON_AXIS, ["rate", place]) for place in (1.05, 0.5))
     page.mouse.move(**head)
     page.mouse.down()
@@ -100,29 +106,23 @@ def test_lines_are_brushed_and_lead_to_their_trials(
     lines = chart.json()["lines"]
     within = [line for line in lines if line["places"][-1] >= 0.5]
     assert 0 < len(within) < len(lines)
-    expect(told).to_contain_text(f"{len(within)} of {len(lines)} trials")
-    expect(told).to_contain_text(f"the best is trial {within[-1]['number']}")
+    expect(brushed).to_contain_text(f"{len(within)} of {len(lines)} trials")
+    expect(brushed).to_contain_text(f"the best is trial {within[-1]['number']}")
     failed = page.evaluate(PLACE_ON_AXIS, ["rate", -0.12])
     page.mouse.click(**failed)
-    expect(told).to_contain_text(f"{done.failures} of them failed")
-    told.get_by_role("button", name="Clear").click()
-    expect(told).to_contain_text("Drag along an axis")
+    expect(brushed).to_contain_text(f"{done.failures} of them failed")
+    brushed.get_by_role("button", name="Clear").click()
+    expect(brushed).to_contain_text("Drag along an axis")
     page.mouse.click(**middle)
-    told.get_by_role("button", name=f"Open trial {lines[-1]['number']}").click()
+    brushed.get_by_role("button", name=f"Open trial {lines[-1]['number']}").click()
     opener = page.get_by_role("button", name=f"Details of trial {lines[-1]['number']}")
     expect(opener).to_have_attribute("aria-expanded", "true")
 
 
 def test_brushed_trials_are_shown_as_rows(service: Service, done: Campaign, visit: Open) -> None:
-    address = f"{service.url}/campaigns/{done.id}#space"
-    page = explained(visit(address, reduced_motion="reduce"))
-    page.evaluate(ALONE)
-    figure = page.locator(PARALLEL)
-    figure.scroll_into_view_if_needed()
-    told = figure.get_by_role("status")
-    expect(told).to_contain_text("Drag along an axis")
+    page, brushed = to_brush(service, done, visit)
     page.mouse.click(**page.evaluate(PLACE_ON_AXIS, ["rate", -0.12]))
-    told.get_by_role("button", name=f"Show these {done.failures} trials").click()
+    brushed.get_by_role("button", name=f"Show these {done.failures} trials").click()
     rows = page.locator("#trial-rows tr.trial")
     expect(rows).to_have_count(done.failures)
     expect(page.locator("#trial-rows tr.trial:not(.ok)")).to_have_count(done.failures)
@@ -131,6 +131,7 @@ def test_brushed_trials_are_shown_as_rows(service: Service, done: Campaign, visi
     page.get_by_label(re.compile("^Trials all")).select_option("all")
     expect(rows).not_to_have_count(done.failures)
     page.get_by_role("tab", name="Space").click()
+    figure = page.locator(PARALLEL)
     figure.get_by_label("failed trials").select_option("hidden")
     expect(figure.locator("[data-caption]")).to_contain_text(
         f"{done.failures} failed trials hidden"

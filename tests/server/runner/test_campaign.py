@@ -119,7 +119,7 @@ def test_the_users_own_layout_is_measured_first_and_told_against(running: Runnin
     found = recommend(done, [first, *others])
     assert found is not None
     assert found.baseline is not None
-    assert found.baseline.given
+    assert found.baseline.name == "your own layout"
     assert first.metrics is not None
     assert found.speedup_over_baseline is not None
     as_measured = found.best.metrics.tokens_per_s / first.metrics.tokens_per_s
