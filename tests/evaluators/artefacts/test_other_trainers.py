@@ -94,7 +94,7 @@ GPT = replace(SIMULATED, transformer=load_model("gpt-22b"), strategy=SHARDED)
 @pytest.mark.parametrize(
     ("launch", "trainer", "reason"),
     [
-        (SIMULATED, "torchtitan", "it has replicas (ZeRO 0)"),
+        (SIMULATED, "torchtitan", "it has no ZeRO 1"),
         (SIMULATED, "transformers", "no tensor_parallel: its value is always 1"),
         (GPT, "torchtitan", "gpt-22b is none"),
         (GPT, "megatron-bridge", "not written for pipelines"),
