@@ -88,8 +88,8 @@ def test_each_start_is_judged(alone: Autotune, tmp_path: Path) -> None:
     # The script has a model of its own, and takes no selective recomputation.
     selective = "activation_checkpointing selective"
     assert {what for what, each in found.items() if not each["good"]} == {"model", selective}
-    assert "and tiny has" in found["model"]["told"]
-    assert "invalid choice: 'selective'" in found[selective]["told"]
+    assert "and tiny has" in found["model"]["text"]
+    assert "invalid choice: 'selective'" in found[selective]["text"]
     assert found["activation_checkpointing full"]["good"]
     assert done.code == 1
     assert done.json()["matches"][0]["found"]["step"] == "1"
@@ -107,5 +107,5 @@ def test_a_start_that_hangs_is_ended_and_told_by_its_last_line(
     assert done.code == 1
     [found] = done.json()["findings"]
     assert found["what"] == "GAS 1"
-    assert "time limit" in found["told"]
-    assert "waiting for the other ranks" in found["told"]
+    assert "time limit" in found["text"]
+    assert "waiting for the other ranks" in found["text"]
