@@ -101,7 +101,7 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
     assert nearby["strategy"]["settings"]
     page = client.get(f"/campaigns/{answer.json()['id']}").text
     assert "kernel fused" in page
-    assert "the trainer of the adapter own" in page
+    assert "Trainer: own" in page
 
 
 REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
