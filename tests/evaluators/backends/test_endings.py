@@ -13,6 +13,7 @@ from evaluators.trial import Backend, TrialOutcome, TrialRequest
 from tests.evaluators.backends.conftest import on
 from tests.evaluators.backends.places import PLACES, Bundled, Place, Scripted, Simulated
 from tests.evaluators.slurm.trials import finish, run
+from tests.patience import until
 
 SCRIPTED = tuple(name for name, place in PLACES.items() if issubclass(place, Scripted))
 KINDS = ("ok", "oom", "crash", "killed", "hang", "slow", "agreed", "refused")
@@ -115,7 +116,7 @@ def test_a_trial_that_hangs_ends_at_its_time_limit(ended: Ended) -> None:
     said = {"simulated": "not finished within 1 s"}
     assert said.get(ended.place.name, "time limit of 1 s") in str(outcome.error)
     assert outcome.duration_s >= 1
-    assert ended.place.processes(ended.trials["hang"]) == []
+    until(lambda: not ended.place.processes(ended.trials["hang"]), "its processes have gone")
 
 
 @everywhere
@@ -126,7 +127,7 @@ def test_a_slow_trial_is_given_up(ended: Ended) -> None:
     assert only.gradient_accumulation_steps == 1
     assert 2 <= len(only.iteration_times_s) < 10_000
     assert "given up: no iteration at GAS 1" in outcome.log_tail
-    assert ended.place.processes(ended.trials["slow"]) == []
+    until(lambda: not ended.place.processes(ended.trials["slow"]), "its processes have gone")
 
 
 @everywhere

@@ -116,7 +116,7 @@ def test_a_killed_rank_is_a_crash_and_its_signal_the_cause(
     outcome = finished(backend, trial)
     assert outcome.status is TrialState.CRASHED
     assert "SIGKILL" in str(outcome.error)
-    assert not any(rank.is_running() for rank in ranks)
+    until(lambda: not any(rank.is_running() for rank in ranks), "its processes have gone")
 
 
 def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from server.store import Store
 from server.store.campaigns import get_campaign
 from server.store.events import last_event_id
 from server.store.trials import all_trials
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.requirement import require
 from tests.server.asking import body, read
 from tests.server.faults.questions import ONE_RANK, SPACE, TINY
@@ -123,7 +123,7 @@ class MarkedService:
         assert self.process
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=PATIENCE_S)
-        assert self.processes() == []
+        until(lambda: not self.processes(), "its processes have gone")
 
 
 @contextmanager
