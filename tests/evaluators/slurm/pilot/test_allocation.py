@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import median
 
 import pytest
 
+from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import Pilot
 from evaluators.trial import TrialProgress
@@ -130,8 +132,13 @@ def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
         run(backend, *requests(tmp_path, 1))
     assert slurm.jobs()
     (lease,) = tmp_path.glob("allocations/*/*/lease")
-    lease.write_text("0 0\n")
-    until(lambda: not slurm.jobs())
+    numbers = count()
+
+    def renew() -> None:
+        """Again and again: the job ignores the lease that it begins with, and may begin late."""
+        write_whole(lease, f"0 {next(numbers):x}\n")
+
+    until(lambda: not slurm.jobs(), step=renew)
 
 
 def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
