@@ -19,12 +19,15 @@ class LogLines:
 
     Args:
         take: called with each such line; while it returns True, all lines are passed on.
+        wants_all: whether all lines are passed on at the beginning.
     """
 
-    def __init__(self, signs: Sequence[str], take: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self, signs: Sequence[str], take: Callable[[bytes], bool], *, wants_all: bool = False
+    ) -> None:
         self._signs = tuple(sign.encode() for sign in signs)
         self._take = take
-        self._wants_all = False
+        self._wants_all = wants_all
         self._rest = b""
         self._overlong = False
 

@@ -95,7 +95,8 @@ Start with `autotune demo`. Or run `autotune serve` in one terminal, and in anot
 On a cluster with Slurm, `autotune doctor --profile NAME` says what is missing, and
 `autotune submit --profile NAME ...` runs trials as jobs.
 
-Without a service, `autotune predict` and `autotune sweep` answer from the cost model.
+Without a service, `autotune predict` and `autotune sweep` answer from the cost model, and
+`autotune diagnose LOG` says why a run is slow.
 
 {EXIT_CODES}
 """
@@ -119,6 +120,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Without a service": {
         "predict": "predictions",
         "sweep": "predictions",
+        "diagnose": "diagnose",
         "models": "catalog",
         "machines": "catalog",
         "profiles": "catalog",
@@ -201,6 +203,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune predict --model 13B --machine dgx-h100 --tp 2 --mbs 2 --gas 8",
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --global-batch 640 "
         "--nodes 16 --over-nodes 16,32,64,128",
+    ),
+    "diagnose": (
+        "autotune diagnose run.log",
+        "autotune diagnose result_0.txt config.sh --machine dgx-h100",
+        "autotune diagnose run.log --model llama-3-8b --machine dgx-h100 --nodes 4 --follow",
     ),
     "sweep": (
         "autotune sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",

@@ -1,0 +1,1 @@
+"""Why a run is slow: what its log says, what was to be expected, and the gap by cause."""
