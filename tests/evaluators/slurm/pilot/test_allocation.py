@@ -12,7 +12,8 @@ import pytest
 from autotune.files import write_whole
 from autotune.schemas.choices import TrialState
 from evaluators.cluster.profile import Pilot
-from evaluators.trial import TrialProgress
+from evaluators.slurm.attempt_files import read_attempt_files
+from evaluators.trial import TrialProgress, TrialRequest
 from tests.cluster.cluster import Cluster
 from tests.evaluators.slurm.pilot.scene import PROFILE, SECOND, gaps, pilot, ran_on, requests, stay
 from tests.evaluators.slurm.trials import run
@@ -141,6 +142,13 @@ def test_an_allocation_that_nobody_comes_back_to_ends_by_itself(
     until(lambda: not slurm.jobs(), step=renew)
 
 
+def intended_at(trial: TrialRequest) -> float:
+    """When it was chosen to run; processes of several may begin in another order."""
+    intended_at = read_attempt_files(trial.directory / "attempt-1").intended_at
+    assert intended_at is not None
+    return intended_at
+
+
 def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
     trials = [
         trial
@@ -150,7 +158,7 @@ def test_ten_groups_share_the_nodes(tmp_path: Path) -> None:
     with pilot("sleep 0.3; echo 0.25 >result") as backend:
         outcomes = run(backend, *trials)
     assert {outcome.status for outcome in outcomes} == {TrialState.OK}
-    begun = sorted(trials, key=lambda trial: stay(trial).begin)
-    # Four start at once, so the order within four says nothing.
-    assert {trial.group for trial in begun[:12]} == set("abcdefghij")
-    assert {trial.group for trial in begun[18:]} == set("abcdefghij")
+    groups = [trial.group for trial in sorted(trials, key=intended_at)]
+    # Four are chosen at once, so the order within four says nothing; later ones follow what each
+    # group has used, which depends on how busy the machine is.
+    assert set(groups[:12]) == set("abcdefghij")
