@@ -26,6 +26,7 @@ from autotune.client.transport import Transport, listed
 from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.comparisons import CampaignComparison
+from autotune.schemas.diagnoses import Diagnosis
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
@@ -218,6 +219,32 @@ class Client:
         }
         query = self._query(PredictionQuery, about, **fields)
         return self._transport.post("/predictions", Prediction, query)
+
+    def diagnose(
+        self,
+        log: Path,
+        *,
+        model: str = "",
+        machine: str = "",
+        nodes: int | None = None,
+        baseline: str = "",
+        adapter: str = "",
+    ) -> Diagnosis:
+        """Explain from its log why a training is slow: what ran, what was to be expected of its
+        layout on this machine, the gap by cause, and layouts that may be faster.
+
+        Args:
+            log: a log, JSON lines or CSV, or an event file of TensorBoard.
+            model, machine, nodes: what the log does not say, as in `create`.
+            baseline: its layout, "tp=8,pp=4,mbs=1,zero=1,gbs=512", or its line of arguments.
+            adapter: its trainer, by name.
+
+        Raises:
+            ApiError: the file is no log, or one of these is invalid.
+        """
+        fields = {"name": log.name, "model": model, "machine": machine, "nodes": nodes}
+        fields |= {"baseline": baseline, "adapter": adapter}
+        return self._transport.upload("/diagnoses", Diagnosis, log.read_bytes(), fields)
 
     def models(self) -> list[str]:
         """Return the names of models. Any size such as "13B" is valid, too."""

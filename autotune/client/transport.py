@@ -90,6 +90,10 @@ class Transport:
         """Send a document; with an idempotency `key` it may be sent again after a lost answer."""
         return read(self.send("POST", path, params=params, document=document, key=key), answer)
 
+    def upload(self, path: str, answer: type[T], content: bytes, params: Parameters) -> T:
+        """Send the content of a file."""
+        return read(self.send("POST", path, params=params, content=content), answer)
+
     def put(self, path: str, answer: type[T], document: BaseModel) -> T:
         return read(self.send("PUT", path, document=document), answer)
 
@@ -106,11 +110,11 @@ class Transport:
         *,
         params: Parameters | None = None,
         document: BaseModel | None = None,
+        content: bytes | None = None,
         key: str | None = None,
     ) -> httpx2.Response:
         """Return the answer to a request, which is retried as `patience` allows."""
         headers = {"Idempotency-Key": key} if key else {}
-        content = None
         if document is not None:
             headers["Content-Type"] = "application/json"
             content = document.model_dump_json(exclude_unset=True).encode()

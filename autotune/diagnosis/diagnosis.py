@@ -86,7 +86,7 @@ def diagnose(
         causes=causes,
         not_shown=_not_shown(case, causes),
         faster=faster,
-        command=_command(subject) if faster else "",
+        command=_command(subject) if expected is not None else "",
     )
     return answer.model_copy(update={"sentence": _sentence(answer)})
 

@@ -99,4 +99,4 @@ class Diagnosis(Wire):
     faster: list[LayoutChange] = Field(default_factory=list)
     """The layouts with the largest predicted gain."""
     command: str = ""
-    """The command that measures them; empty if something is missing."""
+    """The command of a campaign with this layout as its baseline; empty if something is missing."""

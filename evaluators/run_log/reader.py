@@ -313,27 +313,28 @@ def _state(stated: dict[str, str], name: str, value: str) -> None:
         stated[name] = "; ".join([*filter(None, names), value])
 
 
-def read_run(path: Path, others: Sequence[Path] = ()) -> RunLog:
+def read_run(path: Path, others: Sequence[Path] = (), *, name: str = "") -> RunLog:
     """Return what a log says, with the settings that other files of the run state.
 
     Args:
         path: a log; JSON lines or CSV with a row for each iteration; a folder of TensorBoard.
         others: its launch script, or its configuration.
+        name: of the log in the answer and in errors; its path by default.
 
     Raises:
         InvalidInput: field `log`: it cannot be read, is binary, or has no iterations.
     """
-    run = _rows_of(path) if path.is_dir() or path.suffix in {".csv", ".jsonl"} else _log_of(path)
-    if not run.steps:
-        run = _rows_of(path) if path.is_file() else run
+    shown = name or str(path)
+    has_rows = path.is_dir() or path.suffix in {".csv", ".jsonl"}
+    run = _rows_of(path, shown) if has_rows else _log_of(path, shown)
+    if not run.steps and not has_rows:
+        run = _rows_of(path, shown)
     if not run.steps:
         trainers = ", ".join(dict.fromkeys(each.trainer for each in formats().lines))
         reason = "no line of it reports the time of an iteration"
-        raise InvalidInput(
-            "log", str(path), reason, valid=f"a log of {trainers}; rows; TensorBoard"
-        )
+        raise InvalidInput("log", shown, reason, valid=f"a log of {trainers}; rows; TensorBoard")
     for other in others:
-        more = _log_of(other)
+        more = _log_of(other, str(other))
         run = replace(
             run,
             stated={**more.stated, **run.stated},
@@ -342,22 +343,22 @@ def read_run(path: Path, others: Sequence[Path] = ()) -> RunLog:
     return run
 
 
-def _log_of(path: Path) -> RunLog:
+def _log_of(path: Path, shown: str) -> RunLog:
     reader = RunReader()
     try:
         with path.open("rb") as file:
             while block := file.read(BLOCK):
                 if b"\0" in block:
                     reason = "the file is binary"
-                    raise InvalidInput("log", str(path), reason, valid="text, or a folder")
+                    raise InvalidInput("log", shown, reason, valid="text, or a folder")
                 reader.feed(block)
     except OSError as error:
         reason = f"the file cannot be read: {error.strerror}"
-        raise InvalidInput("log", str(path), reason, valid="a readable file") from error
-    return reader.finish(str(path))
+        raise InvalidInput("log", shown, reason, valid="a readable file") from error
+    return reader.finish(shown)
 
 
-def _rows_of(path: Path) -> RunLog:
+def _rows_of(path: Path, shown: str) -> RunLog:
     found: Iterable[FoundRow]
     try:
         if path.is_dir():
@@ -368,10 +369,10 @@ def _rows_of(path: Path) -> RunLog:
             found = [FoundRow(values=values) for _, values in sorted(rows.items())]  # type: ignore[arg-type]
         else:
             found = islice(csv_rows(path) if path.suffix == ".csv" else json_rows(path), MOST_ROWS)
-        return _run_of_rows(str(path), found, trainer="TensorBoard" if path.is_dir() else "rows")
+        return _run_of_rows(shown, found, trainer="TensorBoard" if path.is_dir() else "rows")
     except OSError as error:
         reason = f"it cannot be read: {error.strerror}"
-        raise InvalidInput("log", str(path), reason, valid="a readable file or folder") from error
+        raise InvalidInput("log", shown, reason, valid="a readable file or folder") from error
 
 
 def _run_of_rows(source: str, rows: Iterable[FoundRow], *, trainer: str) -> RunLog:

@@ -18,7 +18,9 @@ from server.problems import problem
 
 MOST_BODY_BYTES = 2_000_000
 """Maximum body; the largest useful one, a campaign with its adapter's files, has less."""
-TOO_LARGE = f"a request has {MOST_BODY_BYTES // 10**6} MB at most"
+LOGS = ("/api/v1/diagnoses", "/fragments/diagnosis")
+"""Paths whose body is a log."""
+MOST_LOG_BYTES = 256_000_000
 MOST_FIELDS = 2000
 """Maximum fields of a body, at all depths."""
 MOST_PARAMETERS = 100
@@ -46,9 +48,12 @@ class RequestLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        is_log = scope["path"] in LOGS
+        most = MOST_LOG_BYTES if is_log else MOST_BODY_BYTES
+        too_large = f"a request has {most // 10**6} MB at most"
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared) > MOST_BODY_BYTES:
-            refused = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
+        if declared.isdecimal() and int(declared) > most:
+            refused = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large)
             await refused(scope, receive, send)
             return
         if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
@@ -63,9 +68,9 @@ class RequestLimit:
             body: bytes = message.get("body", b"")
             received += len(body)
             fields += body.count(b":")  # one after each name in JSON
-            if received > MOST_BODY_BYTES:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
-            if fields > MOST_FIELDS:
+            if received > most:
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large)
+            if fields > MOST_FIELDS and not is_log:
                 reason = f"a request has {MOST_FIELDS} fields at most"
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message

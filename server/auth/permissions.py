@@ -24,8 +24,10 @@ CALLER = "autotune.caller"
 ASKING = frozenset(
     {
         "/api/v1/browser-keys",
+        "/api/v1/diagnoses",
         "/api/v1/plans",
         "/api/v1/predictions",
+        "/fragments/diagnosis",
         "/fragments/memory",
         "/fragments/plan",
         "/fragments/scaling",

@@ -29,6 +29,7 @@ from server.dashboard import (
     campaign_rows,
     campaign_views,
     comparison_page,
+    diagnosis_page,
     form,
     pages,
     plan_pages,
@@ -54,6 +55,7 @@ ICONS = "; img-src 'self' data:"
 router = APIRouter(include_in_schema=False)
 router.include_router(plan_pages.router)
 router.include_router(comparison_page.router)
+router.include_router(diagnosis_page.router)
 
 
 class StaticFilesKeptFresh(StaticFiles):

@@ -46,7 +46,8 @@ def diagnosis(answer: Diagnosis) -> RenderableType:
         body += ["", f"the log does not show {'; '.join(answer.not_shown)}"]
     if answer.faster and answer.strategy:
         body += ["", changes("the largest predicted gains", answer.faster, answer.strategy)]
-        body += ["", f"to measure them: {answer.command}"]
+    if answer.command:
+        body += ["", f"to measure others: {answer.command}"]
     return Group(*body)
 
 

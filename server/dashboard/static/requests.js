@@ -40,6 +40,13 @@ export async function postNodes(url, body, signal) {
   return nodes(await response.text());
 }
 
+// The same, as the answer to a file.
+export async function upload(url, file, signal) {
+  const headers = { "Content-Type": "application/octet-stream" };
+  const response = await ask(url, { method: "POST", headers, body: file, signal });
+  return nodes(await response.text());
+}
+
 function nodes(html) {
   const template = document.createElement("template");
   template.innerHTML = html;

@@ -17,6 +17,7 @@ from autotune.schemas.requests import CampaignCreate
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.transformer import Transformer
 from tests.autotune.client.conftest import campaign_input
+from tests.evaluators.run_log.logs import megatron, written
 from tests.serving import Served
 
 pytestmark = pytest.mark.xdist_group("client")  # one service for all
@@ -99,3 +100,11 @@ def test_the_documentation_runs(
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, "docs/rest.md", "exec"), {})
     assert (tmp_path / "run" / "train.sbatch").exists()
+
+
+def test_a_log_is_diagnosed(client: Client, tmp_path: Path) -> None:
+    log = written(tmp_path, megatron([45.0] * 20, changed={"bf16": False}))
+    found = client.diagnose(log)
+    assert (found.source, found.verdict, found.causes[0].name) == ("run.log", "slow", "fp32")
+    with pytest.raises(ApiError, match="machine"):
+        client.diagnose(log, machine="dgx-h99")

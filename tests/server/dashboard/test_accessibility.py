@@ -68,6 +68,7 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
                 "/?search=nowhere",
                 "/campaigns/new",
                 "/plan",
+                "/diagnose",
                 "/compare",
                 "/group",
                 f"/compare?ids={done.id},{failed.id}",
