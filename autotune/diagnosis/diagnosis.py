@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isfinite
 
 from autotune.calibration import Calibration, general_knowledge
-from autotune.diagnosis.causes import SERIOUS, Case, causes_of
+from autotune.diagnosis.causes import PROGRAMS_DIFFER, SERIOUS, Case, causes_of
 from autotune.diagnosis.run_log import RunLog, StepTimes
 from autotune.diagnosis.subject import RunSubject
 from autotune.explanation.what_if import WhatIf
@@ -222,7 +222,10 @@ def _verdict(case: Case, causes: Sequence[Cause]) -> Verdict:
         return "too short"
     if case.expected is None or case.expected.iteration_time_high_s is None:
         return "unknown"
-    return "slow" if case.is_clearly_slow else "healthy"
+    if case.is_clearly_slow:
+        return "slow"
+    high = PROGRAMS_DIFFER * case.expected.iteration_time_high_s
+    return "healthy" if case.times.median_s <= high else "unknown"
 
 
 def _faster(case: Case, program: ProgramCapabilities) -> list[LayoutChange]:
@@ -287,7 +290,9 @@ def _sentence(answer: Diagnosis) -> str:
     because = {
         "healthy": "The run is healthy",
         "too short": "The run is too short to judge",
-        "unknown": "Whether it is slow cannot be judged",
+        "unknown": "Whether it is slow cannot be judged"
+        if answer.slower is None
+        else "It is slower than predicted, but trainers without an adapter differ as much",
         "slow": f"Largest cause: {first.name}" if first else UNEXPLAINED,
     }[answer.verdict]
     return f"{ran}. {expectation}. {because}."

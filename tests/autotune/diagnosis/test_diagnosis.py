@@ -55,7 +55,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "drift": ("drift", bundled(drifting()), BUNDLED),
     "unsteady": ("unsteady times", bundled(unsteady()), BUNDLED),
     "bubble of 8 stages": (
-        "bubble",
+        "pipeline bubble",
         bundled(around(9.0)),
         BUNDLED | {"baseline": "tp=2,pp=8,mbs=8,gbs=512,zero=1,sp=on,checkpointing=none"},
     ),
@@ -65,17 +65,17 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
         BUNDLED | {"baseline": f"{BUNDLED['baseline']},precision=fp32"},
     ),
     "no flash attention": (
-        "attention",
+        "no FlashAttention",
         bundled(around(12.0)),
         BUNDLED | {"baseline": f"{BUNDLED['baseline']},flash=off"},
     ),
     "tensor parallel over nodes": (
-        "tensor parallel",
+        "tensor parallelism beyond the node",
         bundled(around(60.0)),
         BUNDLED | {"baseline": "tp=32,mbs=1,gbs=512,zero=1,sp=on,checkpointing=none"},
     ),
     "recomputation": (
-        "recomputation",
+        "needless recomputation",
         bundled(around(7.6)),
         BUNDLED | {"baseline": "tp=2,mbs=1,gbs=512,zero=1,sp=on,checkpointing=full"},
     ),
@@ -87,7 +87,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "network by exclusion": ("network", bundled(around(20.0)), BUNDLED),
     # Megatron-LM and torchtitan.
     "batch": (
-        "batch",
+        "micro-batches disagree",
         megatron(around(), lines=["CONFIG: micro_batches=1 micro_batch_size=4"]),
         {},
     ),
@@ -109,7 +109,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {},
     ),
     "data": (
-        "data",
+        "waiting for data",
         megatron(
             around(8.0),
             between={n: ["    batch-generator ....: (1900.10, 2050.30)"] for n in range(2, 60)},
@@ -117,7 +117,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {},
     ),
     "overlaps": (
-        "overlaps",
+        "overlaps off",
         megatron(
             around(0.7),
             changed={
@@ -134,7 +134,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {},
     ),
     "missing flash-attn": (
-        "attention",
+        "no FlashAttention",
         torchtitan([2500.0] * 30, lines=["WARNING: flash_attn is not installed, using eager"]),
         {},
     ),
@@ -147,7 +147,7 @@ PLANTED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {},
     ),
     "no compilation": (
-        "compilation",
+        "not compiled",
         torchtitan([5600.0] * 30, lines=["  compile.enable: false", '  "compile": false']),
         {},
     ),
