@@ -96,6 +96,8 @@ class TrainerProcess:
         if self._asked_s is None:
             return ended
         if time.monotonic() > self._asked_s + END_LIMIT_S:
+            # What it has started since it was asked to end would outlive it.
+            self._started += descendants(self.child.pid)
             self._signal(signal.SIGKILL)
         return ended and not any(each.runs for each in self._started)
 

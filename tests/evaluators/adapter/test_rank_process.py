@@ -27,6 +27,19 @@ echo ends"""
 """A shell's, which ends when it is asked to, though what it runs has not."""
 
 
+STARTS_LATE = """
+import signal, subprocess, sys, time
+def start(*_):
+    child = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"])
+    print("child", child.pid, flush=True)
+signal.signal(signal.SIGTERM, start)
+print("ready", flush=True)
+while True:
+    time.sleep(0.1)
+"""
+"""It starts another process when it is asked to end."""
+
+
 def _planned(folder: Path, *words: str, prepare: Sequence[str] = ()) -> None:
     plan = {
         "start": 1,
@@ -39,6 +52,23 @@ def _planned(folder: Path, *words: str, prepare: Sequence[str] = ()) -> None:
         "collect": [],
     }
     (folder / "start-1.json").write_text(json.dumps(plan))
+
+
+def test_what_starts_late_ends_with_its_rank(tmp_path: Path) -> None:
+    _planned(tmp_path, sys.executable, "-IS", "-c", STARTS_LATE)
+    with subprocess.Popen(
+        [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "RANK": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as rank:
+        assert rank.stdout
+        assert "ready" in rank.stdout.readline()
+        rank.terminate()
+        child = int(rank.stdout.readline().split()[-1])
+        rank.wait()
+    assert rank_process.running(child) is None
 
 
 @pytest.mark.parametrize(("job", "told"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])])
