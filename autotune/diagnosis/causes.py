@@ -15,7 +15,7 @@ from autotune.diagnosis.run_log import RunLog, StepTimes
 from autotune.diagnosis.subject import RunSubject
 from autotune.explanation.steps import with_values
 from autotune.prediction.candidates import OWN_ERROR
-from autotune.schemas.diagnoses import Cause
+from autotune.schemas.diagnoses import SlowCause
 from autotune.schemas.predictions import LIKELY_TO_FIT, LayoutChange, Prediction
 from autotune.words.quantities import count, gibibytes, percent, seconds
 from search_spaces.lattice import Lattice
@@ -48,7 +48,7 @@ EVENTS = ("checkpoint", "evaluation", "collection")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class RunCase:
     """A run, and what its layout was predicted to do.
 
     Attributes:
@@ -104,8 +104,8 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """Evidence of a cause.
+class FoundCause:
+    """FoundCause of a cause.
 
     Attributes:
         worth: share of the time that it costs; None if that is not known.
@@ -117,10 +117,10 @@ class Found:
     words: Mapping[str, object] = field(default_factory=dict)
 
 
-Look = Callable[[Case, Strategy], Found | None]
+Look = Callable[[RunCase, Strategy], FoundCause | None]
 
 
-def _batch(case: Case, strategy: Strategy) -> Found | None:
+def _batch(case: RunCase, strategy: Strategy) -> FoundCause | None:
     meant, ran = case.subject.samples, case.subject.ran_samples
     if not meant or not ran or ran >= meant:
         return None
@@ -131,12 +131,12 @@ def _batch(case: Case, strategy: Strategy) -> Found | None:
         "micro_batch": strategy.micro_batch_size,
     }
     counted = case.stated("deepspeed_micro_batch_size", "micro_batch_size")
-    return Found(
+    return FoundCause(
         evidence=f"{counted}, global batch {count(meant)}", worth=1.0 - ran / meant, words=words
     )
 
 
-def _fp32(case: Case, strategy: Strategy) -> Found | None:
+def _fp32(case: RunCase, strategy: Strategy) -> FoundCause | None:
     machine = case.subject.machine
     if machine is None or strategy.precision != "fp32":
         return None
@@ -144,10 +144,10 @@ def _fp32(case: Case, strategy: Strategy) -> Found | None:
     if usual == "fp32":
         return None
     worth, _ = case.saves(with_values(strategy, {"precision": usual}))
-    return Found(evidence="neither bf16 nor fp16 is on", worth=worth, words={"usual": usual})
+    return FoundCause(evidence="neither bf16 nor fp16 is on", worth=worth, words={"usual": usual})
 
 
-def _attention(case: Case, strategy: Strategy) -> Found | None:
+def _attention(case: RunCase, strategy: Strategy) -> FoundCause | None:
     sign = case.run.signs.get("no_flash")
     if sign is None and strategy.flash_attention:
         return None
@@ -155,10 +155,10 @@ def _attention(case: Case, strategy: Strategy) -> Found | None:
         1.0 - case.saves(replace(strategy, flash_attention=fused))[0] for fused in (False, True)
     )
     evidence = sign.line if sign else case.stated("flash", "attention")
-    return Found(evidence=evidence, worth=1.0 - fast / slow or None)
+    return FoundCause(evidence=evidence, worth=1.0 - fast / slow or None)
 
 
-def _bubble(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _bubble(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     stages, virtual = strategy.pipeline_parallel, strategy.virtual_stages
     micro_batches = strategy.gradient_accumulation_steps
     idle = (stages - 1) / virtual
@@ -166,10 +166,10 @@ def _bubble(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
     if share < LARGE_BUBBLE:
         return None
     evidence = f"{stages} stages, {virtual} virtual, {micro_batches} micro-batches"
-    return Found(evidence=evidence, worth=share, words={"share": percent(share)})
+    return FoundCause(evidence=evidence, worth=share, words={"share": percent(share)})
 
 
-def _recomputation(case: Case, strategy: Strategy) -> Found | None:
+def _recomputation(case: RunCase, strategy: Strategy) -> FoundCause | None:
     is_assumed = any("recompute" in each for each in case.subject.assumed)
     if strategy.activation_checkpointing == "none" or is_assumed or case.expected is None:
         return None
@@ -179,7 +179,7 @@ def _recomputation(case: Case, strategy: Strategy) -> Found | None:
             peak = case.run.peak_memory_gib or case.expected.memory_gib
             limit = case.expected.memory_limit_gib
             recomputed = f"{strategy.activation_checkpointing} recomputation"
-            return Found(
+            return FoundCause(
                 evidence=f"{recomputed}; peak {gibibytes(peak)} of {gibibytes(limit)}",
                 worth=worth,
                 words={"kind": kind, "fits": f"{fits:.0%}"},
@@ -187,7 +187,7 @@ def _recomputation(case: Case, strategy: Strategy) -> Found | None:
     return None
 
 
-def _tensor_parallel(case: Case, strategy: Strategy) -> Found | None:
+def _tensor_parallel(case: RunCase, strategy: Strategy) -> FoundCause | None:
     machine = case.subject.machine
     if machine is None or strategy.tensor_parallel <= machine.fast_gpus:
         return None
@@ -195,26 +195,28 @@ def _tensor_parallel(case: Case, strategy: Strategy) -> Found | None:
     stages = strategy.pipeline_parallel * strategy.tensor_parallel // fast
     other = replace(strategy, tensor_parallel=fast, pipeline_parallel=stages)
     worth = max(case.saves(other)[0], case.part("tensor_parallel"))
-    return Found(evidence=strategy.short(), worth=worth, words={"fast": fast})
+    return FoundCause(evidence=strategy.short(), worth=worth, words={"fast": fast})
 
 
 def _timed(kind: str, *, least: float) -> Look:
-    def look(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+    def look(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
         share = case.run.timers.get(kind, 0.0)
         if share < least:
             return None
-        return Found(evidence=f"the log's timer: {percent(share)} of an iteration", worth=share)
+        return FoundCause(
+            evidence=f"the log's timer: {percent(share)} of an iteration", worth=share
+        )
 
     return look
 
 
 def _interruptions(kind: str) -> Look:
-    def look(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+    def look(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
         places = [n for n in case.times.spikes if kind in case.times.after[n]]
         worth = case.times.lost_in(places)
         if worth < WORTH_SAYING:
             return None
-        return Found(
+        return FoundCause(
             evidence=f"{_longer(case, places)} after it",
             worth=worth,
             words={"share": percent(worth)},
@@ -223,40 +225,40 @@ def _interruptions(kind: str) -> Look:
     return look
 
 
-def _longer(case: Case, places: Sequence[int]) -> str:
+def _longer(case: RunCase, places: Sequence[int]) -> str:
     longest = max(case.times.seconds[n] for n in places) / case.times.median_s
     iterations = f"{len(places)} of {len(case.times.seconds)} iterations"
     return f"{iterations} are up to {longest:.1f} times as long"
 
 
-def _spikes(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _spikes(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     places = [n for n in case.times.spikes if not case.times.after[n] & set(EVENTS)]
     worth = case.times.lost_in(places)
     if worth < WORTH_SAYING:
         return None
     apart = set(np.diff(places).tolist())
     period = f", every {min(apart)} reports" if len(apart) == 1 and len(places) > 2 else ""
-    return Found(evidence=_longer(case, places), worth=worth, words={"period": period})
+    return FoundCause(evidence=_longer(case, places), worth=worth, words={"period": period})
 
 
-def _drift(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _drift(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     drift = case.times.drift
     if drift < DRIFT:
         return None
     evidence = f"the last third is {percent(drift)} slower than the first"
-    return Found(evidence=evidence, worth=drift / (1.0 + drift))
+    return FoundCause(evidence=evidence, worth=drift / (1.0 + drift))
 
 
-def _unsteady(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _unsteady(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     low, high = case.times.range_s
     is_calm = high < UNSTEADY * low or case.times.drift >= DRIFT
     if is_calm or case.times.spikes or case.times.is_short:
         return None
     evidence = f"{seconds(low)} to {seconds(high)} (10th and 90th percentile)"
-    return Found(evidence=evidence, worth=1.0 - low / case.times.median_s)
+    return FoundCause(evidence=evidence, worth=1.0 - low / case.times.median_s)
 
 
-def _overlaps(case: Case, strategy: Strategy) -> Found | None:
+def _overlaps(case: RunCase, strategy: Strategy) -> FoundCause | None:
     machine, transformer = case.subject.machine, case.subject.transformer
     switches = ("overlap_gradients", "overlap_parameters")
     off = [name for name in switches if case.run.switch(name) is False]
@@ -270,48 +272,48 @@ def _overlaps(case: Case, strategy: Strategy) -> Found | None:
     speed = machine.inter_node_gb_per_s if strategy.num_nodes > 1 else machine.intra_node_gb_per_s
     traffic_s = len(off) * 3.0 * transformer.parameters / split / (speed * 1e9)
     worth = min(traffic_s / case.times.median_s, case.excess)
-    return Found(evidence=case.stated(*off), worth=worth)
+    return FoundCause(evidence=case.stated(*off), worth=worth)
 
 
-def _compilation(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _compilation(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     if case.run.switch("compiled") is not False or case.run.trainer != "torchtitan":
         return None
-    return Found(evidence=case.stated("compiled"), worth=COMPILED_SHARE)
+    return FoundCause(evidence=case.stated("compiled"), worth=COMPILED_SHARE)
 
 
-def _expert_loop(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _expert_loop(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     transformer = case.subject.transformer
     has_experts = transformer is not None and transformer.experts is not None
     if not has_experts or case.run.switch("grouped_experts") is not False:
         return None
-    return Found(evidence=case.stated("grouped_experts"))
+    return FoundCause(evidence=case.stated("grouped_experts"))
 
 
-def _host(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
+def _host(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
     share = case.part("host")
     if share < (HOST_SHARE if case.excess > WORTH_SAYING else LARGE_HOST_SHARE):
         return None
-    return Found(evidence=f"{percent(share)} of the predicted iteration", worth=share)
+    return FoundCause(evidence=f"{percent(share)} of the predicted iteration", worth=share)
 
 
-def _layout(case: Case, strategy: Strategy) -> Found | None:
+def _layout(case: RunCase, strategy: Strategy) -> FoundCause | None:
     best = next((each for each in case.faster if each.relative_low >= LAYOUT_GAINS), None)
     if best is None:
         return None
     worth = 1.0 - 1.0 / (1.0 + OWN_ERROR * (best.relative - 1.0))
-    return Found(evidence=strategy.short(), worth=worth, words={"change": best.sentence})
+    return FoundCause(evidence=strategy.short(), worth=worth, words={"change": best.sentence})
 
 
-def _printed_rate(case: Case, strategy: Strategy) -> Found | None:  # noqa: ARG001
-    return Found(evidence=case.printed, worth=0.0) if case.printed else None
+def _printed_rate(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
+    return FoundCause(evidence=case.printed, worth=0.0) if case.printed else None
 
 
-def _unexplained(case: Case, strategy: Strategy) -> Found | None:
+def _unexplained(case: RunCase, strategy: Strategy) -> FoundCause | None:
     """By exclusion, where a run on several nodes is slower than its interval."""
     if strategy.num_nodes == 1 or not case.is_clearly_slow:
         return None
     share = percent(case.part(*NETWORK_PARTS))
-    return Found(
+    return FoundCause(
         evidence=f"by exclusion; {share} of the predicted time is communication",
         worth=case.excess,
         words={"nodes": strategy.num_nodes},
@@ -343,7 +345,7 @@ WITHOUT_LAYOUT = ("data", "gradients", "drift", *EVENTS, "spikes", "unsteady", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class CauseKind:
+class CauseRule:
     """A cause, as `causes.toml` has it; a general one comes after those that it may consist of."""
 
     name: str
@@ -354,13 +356,13 @@ class CauseKind:
     least: int = 1
     general: bool = False
 
-    def found_in(self, case: Case) -> Found | None:
+    def found_in(self, case: RunCase) -> FoundCause | None:
         if self.sign:
             sign = case.run.signs.get(self.sign)
-            return Found(evidence=sign.line) if sign and sign.count >= self.least else None
+            return FoundCause(evidence=sign.line) if sign and sign.count >= self.least else None
         if self.setting:
             is_on = case.run.switch(self.setting)
-            return Found(evidence=case.stated(self.setting)) if is_on else None
+            return FoundCause(evidence=case.stated(self.setting)) if is_on else None
         strategy = case.subject.strategy or ANY_LAYOUT
         if case.subject.strategy is None and self.look not in WITHOUT_LAYOUT:
             return None
@@ -378,18 +380,18 @@ ANY_LAYOUT = Strategy(
 
 
 @cache
-def cause_kinds() -> tuple[CauseKind, ...]:
+def cause_rules() -> tuple[CauseRule, ...]:
     table = tomllib.loads((files(__package__) / "causes.toml").read_text("utf-8"))
-    return tuple(CauseKind(**each) for each in table["cause"])
+    return tuple(CauseRule(**each) for each in table["cause"])
 
 
-def causes_of(case: Case) -> list[Cause]:
+def causes_of(case: RunCase) -> list[SlowCause]:
     """Return the causes that a log shows, the most costly first.
 
     A cause whose cost no formula gives takes what the iteration takes longer than predicted.
     """
-    causes: list[Cause] = []
-    for kind in cause_kinds():
+    causes: list[SlowCause] = []
+    for kind in cause_rules():
         if kind.look == "unexplained" and _is_explained(causes, case.excess):
             continue
         if (found := kind.found_in(case)) is None:
@@ -397,9 +399,11 @@ def causes_of(case: Case) -> list[Cause]:
         worth = found.worth if found.worth is not None else case.excess or None
         if worth is None or worth >= WORTH_SAYING or kind.look == "printed_rate":
             sentence = kind.sentence.format(**found.words)
-            cause = Cause(name=kind.name, sentence=sentence, evidence=found.evidence, worth=worth)
+            cause = SlowCause(
+                name=kind.name, sentence=sentence, evidence=found.evidence, worth=worth
+            )
             causes.append(cause)
-    general = {kind.name for kind in cause_kinds() if kind.general}
+    general = {kind.name for kind in cause_rules() if kind.general}
     specific = [each for each in causes if each.name not in general]
     is_specific = any((each.worth or 0.0) >= SERIOUS for each in specific)
     return sorted(
@@ -407,5 +411,5 @@ def causes_of(case: Case) -> list[Cause]:
     )
 
 
-def _is_explained(causes: Collection[Cause], excess: float) -> bool:
+def _is_explained(causes: Collection[SlowCause], excess: float) -> bool:
     return any(each.worth is None or each.worth >= excess / 2 for each in causes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isfinite
 
 from autotune.calibration import Calibration, general_knowledge
-from autotune.diagnosis.causes import PROGRAMS_DIFFER, SERIOUS, Case, causes_of
+from autotune.diagnosis.causes import PROGRAMS_DIFFER, SERIOUS, RunCase, causes_of
 from autotune.diagnosis.run_log import RunLog, StepTimes
 from autotune.diagnosis.subject import RunSubject
 from autotune.explanation.what_if import WhatIf
@@ -20,7 +20,7 @@ from autotune.measurement.metrics import (
     metrics,
 )
 from autotune.prediction.strategy import predict
-from autotune.schemas.diagnoses import Cause, Diagnosis, RunFigures, Verdict
+from autotune.schemas.diagnoses import Diagnosis, RunFigures, SlowCause, Verdict
 from autotune.schemas.predictions import LayoutChange, Prediction
 from autotune.schemas.requests import PredictionQuery
 from autotune.words.quantities import figure, percent, seconds
@@ -58,7 +58,9 @@ def diagnose(
     if subject.machine is not None and calibration is None:
         calibration = general_knowledge(subject.machine, program.tuning, program.states)
     expected = _expected(subject, times, calibration, program)
-    case = Case(run=run, times=times, subject=subject, expected=expected, calibration=calibration)
+    case = RunCase(
+        run=run, times=times, subject=subject, expected=expected, calibration=calibration
+    )
     faster = _faster(case, program) if expected is not None else []
     figures = _figures(case)
     case = replace(case, faster=faster, printed=_misleading(figures))
@@ -142,7 +144,7 @@ def _step(subject: RunSubject, times: StepTimes) -> AccumulationMeasurement:
     return AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=times.seconds)
 
 
-def _figures(case: Case) -> RunFigures:
+def _figures(case: RunCase) -> RunFigures:
     subject, times = case.subject, case.times
     low, high = times.range_s
     figures = RunFigures(
@@ -171,7 +173,7 @@ def _figures(case: Case) -> RunFigures:
     )
 
 
-def _convention(case: Case, transformer: Transformer) -> str:
+def _convention(case: RunCase, transformer: Transformer) -> str:
     """Return how the TFLOP/s that a log prints relate to model FLOPs, and which convention gives
     them."""
     subject, printed = case.subject, case.run.printed_tflops
@@ -214,7 +216,7 @@ def _misleading(figures: RunFigures) -> str:
     return figures.printed_sentence
 
 
-def _verdict(case: Case, causes: Sequence[Cause]) -> Verdict:
+def _verdict(case: RunCase, causes: Sequence[SlowCause]) -> Verdict:
     worst = max((each.worth or 0.0 for each in causes), default=0.0)
     if worst >= SERIOUS:
         return "slow"
@@ -228,7 +230,7 @@ def _verdict(case: Case, causes: Sequence[Cause]) -> Verdict:
     return "healthy" if case.times.median_s <= high else "unknown"
 
 
-def _faster(case: Case, program: ProgramCapabilities) -> list[LayoutChange]:
+def _faster(case: RunCase, program: ProgramCapabilities) -> list[LayoutChange]:
     subject = case.subject
     if subject.strategy is None or subject.transformer is None or case.calibration is None:
         return []
@@ -256,7 +258,7 @@ def _command(subject: RunSubject) -> str:
     return shlex.join(words)
 
 
-def _not_shown(case: Case, causes: Sequence[Cause]) -> list[str]:
+def _not_shown(case: RunCase, causes: Sequence[SlowCause]) -> list[str]:
     """Return what would be worth looking at where a run is slow and the log does not say why."""
     known = sum(each.worth or 0.0 for each in causes)
     if case.expected is None or case.excess - known < SERIOUS or not case.subject.strategy:

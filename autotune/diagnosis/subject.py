@@ -20,7 +20,7 @@ from search_spaces.catalog import (
     model_from_table,
     model_names,
 )
-from search_spaces.dimensions import BY_NAME, Scalar
+from search_spaces.dimensions import BY_NAME, DIVIDING, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.machine import Machine, default_precision
 from search_spaces.strategy import Strategy, strategy_with
@@ -29,7 +29,6 @@ from search_spaces.transformer import Transformer
 MEGATRON = ("Megatron", "Megatron-DeepSpeed", "MLPerf", "NeMo", "Megatron-Bridge", "DLLogger")
 SHARDED = ("torchtitan", "OLMo")
 """Trainers that shard parameters over all replicas (FSDP) unless their configuration says less."""
-MESH = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 PRECISIONS = ("nvfp4", "mxfp8", "fp8", "bf16", "fp16", "fp32")
 EIGHT_BITS = frozenset(
     {"true", "1", "hybrid", "e4m3", "delayed", "tensorwise", "blockwise", "mxfp8", "float8"}
@@ -108,7 +107,7 @@ def subject_of_run(
         batch = tokens // transformer.seq_length or None
     strategy = ran = None
     per_node = machine.gpus_per_node if machine else run.number("gpus_per_node") or 1
-    is_laid_out = any(name in values for name in MESH) or run.trainer not in MEGATRON
+    is_laid_out = any(name in values for name in DIVIDING) or run.trainer not in MEGATRON
     is_laid_out = is_laid_out and _has_batch(run, values, batch)
     if gpus and gpus % per_node == 0 and is_laid_out:
         filled = _with_batch(run, values, batch, gpus, assumed)
@@ -299,7 +298,7 @@ def _gpus(
 
 
 def _gpus_of_replicas(run: RunLog, values: Mapping[str, Any]) -> int | None:
-    cut = prod(int(values.get(name, 1)) for name in MESH)
+    cut = prod(int(values.get(name, 1)) for name in DIVIDING)
     sharded, repeated = run.number("dp_shard"), run.number("dp_replicate") or 1
     if replicas := sharded * repeated if sharded else run.number("data_parallel"):
         return replicas * cut
@@ -336,7 +335,7 @@ def _has_batch(run: RunLog, values: Mapping[str, Any], batch: int | None) -> boo
 def _with_batch(
     run: RunLog, values: Mapping[str, Any], batch: int | None, gpus: int, assumed: list[str]
 ) -> dict[str, Any]:
-    cut = prod(int(values.get(name, 1)) for name in MESH)
+    cut = prod(int(values.get(name, 1)) for name in DIVIDING)
     replicas = max(gpus // cut, 1)
     samples = run.number("samples_of_replica")
     accumulated = run.number("gradient_accumulation_steps")

@@ -44,7 +44,7 @@ class RunFigures(Wire):
     """Largest peak that the log prints, GiB."""
 
 
-class Cause(Wire):
+class SlowCause(Wire):
     """A reason why a run is slower than it could be."""
 
     name: str
@@ -92,7 +92,7 @@ class Diagnosis(Wire):
     """What this layout is predicted to do on this machine."""
     slower: float | None = None
     """Measured time over the predicted one."""
-    causes: list[Cause] = Field(default_factory=list)
+    causes: list[SlowCause] = Field(default_factory=list)
     """Reasons, the most costly first."""
     not_shown: list[str] = Field(default_factory=list)
     """What the log does not show and would be worth looking at."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.diagnosis.causes import LOOKS, WITHOUT_LAYOUT, cause_kinds
+from autotune.diagnosis.causes import LOOKS, WITHOUT_LAYOUT, cause_rules
 from autotune.schemas.diagnoses import Diagnosis
 from evaluators.run_log import read_run
 from search_spaces.errors import InvalidInput
@@ -221,8 +221,8 @@ def test_impossible_times_give_no_prediction(tmp_path: Path) -> None:
 
 
 def test_every_cause_can_be_looked_for() -> None:
-    looks = [kind.look for kind in cause_kinds() if kind.look]
+    looks = [kind.look for kind in cause_rules() if kind.look]
     assert sorted(looks) == sorted(LOOKS)
     assert set(WITHOUT_LAYOUT) <= set(LOOKS)
-    for kind in cause_kinds():
+    for kind in cause_rules():
         assert sum(map(bool, (kind.look, kind.sign, kind.setting))) == 1, kind.name
