@@ -15,7 +15,7 @@ from autotune.measurement.objectives import headroom_of
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.requests import NO_BASELINE, CampaignCreate
 from autotune.schemas.resolution import campaign_space
-from search_spaces.catalog.recipes import Recipe, recipe_of
+from search_spaces.catalog.recipes import Recipe, recipe_of, recipes_of
 from search_spaces.choices import fixed_default
 from search_spaces.dimensions import ACCUMULATION, DIMENSIONS, TABLE, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -153,12 +153,10 @@ def baseline_name(
 ) -> str:
     """Return whose layout a campaign's baseline is: the user's own, a vendor's recipe, or a default
     one."""
-    if request.baseline is not None:
-        return "your own layout"
-    recipe = recipe_of(transformer, machine, strategy.precision)
-    if recipe and all(strategy.value(name) == each for name, each in recipe.dimensions.items()):
-        return f"{recipe.vendor}'s recipe"
-    return "a default layout"
+    for recipe in recipes_of(transformer, machine, strategy.precision):
+        if all(strategy.value(name) == each for name, each in recipe.dimensions.items()):
+            return f"{recipe.vendor}'s recipe"
+    return "a default layout" if request.baseline is None else "your own layout"
 
 
 def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:

@@ -44,7 +44,12 @@ class Recipe:
 
 
 def recipe_of(transformer: Transformer, machine: Machine, precision: str) -> Recipe | None:
-    """Return the vendor's recipe for a model of this shape on this GPU; None without one.
+    """Return the vendor's recipe for a model of this shape on this GPU; None without one."""
+    return next(recipes_of(transformer, machine, precision), None)
+
+
+def recipes_of(transformer: Transformer, machine: Machine, precision: str) -> Iterator[Recipe]:
+    """Yield all recipes for a model of this shape on this GPU, the vendor's first.
 
     The model's name, its sequence length and its details do not matter.
     """
@@ -56,8 +61,7 @@ def recipe_of(transformer: Transformer, machine: Machine, precision: str) -> Rec
             ):
                 split = layout.get("tensor_parallel", 1) != 1
                 dimensions = {**UNSTATED, "sequence_parallel": split, **layout}
-                return Recipe(vendor=table["vendor"], dimensions=dimensions, source=table["source"])
-    return None
+                yield Recipe(vendor=table["vendor"], dimensions=dimensions, source=table["source"])
 
 
 def published() -> Iterator[tuple[str, str, str]]:
