@@ -22,6 +22,7 @@ from server.api import (
     events,
     figures,
     health,
+    imports,
     metrics,
     predictions,
     recommendations,
@@ -52,6 +53,7 @@ from server.store.campaign_list import CampaignList
 
 RESOURCES = (
     campaigns,
+    imports,
     trials,
     recommendations,
     comparisons,

@@ -19,7 +19,7 @@ from server.store.events import last_event_id, newest_since
 if TYPE_CHECKING:
     from apprise import Apprise
 
-NOTICED = {*RESTING, CampaignState.PAUSED}
+NOTICED = {*RESTING, CampaignState.PAUSED} - {CampaignState.IMPORTED}
 log = structlog.get_logger(__name__)
 
 

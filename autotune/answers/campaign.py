@@ -100,9 +100,14 @@ def fastest_single(campaign: Campaign) -> str:
     return f"; fastest single trial: {figure(fastest)} (trial {campaign.fastest_trial})"
 
 
+def origin(campaign: Campaign) -> str:
+    """Return where a campaign's figures are from: `measured`, `simulated` or `imported`."""
+    return "imported" if campaign.is_imported else mark(campaign.simulated)
+
+
 def best_origin(campaign: Campaign) -> str:
     if not campaign.best_projected_from_nodes:
-        return mark(campaign.simulated)
+        return origin(campaign)
     return f"projected, {mark(campaign.simulated)}"
 
 

@@ -120,7 +120,8 @@ def best_facts(answer: Recommendation) -> Iterator[Fact]:
         rate = getattr(answer.best.metrics, answer.objective)
         yield "Objective", f"{figure(rate)} {OBJECTIVE_UNITS[answer.objective]}"
     best = answer.best
-    yield from metrics_facts(best.metrics, simulated=answer.simulated, strategy=best.strategy)
+    origin = mark(answer.simulated)
+    yield from metrics_facts(best.metrics, origin=origin, strategy=best.strategy)
     peak, left = answer.best.metrics.peak_memory_gib, answer.best.memory_headroom_gib
     room = "" if left is None else f", {gibibytes(left)} left"
     yield "Peak memory", f"{gibibytes(peak)} on the fullest rank{room}"

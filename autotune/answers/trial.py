@@ -93,12 +93,12 @@ def energy_origin(*, sampled: bool) -> str:
 
 
 def metrics_facts(
-    metrics: TrialMetrics, *, simulated: bool, strategy: Strategy | None = None
+    metrics: TrialMetrics, *, origin: str, strategy: Strategy | None = None
 ) -> Iterator[Fact]:
-    """Yield the metrics of a strategy, with their origin."""
+    """Yield the metrics of a strategy, with their `origin`: measured, simulated or imported."""
     derived = "" if metrics.measured else ", derived from two other GAS values"
     time = f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}"
-    yield "Iteration time", f"{time}, {mark(simulated)}{derived}"
+    yield "Iteration time", f"{time}, {origin}{derived}"
     yield (
         "Throughput",
         f"{figure(metrics.tokens_per_s)} tokens/s, {figure(metrics.tokens_per_s_per_gpu)} per GPU",
@@ -137,7 +137,8 @@ def trial_facts(trial: Trial, machine: Machine) -> Iterator[Fact]:
     """Yield everything known about a trial, from its prediction to its job."""
     metrics = trial.metrics
     if metrics is not None:
-        yield from metrics_facts(metrics, simulated=trial.simulated, strategy=trial.strategy)
+        origin = "imported" if trial.purpose == "imported" else mark(trial.simulated)
+        yield from metrics_facts(metrics, origin=origin, strategy=trial.strategy)
     usable = f"of {gibibytes(machine.memory_gib)}"
     peaks = trial.peak_memory_gib_by_rank
     least = f", {gibibytes(min(peaks))} on the emptiest GPU" if len(peaks) > 1 else ""

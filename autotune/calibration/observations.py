@@ -135,7 +135,8 @@ def observations_of(
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:
             # The strategy needs more memory than it had when it failed.
-            probes = () if trial.purpose == "confirmation" else probe_accumulations(strategy)
+            in_full = trial.purpose in {"confirmation", "imported"}
+            probes = () if in_full else probe_accumulations(strategy)
             most = max(probes, default=strategy.gradient_accumulation_steps)
             ran = strategy.with_accumulation(most)
             observations.append(Observation(transformer=ran_with, strategy=ran, fitted=False))

@@ -14,11 +14,17 @@ from autotune.client.campaign import CampaignHandle
 from autotune.client.location import locate
 from autotune.client.patience import Patience
 from autotune.client.question import (
+    AdapterInput,
     CampaignInput,
+    MachineInput,
+    ModelInput,
     StrategyInput,
     SubjectInput,
+    adapter_choice,
     campaign_request,
+    machine_choice,
     machine_of_profile,
+    model_choice,
     profile_named,
     subject,
 )
@@ -27,6 +33,7 @@ from autotune.schemas.campaigns import Campaign, CampaignPage
 from autotune.schemas.catalog import AdapterSummary, ProfileSummary
 from autotune.schemas.comparisons import CampaignComparison
 from autotune.schemas.diagnoses import Diagnosis
+from autotune.schemas.imports import ImportedRun, ImportRequest
 from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import Prediction
 from autotune.schemas.requests import PredictionQuery
@@ -164,6 +171,31 @@ class Client:
         """
         request = campaign_request(self._placed(fields))
         return self._transport.post("/plans", CampaignPlan, request, params={"most": str(most)})
+
+    def import_runs(
+        self,
+        *,
+        model: ModelInput,
+        machine: MachineInput,
+        runs: Sequence[ImportedRun | Mapping[str, Any]],
+        adapter: AdapterInput = "",
+        name: str = "",
+        private: bool = False,
+    ) -> CampaignHandle:
+        """Import earlier runs of one model on one machine, from which later campaigns there with
+        the same trainer start; all are stored, as a campaign in the state `imported`, or none.
+
+        Args:
+            runs: fields of `ImportedRun`: strategy, iteration_time_s, peak_memory_gib, source,
+                finished_at, and state ("ok" or "oom").
+            adapter: their trainer, as in `create`.
+        """
+        about: dict[str, Any] = {"model": model_choice(model), "machine": machine_choice(machine)}
+        about |= {"adapter": adapter_choice(adapter), "name": name, "private": private}
+        stored = self._transport.post(
+            "/imports", Campaign, validated(ImportRequest, about | {"runs": runs})
+        )
+        return CampaignHandle(self._transport, stored)
 
     def campaign(self, campaign_id: int) -> CampaignHandle:
         campaign = self._transport.get(f"/campaigns/{campaign_id}", Campaign)

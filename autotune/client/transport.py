@@ -33,9 +33,8 @@ REPEATABLE = frozenset({"GET", "DELETE"})
 Parameters = Mapping[str, str | int | None]
 """Query parameters; a parameter that is None is not sent."""
 
-AT_REST = frozenset(
-    {CampaignState.PAUSED, CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED}
-)
+ACTIVE = frozenset({CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING})
+AT_REST = frozenset(CampaignState) - ACTIVE
 SILENCE_S = 60.0
 """The service sends at least a comment every 15 s: this long without is a broken connection."""
 LAST_WORDS_S = 1.0

@@ -30,6 +30,7 @@ from search_spaces.space import demand_dimensions
 from search_spaces.transformer import Transformer
 
 SHOWN = 3
+UNEXPLAINED_RATE = "no known convention gives it"
 UNEXPLAINED = "It is slow, and the log does not show why"
 LEAST_PRINTED, MOST_PRINTED = 0.8, 1.45
 """Printed over model FLOPs that a usual convention explains: up to a third more with full
@@ -54,7 +55,7 @@ def diagnose(
     Raises:
         InvalidInput: field `nodes`: the log has rates only, and these need model, batch and GPUs.
     """
-    times = _times(run, subject)
+    times = step_times(run, subject)
     if subject.machine is not None and calibration is None:
         calibration = general_knowledge(subject.machine, program.tuning, program.states)
     expected = _expected(subject, times, calibration, program)
@@ -93,7 +94,9 @@ def diagnose(
     return answer.model_copy(update={"sentence": _sentence(answer)})
 
 
-def _times(run: RunLog, subject: RunSubject) -> StepTimes:
+def step_times(run: RunLog, subject: RunSubject) -> StepTimes:
+    """Return the times of a run's iterations, from its rates if it has no times; raises
+    InvalidInput (`nodes`) for rates without a model, a batch or GPUs."""
     tokens = None
     model = subject.transformer
     length = model.seq_length if model else run.number("seq_length")
@@ -200,13 +203,17 @@ def _convention(case: RunCase, transformer: Transformer) -> str:
     model = per_gpu["model FLOPs"] * share
     prints = f"The log prints {figure(printed)} TFLOP/s"
     if abs(nearest / printed - 1.0) > AGREES:
-        return (
-            f"{prints}, {printed / model:.2f} times the model FLOPs; no known convention gives it."
-        )
+        return f"{prints}, {printed / model:.2f} times the model FLOPs; {UNEXPLAINED_RATE}."
     if share < 1.0:
         ran = figure(nearest * share)
         return f"{prints}: {name} of the configured batch. Only {ran} TFLOP/s of these ran."
     return f"{prints}: {name}, {printed / model:.2f} times the model FLOPs by our count."
+
+
+def contradicts(run: RunLog, times: StepTimes, subject: RunSubject) -> str:
+    """Return that a log prints TFLOP/s that its times do not give; empty otherwise."""
+    sentence = _misleading(_figures(RunCase(run=run, times=times, subject=subject)))
+    return sentence if UNEXPLAINED_RATE in sentence else ""
 
 
 def _misleading(figures: RunFigures) -> str:

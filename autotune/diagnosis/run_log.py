@@ -8,6 +8,8 @@ from statistics import fmean, median
 
 import numpy as np
 
+TABLE = "a table"
+"""The trainer of a run that is a row of a table: it has one time, without warm-up."""
 FEWEST_STEPS = 5
 """Iterations after the warm-up below which a run is too short to judge."""
 STEADY, FEWEST_STEADY = 1.05, 3

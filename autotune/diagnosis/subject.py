@@ -36,6 +36,7 @@ EIGHT_BITS = frozenset(
 SAME_SITE = {"crusher": "frontier", "orion": "frontier", "flare": "aurora", "eagle": "polaris"}
 """Names of hosts and file systems -> the machine of their site."""
 MOST_GPUS_OF_NODE = 16
+UNNAMED = "the log's model"
 SHORTEST_NAME = 6
 """Characters of a model's name that is looked for within others, without signs."""
 
@@ -50,6 +51,7 @@ class RunSubject:
         ran_samples: of one iteration, as they really ran.
         missing: what has to be stated for a prediction, by the names of options.
         assumed: what the log does not say, and what is taken for it.
+        whole_node: GPUs of a node of the machine; `machine` may have fewer, if the run used fewer.
         is_adapted: whether adapters of a frozen model are trained (LoRA).
     """
 
@@ -61,6 +63,7 @@ class RunSubject:
     ran_samples: int | None
     missing: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    whole_node: int | None = None
     is_adapted: bool = False
 
 
@@ -99,6 +102,7 @@ def subject_of_run(
     if seq := run.number("seq_length"):
         transformer = transformer and replace(transformer, seq_length=seq)
     gpus = _gpus(run, values, machine, nodes)
+    whole_node = machine.gpus_per_node if machine else None
     if machine and gpus:
         machine = _with_node(machine, run, gpus, nodes)
     assumed: list[str] = []
@@ -132,6 +136,7 @@ def subject_of_run(
         ran_samples=ran or batch,
         missing=tuple(missing),
         assumed=tuple(assumed),
+        whole_node=whole_node,
         is_adapted="lora" in run.stated.get("model", "").lower(),
     )
 
@@ -140,7 +145,7 @@ def _model_of(run: RunLog) -> Transformer | None:
     counted = run.number("parameters")
     shaped, named = (
         each if each and (counted is None or agree(counted, each.trained_parameters)) else None
-        for each in (_shaped(run), _named(run))
+        for each in (_shaped(run), named_model(run))
     )
     if shaped is None or named is None:
         return shaped or named
@@ -148,7 +153,8 @@ def _model_of(run: RunLog) -> Transformer | None:
     return named if alike == replace(named, vocab_size=shaped.vocab_size) else shaped
 
 
-def _named(run: RunLog) -> Transformer | None:
+def named_model(run: RunLog) -> Transformer | None:
+    """Return the model of the catalog that a log names."""
     known = sorted(model_names(), key=len, reverse=True)
     for text in run.stated.get("model", "").split("; "):
         plain = _plain(text + run.stated.get("flavor", ""))
@@ -174,7 +180,7 @@ def _shaped(run: RunLog) -> Transformer | None:
         preset = load_model(name)
         if all(getattr(preset, key) == value for key, value in fields.items()):
             return replace(preset, vocab_size=vocabulary or preset.vocab_size)
-    table = {"name": "the log's model", "vocab_size": vocabulary, **fields}
+    table = {"name": UNNAMED, "vocab_size": vocabulary, **fields}
     if run.switch("gated"):
         table["gated_mlp"] = True
     with suppress(InvalidInput, InvalidInputs):
@@ -273,9 +279,9 @@ def _precision(run: RunLog) -> str | None:
 
 
 def _recomputation(run: RunLog) -> str | None:
-    named = run.stated.get("recompute", "").lower()
-    if named in {"full", "selective", "none"}:
-        return named
+    for each in ("recompute", "recompute_all"):
+        if (named := run.stated.get(each, "").lower()) in {"full", "selective", "none"}:
+            return named
     if run.switch("recompute_all") is not None:
         return "full" if run.switch("recompute_all") else "none"
     return None

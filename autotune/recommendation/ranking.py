@@ -144,7 +144,7 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
 
 def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Trial, float]]:
     """Return each trial that reached more than all before it, in the order given, with its
-    objective. Failed trials and those without the headroom do not count.
+    objective. Failed and imported trials and those without the headroom do not count.
 
     Args:
         trials: all in full, or all on as few nodes: others are not comparable.
@@ -152,7 +152,8 @@ def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Tria
     steps: list[tuple[Trial, float]] = []
     for trial in trials:
         figures = trial.metrics
-        if trial.state is TrialState.OK and figures and keeps_headroom(campaign, figures):
+        counts = trial.state is TrialState.OK and trial.purpose != "imported"
+        if counts and figures and keeps_headroom(campaign, figures):
             reached = getattr(figures, campaign.request.objective)
             if reached is not None and (not steps or reached > steps[-1][1]):
                 steps.append((trial, float(reached)))
@@ -167,7 +168,7 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     counts.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}
-    own = [trial for trial in trials if trial.stands_for_nodes is None]
+    own = [t for t in trials if t.stands_for_nodes is None and t.purpose != "imported"]
     for trial in sorted(own, key=lambda trial: trial.number):
         by_strategy.setdefault(trial.strategy, []).append(trial)
     ranked: list[Contender] = []

@@ -128,6 +128,10 @@ class Campaign(Wire):
     """Number of the first trial that the surrogate of the search `deephyper` chose; null before it,
     and for any other search."""
 
+    @property
+    def is_imported(self) -> bool:
+        return self.state is CampaignState.IMPORTED
+
 
 class ListedCampaign(Campaign):
     """A campaign with its summary for lists."""

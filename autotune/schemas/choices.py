@@ -96,7 +96,7 @@ creates campaigns and changes its own; `admin` changes all and manages users."""
 
 class CampaignState(StrEnum):
     """`queued` waits for a runner; `running` and `confirming` are active; the others are at
-    rest."""
+    rest. `imported` are earlier runs, of which nothing was searched."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -105,6 +105,7 @@ class CampaignState(StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"
+    IMPORTED = "imported"
 
 
 class TrialState(StrEnum):

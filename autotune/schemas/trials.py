@@ -144,7 +144,7 @@ class Trial(Wire):
     """While pending: whether it waits for nodes or runs."""
     phase_reason: str = ""
     """Why it waits, in words; for a running trial, why its end may be unknown (the scheduler does
-    not answer)."""
+    not answer); for an imported one, where it was read."""
     job_id: str | None = None
     """The scheduler's id of its job; null without one."""
     simulated: bool

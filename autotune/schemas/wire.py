@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-TrialPurpose = Literal["search", "confirmation", "baseline"]
+TrialPurpose = Literal["search", "confirmation", "baseline", "imported"]
 """Purpose of a trial: `search`, `confirmation` (one of the best measured again, at its own GAS
-alone), or `baseline` (counts as a trial of the search)."""
+alone), `baseline` (counts as a trial of the search), or `imported` (a run that nothing here
+started)."""
 
 MOST_COUNTED = 10**9
 MOST_TOKENS = 10**18

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import islice
 from math import isfinite
 from pathlib import Path
 from statistics import median
 
-from autotune.diagnosis.run_log import LoggedStep, RunLog, Sign
+from autotune.diagnosis.run_log import TABLE, LoggedStep, RunLog, Sign
 from evaluators.adapter.readers import FoundRow, csv_rows, events, json_rows, name_of
 from evaluators.run_log.formats import LineFormat, formats
 from evaluators.training_log.lines import LogLines, labelled, text_of
@@ -26,6 +27,10 @@ LONGEST_TEXT = 4000
 MOST_STEPS = 20_000
 """Of more reports every second one is dropped, again and again, and further ones are skipped."""
 MOST_ROWS = 1_000_000
+MOST_RUNS = 10_000
+OF_LAYOUTS = frozenset({"tensor_parallel", "micro_batch_size"})
+"""Columns of a table with a row for each run, of which it has at least one."""
+OF_RUNS = ("status", "finished_at", "adapter", "gpu", "model")
 FEWEST_STEPS = 3
 """A last run with fewer is no run: the one before it counts."""
 ARGUMENT = re.compile(r"^ {2}(\w+) \.{2,} (.*)$")
@@ -341,6 +346,30 @@ def read_run(path: Path, others: Sequence[Path] = (), *, name: str = "") -> RunL
             arguments={**more.arguments, **run.arguments},
         )
     return run
+
+
+def read_runs(path: Path, others: Sequence[Path] = ()) -> list[RunLog]:
+    """Return the runs of a table with a row for each, or else the run of a log as `read_run` does;
+    each states when it ended (`finished_at`), by default when its file was written."""
+    try:
+        written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat()
+        rows = list(islice(csv_rows(path), MOST_RUNS)) if path.suffix == ".csv" else []
+    except OSError as error:
+        reason = f"it cannot be read: {error.strerror}"
+        raise InvalidInput("log", str(path), reason, valid="a readable file") from error
+    columns = set(rows[0].values) if rows else set()
+    has_steps = any(formats().columns.get(name) == "step" for name in columns)
+    if has_steps or not columns & OF_LAYOUTS:
+        runs = [read_run(path, others, name=path.name)]
+    else:
+        runs = [_run_of_table(f"{path.name}, row {n}", row) for n, row in enumerate(rows, start=2)]
+    return [replace(run, stated={"finished_at": written, **run.stated}) for run in runs]
+
+
+def _run_of_table(source: str, row: FoundRow) -> RunLog:
+    run = _run_of_rows(source, [row], trainer=TABLE)
+    own = {name: str(row.values[name]) for name in OF_RUNS if row.values.get(name)}
+    return replace(run, adapter=own.get("adapter", ""), stated={**run.stated, **own})
 
 
 def _log_of(path: Path, shown: str) -> RunLog:

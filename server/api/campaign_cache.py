@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from autotune.answers.recommendation import launch_figures
 from autotune.explanation.summary import explain
@@ -91,6 +91,8 @@ class CampaignCache:
         if found is not None:
             return found
         reason = f"campaign {campaign_id} has no recommendation yet: no trial has succeeded"
+        if self.campaign(campaign_id, event).is_imported:
+            reason = f"campaign {campaign_id} was imported, and nothing is recommended from it"
         raise NotFound("recommendation", campaign_id, reason=reason)
 
     def explanation(self, campaign_id: int, event: int) -> Explanation:
@@ -176,6 +178,8 @@ class CampaignCache:
         return SpaceBelief.of(campaign, trials, profile=profile, earlier=earlier)
 
     def _recommendation(self, source: FigureSource) -> Recommendation | None:
+        if source.campaign.is_imported:
+            return None
         found = RECOMMENDATION.of(
             self._store, source.campaign.id, source.trials, lambda: _recommended(source)
         )
@@ -224,6 +228,10 @@ def _recommended(source: FigureSource) -> Recommendation | None:
 
 def _explained(source: FigureSource) -> Explanation:
     campaign, belief = source.campaign, source.belief
+    if campaign.is_imported:
+        about: dict[str, Any] = {"campaign_id": campaign.id, "simulated": False, "strategies": []}
+        about |= dict.fromkeys(("memory_limit_gib", "gpu_memory_gib"), campaign.machine.memory_gib)
+        return Explanation(**about, sentences=["Its runs were imported: nothing was searched."])
     with belief.lock:
         trials, found = search_trials(source.ended), source.recommendation
         return explain(campaign, found, trials, belief.calibration, space=belief.space)

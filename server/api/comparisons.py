@@ -57,6 +57,7 @@ def comparison_of(
 
     Raises:
         NotFound: there is no campaign of one of the ids.
+        InvalidInput: field `ids`: one of them was imported.
     """
     results = []
     for campaign_id in ids:
@@ -64,6 +65,9 @@ def comparison_of(
         campaign = campaigns.campaign(campaign_id, event)
         if not caller.sees(owner=campaign.owner, private=campaign.private):
             raise NotFound("campaign", campaign_id)
+        if campaign.is_imported:
+            reason = f"campaign {campaign_id} was imported, and nothing was searched"
+            raise InvalidInput("ids", campaign_id, reason, valid="campaigns that search")
         source = campaigns.source(campaign_id, event)
         results.append(
             CampaignResult(

@@ -23,6 +23,8 @@ LOGS = ("/api/v1/diagnoses", "/fragments/diagnosis")
 MOST_LOG_BYTES = 256_000_000
 MOST_FIELDS = 2000
 """Maximum fields of a body, at all depths."""
+MOST_OF_PATH = {"/api/v1/imports": 50_000}
+"""The same of other bodies: a thousand runs, each with all dimensions."""
 MOST_PARAMETERS = 100
 """Maximum parameters of a query."""
 STREAMS = "/events"
@@ -61,6 +63,7 @@ class RequestLimit:
             await problem(HTTPStatus.UNPROCESSABLE_ENTITY, reason)(scope, receive, send)
             return
         received = fields = 0
+        most_fields = MOST_OF_PATH.get(scope["path"], MOST_FIELDS)
 
         async def counted() -> Message:
             nonlocal received, fields
@@ -70,8 +73,8 @@ class RequestLimit:
             fields += body.count(b":")  # one after each name in JSON
             if received > most:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large)
-            if fields > MOST_FIELDS and not is_log:
-                reason = f"a request has {MOST_FIELDS} fields at most"
+            if fields > most_fields and not is_log:
+                reason = f"a request has {most_fields} fields at most"
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 

@@ -116,6 +116,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "cancel": "campaigns",
         "extend": "campaigns",
         "rm": "campaigns",
+        "import": "imports",
     },
     "Without a service": {
         "predict": "predictions",
@@ -196,6 +197,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune plot 3 --kind pareto_front --against num_nodes --json",
     ),
     "extend": ("autotune extend 3 --max-trials 60",),
+    "import": (
+        "autotune import run.log --machine dgx-h100",
+        "autotune import runs.csv --machine dgx-a100 --adapter megatron-lm --name 2025",
+    ),
     "rm": ("autotune rm 3", "autotune rm --older-than 26w --yes"),
     "predict": (
         "autotune predict --model gpt-175b --machine frontier --tp 4 --pp 16 --gas 640 "

@@ -56,6 +56,7 @@ ACTIONS: dict[CampaignState, tuple[str, ...]] = {
     CampaignState.DONE: ("extend", "delete"),
     CampaignState.FAILED: ("resume", "cancel", "delete"),
     CampaignState.CANCELLED: ("delete",),
+    CampaignState.IMPORTED: ("delete",),
 }
 ACTION_LABELS = {"extend": "Extend budget"}
 Context = dict[str, Any]
@@ -142,6 +143,7 @@ def progress_text(campaign: Campaign) -> str:
         + (again if campaign.confirmations else ""),
         CampaignState.CANCELLED: f"Cancelled after {so_far}",
         CampaignState.FAILED: f"Failed after {so_far}",
+        CampaignState.IMPORTED: f"Imported: {plural(campaign.trials, 'run')}",
     }[campaign.state]
 
 
@@ -162,6 +164,7 @@ def campaign_context(
     that event. Without an explanation the page requests one. `trajectory` is that figure's
     sentence.
     """
+    shown = ("answer", "trials") if source.campaign.is_imported else TABS
     return (
         progress_context(session, source, logged=logged)
         | recommendation_context(source, recommendation)
@@ -171,8 +174,8 @@ def campaign_context(
             "last_event": event,
             "bundle": bundle_name(),
             "trajectory": trajectory,
-            "tabs": TABS.items(),
-            "measured": bool(source.measured),
+            "tabs": [(name, label) for name, label in TABS.items() if name in shown],
+            "measured": bool(source.measured) and not source.campaign.is_imported,
             "states": [state.value for state in TrialState],
         }
         | rows_context(session, source)

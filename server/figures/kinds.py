@@ -8,7 +8,12 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, ScalingKind
+from autotune.schemas.choices import (
+    FIGURE_NAMES,
+    FigureKind,
+    ParetoCost,
+    ScalingKind,
+)
 from autotune.schemas.figures import FigureOffer
 from server.figures.calibration import CalibrationFigure
 from server.figures.figure import DrawnFigure
@@ -71,6 +76,8 @@ def made(kind: FigureKind, source: FigureSource, options: FigureOptions) -> Draw
 
 def missing(kind: FigureKind, source: FigureSource) -> str:
     """Return why a campaign has no figure of this kind; empty if it has."""
+    if source.campaign.is_imported:
+        return "its runs were imported"
     figure = KINDS[kind]
     reason = figure.missing(source)
     if reason or figure.rests_on != "space":

@@ -18,6 +18,7 @@ from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, or_, s
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from autotune.answers.campaign import origin
 from autotune.schemas.campaigns import Campaign, CampaignPage, ListedCampaign, outcome_of_campaign
 from autotune.schemas.choices import CampaignState, TrialState
 from autotune.search import ended_of
@@ -237,8 +238,8 @@ def listing_of(campaign: Campaign) -> dict[str, Any]:
         "best_strategy": best.short() if best else "",
         "owner": campaign.owner or "",
     }
-    simulated = "simulated" if campaign.simulated else "real trials"
-    shown = (f"#{campaign.id}", simulated, campaign.reason, *words.values())
+    kind = {"measured": "real trials"}.get(origin(campaign), origin(campaign))
+    shown = (f"#{campaign.id}", kind, campaign.reason, *words.values())
     folded = {name: text.casefold() or None for name, text in words.items()}
     return figures | folded | {"text": " ".join(shown).casefold()}
 

@@ -31,8 +31,13 @@ from server.store.store import announce
 from server.store.tables import CampaignRow, TrialRow
 
 WORKED_ON = (CampaignState.QUEUED, CampaignState.RUNNING, CampaignState.CONFIRMING)
-RESTING = (CampaignState.DONE, CampaignState.CANCELLED, CampaignState.FAILED)
-"""States that users are notified of."""
+RESTING = (
+    CampaignState.DONE,
+    CampaignState.CANCELLED,
+    CampaignState.FAILED,
+    CampaignState.IMPORTED,
+)
+"""States of campaigns that have ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

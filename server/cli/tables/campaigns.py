@@ -13,6 +13,7 @@ from autotune.answers.campaign import (
     best_origin,
     best_projected_from,
     fastest_single,
+    origin,
     reason_in_brief,
     searched_by,
     started_from,
@@ -104,7 +105,7 @@ def campaign(item: Campaign) -> Table:
             ("outcome", ": ".join(filter(None, [outcome_of_campaign(item), item.reason]))),
             ("model", model_line(item.model)),
             ("machine", f"{item.machine.name}, at most {nodes_of(item.request.nodes)}"),
-            ("evaluator", f"{item.request.evaluator}{profile} ({mark(item.simulated)})"),
+            ("evaluator", f"{item.request.evaluator}{profile} ({origin(item)})"),
             *([("baseline", own)] if own else []),
             (
                 "trials",
@@ -116,7 +117,7 @@ def campaign(item: Campaign) -> Table:
             *_screening(item),
             ("node-hours", figure(item.node_hours)),
             ("created", moment(item.created_at)),
-            *_leading(item),
+            *(_leading(item) if not item.is_imported else []),
         ]
     )
 
@@ -301,7 +302,7 @@ def runner_up(answer: Recommendation, item: Ranked) -> Table:
     return facts(
         [
             (f"Rank {item.rank}", item.strategy.short()),
-            *metrics_facts(item.metrics, simulated=answer.simulated, strategy=item.strategy),
+            *metrics_facts(item.metrics, origin=mark(answer.simulated), strategy=item.strategy),
             ("Status", standing_of(item)),
             ("Of the best", percent(item.relative_to_best)),
             ("The best", answer.best.strategy.short()),

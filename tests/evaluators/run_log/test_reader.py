@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from autotune.diagnosis.run_log import StepTimes
-from evaluators.run_log import read_run
+from autotune.diagnosis.subject import subject_of_run
+from evaluators.run_log import read_run, read_runs
 from search_spaces.errors import InvalidInput
 from tests.evaluators.adapter.samples import event
 from tests.evaluators.run_log.logs import bundled, megatron, torchtitan, written
@@ -121,3 +122,38 @@ def test_a_long_log_is_thinned_and_its_times_stay(tmp_path: Path) -> None:
 def test_the_warm_up_is_left_out() -> None:
     times = StepTimes.of([30.0, 4.0, 1.3, *([1.0] * 9)])
     assert (times.warm_up, times.median_s, times.spikes) == (3, 1.0, [])
+
+
+TABLE = """\
+model,gpu,num_gpus,num_layers,hidden_size,num_attention_heads,seq_length,vocab_size,\
+tensor_parallel,pipeline_parallel,micro_batch_size,global_batch_size,zero_stage,\
+activation_checkpointing,sequence_parallel,flash_attention,precision,status,iteration_time_s,\
+peak_memory_gib,finished_at,adapter
+GPT 3.6B,A100,64,30,3072,32,2048,50257,2,1,4,512,1,selective,1,1,bf16,ok,4.5,61.5,\
+2026-03-01T10:00:00Z,megatron-lm
+GPT 3.6B,A100,64,30,3072,32,2048,50257,1,1,32,2048,0,none,0,0,fp16,oom,,,,megatron-lm
+"""
+
+
+def test_a_table_has_a_run_in_each_row(tmp_path: Path) -> None:
+    ran, failed = read_runs(written(tmp_path, TABLE, "runs.csv"))
+    assert (ran.source, ran.adapter) == ("runs.csv, row 2", "megatron-lm")
+    assert ran.steps[0].time_s == 4.5
+    assert ran.peak_memory_gib == 61.5
+    assert ran.stated["finished_at"] == "2026-03-01T10:00:00Z"
+    strategy = subject_of_run(ran).strategy
+    assert strategy is not None
+    assert strategy.short() == (
+        "TP 2 · PP 1 · MBS 4 · GAS 4 · ZeRO-1 · 8 nodes · SP · selective recompute · bf16"
+    )
+    assert (failed.steps, failed.stated["status"]) == ((), "oom")
+    assert failed.stated["finished_at"].startswith("20"), "when the file was written"
+    other = subject_of_run(failed).strategy
+    assert other is not None
+    assert (other.zero_stage, other.flash_attention) == (0, False)
+
+
+def test_rows_of_iterations_are_no_table_of_runs(tmp_path: Path) -> None:
+    text = "step,iteration_time_s,micro_batch_size\n" + "\n".join(f"{n},2.0,4" for n in range(1, 9))
+    (run,) = read_runs(written(tmp_path, text, "log.csv"))
+    assert len(run.steps) == 8

@@ -1,0 +1,129 @@
+"""Earlier runs as observations, from which campaigns start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from search_spaces.errors import InvalidInput, InvalidInputs
+from server.cli.failures import ExitCode
+from server.cli.options import MachineOptions, ModelOptions, ServiceOptions, name_or_file
+from server.cli.output import Json, document, note, out
+
+if TYPE_CHECKING:
+    from autotune.diagnosis.observed import ObservedRun
+    from autotune.diagnosis.run_log import RunLog
+    from search_spaces.machine import Machine
+    from search_spaces.transformer import Transformer
+
+BUNDLED = "bundled"
+SCRIPTS = frozenset({".sh", ".sbatch", ".yaml", ".yml", ".toml", ".json"})
+
+
+def import_(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Logs as `autotune diagnose` reads them, tables (CSV) with a row for each run, "
+            "and launch scripts or configurations, which complete the logs of their folders.",
+        ),
+    ],
+    model: ModelOptions,
+    machine: MachineOptions,
+    service: ServiceOptions,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes of each run.")] = None,
+    baseline: Annotated[
+        str, typer.Option("--baseline", help='Their layout: "tp=8,pp=4,mbs=1,zero=1,gbs=512".')
+    ] = "",
+    adapter: Annotated[
+        str,
+        typer.Option(
+            "--adapter",
+            metavar="NAME|FILE",
+            help="Their trainer: a name of `autotune adapter list`, a TOML file, or `bundled`. "
+            "Default: by the log's form, or the table's column `adapter`.",
+        ),
+    ] = "",
+    name: Annotated[str, typer.Option("--name", help="A name for people.")] = "",
+    private: Annotated[
+        bool, typer.Option("--private", help="Hide them from other users of a shared service.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Import earlier runs, so that campaigns on their machine with their trainer start from them.
+
+    Files are read here; only each run's layout, time and memory are sent. The runs of one model
+    are stored as a campaign in the state `imported`, which `autotune rm` deletes. The same runs
+    again are the same campaign.
+
+    Runs that cannot be believed are refused with the reason. Exit code 1 if any was.
+    """
+    from autotune.diagnosis.observed import observed
+    from autotune.diagnosis.subject import subject_of_run
+    from autotune.schemas.imports import MOST_RUNS
+    from autotune.schemas.resolution import machine_of, transformer_of
+    from evaluators.run_log import read_runs
+    from server.cli.tables import campaigns as table
+
+    transformer = transformer_of(model.choice()) if model.model else None
+    stated = machine_of(machine.choice()) if machine.machine else None
+    groups: dict[tuple[Transformer, Machine, str], list[ObservedRun]] = {}
+    refused: list[dict[str, str]] = []
+    scripts = [path for path in paths if path.suffix in SCRIPTS]
+    for path in (each for each in paths if each not in scripts):
+        with _noted(path.name, refused):
+            beside = [each for each in scripts if each.parent == path.parent]
+            for run in read_runs(path, beside):
+                with _noted(run.source, refused):
+                    subject = subject_of_run(
+                        run, transformer=transformer, machine=stated, nodes=nodes, layout=baseline
+                    )
+                    one, trainer = observed(run, subject), _trainer(run, adapter)
+                    groups.setdefault((one.transformer, one.machine, trainer), []).append(one)
+    with service.client() as client:
+        stored = [
+            client.import_runs(
+                model=ran,
+                machine=on,
+                adapter="" if trainer == BUNDLED else name_or_file(trainer),
+                runs=[each.run for each in runs[start : start + MOST_RUNS]],
+                name=name,
+                private=private,
+            ).campaign
+            for (ran, on, trainer), runs in groups.items()
+            for start in range(0, len(runs), MOST_RUNS)
+        ]
+    if json:
+        document({"campaigns": stored, "refused": refused})
+    else:
+        out().print(table.campaigns(stored))
+    for each in refused:
+        note(f"refused: {each['source']}: {each['reason']}")
+    for assumed in {one.assumed for runs in groups.values() for one in runs if one.assumed}:
+        note(f"assumed where nothing is stated: {', '.join(assumed)}")
+    if refused:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@contextmanager
+def _noted(source: str, refused: list[dict[str, str]]) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInput as error:
+        refused.append({"source": source, "reason": error.reason})
+    except InvalidInputs as errors:
+        reason = "; ".join(f"{each.field}: {each.reason}" for each in errors.problems)
+        refused.append({"source": source, "reason": reason})
+
+
+def _trainer(run: RunLog, adapter: str) -> str:
+    found = adapter or run.adapter or (BUNDLED if run.trainer == "the bundled trainer" else "")
+    if not found:
+        reason = f"its trainer, {run.trainer}, has no adapter: state --adapter NAME or {BUNDLED}"
+        raise InvalidInput("adapter", None, reason)
+    return found
