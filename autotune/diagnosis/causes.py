@@ -13,6 +13,7 @@ import numpy as np
 from autotune.calibration import Calibration
 from autotune.diagnosis.run_log import RunLog, StepTimes
 from autotune.diagnosis.subject import RunSubject
+from autotune.explanation.parts import time_by_part
 from autotune.explanation.steps import with_values
 from autotune.prediction.candidates import OWN_ERROR
 from autotune.schemas.diagnoses import SlowCause
@@ -40,6 +41,8 @@ HOST_SHARE, LARGE_HOST_SHARE = 0.15, 0.4
 and in any."""
 LAYOUT_GAINS = 1.1
 """Lower end of the gain of another layout from which the layout is a cause."""
+DISTRIBUTED_GAINS = 1.2
+"""Gain of a layout that distributes the experts from which their place is a cause."""
 PROGRAMS_DIFFER, UNKNOWN_PROGRAMS_DIFFER = 1.2, 2.0
 """Measured time over the upper end of its interval from which a run is slow without any evidence:
 of a trainer with an adapter, and of another. Rest on public logs of healthy runs."""
@@ -83,8 +86,8 @@ class RunCase:
         """Return the share of parts of the predicted iteration; 0 without a prediction."""
         if self.expected is None or not self.expected.iteration_time_s:
             return 0.0
-        parts = (self.expected.time_parts_s.get(name, 0.0) for name in names)
-        return sum(parts) / self.expected.iteration_time_s
+        parts = time_by_part(self.expected.time_parts_s)
+        return sum(parts.get(name, 0.0) for name in names) / self.expected.iteration_time_s
 
     def saves(self, other: Strategy) -> tuple[float, float]:
         """Return the share of the time that another layout is predicted to save, and the
@@ -298,10 +301,20 @@ def _host(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG0
 
 def _layout(case: RunCase, strategy: Strategy) -> FoundCause | None:
     best = next((each for each in case.faster if each.relative_low >= LAYOUT_GAINS), None)
-    if best is None:
+    return None if best is None else _slower_than(best, strategy)
+
+
+def _undistributed(case: RunCase, strategy: Strategy) -> FoundCause | None:
+    if strategy.expert_parallel > 1:
         return None
-    worth = 1.0 - 1.0 / (1.0 + OWN_ERROR * (best.relative - 1.0))
-    return FoundCause(evidence=strategy.short(), worth=worth, words={"change": best.sentence})
+    changes = (each for each in case.faster if "expert_parallel" in each.changes)
+    best = next((each for each in changes if each.relative >= DISTRIBUTED_GAINS), None)
+    return None if best is None else _slower_than(best, strategy)
+
+
+def _slower_than(change: LayoutChange, strategy: Strategy) -> FoundCause:
+    worth = 1.0 - 1.0 / (1.0 + OWN_ERROR * (change.relative - 1.0))
+    return FoundCause(evidence=strategy.short(), worth=worth, words={"change": change.sentence})
 
 
 def _printed_rate(case: RunCase, strategy: Strategy) -> FoundCause | None:  # noqa: ARG001
@@ -336,6 +349,7 @@ LOOKS: Mapping[str, Look] = {
     "overlaps": _overlaps,
     "compilation": _compilation,
     "expert_loop": _expert_loop,
+    "undistributed": _undistributed,
     "host": _host,
     "layout": _layout,
     "printed_rate": _printed_rate,

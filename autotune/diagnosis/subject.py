@@ -176,9 +176,11 @@ def _shaped(run: RunLog) -> Transformer | None:
     more = ("num_query_groups", "ffn_hidden_size")
     fields |= {name: number for name in more if (number := run.number(name))}
     vocabulary = run.number("vocab_size")
+    routed = run.number("num_experts") or 1
     for name in model_names():
         preset = load_model(name)
-        if all(getattr(preset, key) == value for key, value in fields.items()):
+        experts = preset.experts.num_experts if preset.experts else 1
+        if experts == routed and all(getattr(preset, key) == fields[key] for key in fields):
             return replace(preset, vocab_size=vocabulary or preset.vocab_size)
     table = {"name": UNNAMED, "vocab_size": vocabulary, **fields}
     if run.switch("gated"):

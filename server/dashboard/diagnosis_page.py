@@ -40,7 +40,7 @@ async def answer(
     parts = []
     if found.expected is not None and found.expected.iteration_time_s:
         whole = found.expected.iteration_time_s
-        by_part = time_by_part(found.expected.time_parts_s) or found.expected.time_parts_s
+        by_part = time_by_part(found.expected.time_parts_s)
         largest = sorted(by_part.items(), key=lambda each: -each[1])[:MOST_PARTS]
         parts = [(TIME_WORDS.get(name, name), part, part / whole) for name, part in largest]
     return render(request, "_diagnosis.html", {"answer": found, "parts": parts})

@@ -187,6 +187,15 @@ def test_a_healthy_run_is_called_healthy(
     assert found.command.startswith("autotune submit --model llama-3-8b --machine dgx-h100")
 
 
+def test_experts_that_are_not_distributed_are_a_cause(tmp_path: Path) -> None:
+    mixtral = {"num_experts": 8, "moe_router_topk": 2, "padded_vocab_size": 32000}
+    layout = {"world_size": 16, "data_parallel_size": 4, "tensor_model_parallel_size": 4}
+    changed = {**mixtral, **layout, "seq_length": 4096, "global_batch_size": 128}
+    found = answer(tmp_path, megatron(around(14.0), changed=changed))
+    assert found.causes[0].name == "experts on every GPU"
+    assert "EP" in found.causes[0].sentence
+
+
 def test_a_printed_rate_is_compared_with_ours(tmp_path: Path) -> None:
     plain = answer(tmp_path, megatron(around()))
     model = plain.run.model_tflops_per_gpu

@@ -91,3 +91,10 @@ def test_nodes_of_another_size_are_taken(tmp_path: Path) -> None:
     assert found.machine is not None
     assert found.strategy is not None
     assert (found.machine.gpus_per_node, found.strategy.num_nodes) == (4, 16)
+
+
+def test_experts_tell_models_of_one_shape_apart(tmp_path: Path) -> None:
+    mixtral = {"num_experts": 8, "moe_router_topk": 2, "padded_vocab_size": 32000}
+    found = subject(tmp_path, megatron([3.0] * 5, changed=mixtral | {"seq_length": 4096}))
+    assert found.transformer is not None
+    assert found.transformer.name == "mixtral-8x7b"
