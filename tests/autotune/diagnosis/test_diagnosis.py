@@ -192,8 +192,9 @@ def test_experts_that_are_not_distributed_are_a_cause(tmp_path: Path) -> None:
     layout = {"world_size": 16, "data_parallel_size": 4, "tensor_model_parallel_size": 4}
     changed = {**mixtral, **layout, "seq_length": 4096, "global_batch_size": 128}
     found = answer(tmp_path, megatron(around(14.0), changed=changed))
-    assert found.causes[0].name == "experts on every GPU"
-    assert "EP" in found.causes[0].sentence
+    [cause] = [each for each in found.causes if each.name == "experts on every GPU"]
+    assert "EP" in cause.sentence
+    assert cause in found.causes[:2]
 
 
 def test_a_printed_rate_is_compared_with_ours(tmp_path: Path) -> None:
