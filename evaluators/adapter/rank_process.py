@@ -212,6 +212,8 @@ def run(
     words: Sequence[str], environment: Mapping[str, str], folder: str, output: StampedOutput
 ) -> int:
     """Run one command of the rank; return its exit code."""
+    early: list[int] = []  # asked to end before the trainer is known
+    signal.signal(signal.SIGTERM, lambda number, _frame: early.append(number))
     try:
         child = subprocess.Popen(
             words,
@@ -226,6 +228,8 @@ def run(
         return 127
     trainer = TrainerProcess(child)
     signal.signal(signal.SIGTERM, trainer.ask_to_end)
+    if early:
+        trainer.ask_to_end(signal.SIGTERM, None)
     code = watch(trainer, output)
     if code and not trainer.asked:
         output.tell([ending(code).encode()])

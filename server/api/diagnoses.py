@@ -30,7 +30,16 @@ BODY: dict[str, Any] = {
     "requestBody": {
         "description": "The log, JSON lines or CSV, or an event file of TensorBoard.",
         "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string"},
+                "examples": {
+                    "Megatron-LM": {
+                        "value": "iteration 7/ 100 | elapsed time per iteration (ms): 2500.0 |\n"
+                    }
+                },
+            }
+        },
     }
 }
 
