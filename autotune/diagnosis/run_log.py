@@ -93,7 +93,7 @@ class RunLog:
         return self.stated[name].lower() not in OFF
 
 
-OFF = frozenset({"", "0", "false", "none", "null", "off", "no", "disabled", "-1"})
+OFF = frozenset({"", "0", "0.0", "false", "none", "null", "off", "no", "disabled", "-1"})
 
 
 @dataclass(frozen=True, kw_only=True)

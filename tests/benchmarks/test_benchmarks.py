@@ -138,7 +138,7 @@ def grids(folder: Path) -> list[str]:
     return [
         *("--throughput", times, "--grids", choices, "--picture", picture),
         *("--seeds", "1", "--processes", "1", "--searches", "ours", "random"),
-        *("pruned_deephyper", "stock_deephyper", "optuna_gp"),
+        *("ours_imported", "pruned_deephyper", "stock_deephyper", "optuna_gp"),
     ]
 
 
@@ -150,7 +150,12 @@ def trials(folder: Path) -> list[str]:
     ("main", "arguments", "printed", "written"),
     [
         (accuracy.main, tables, ["made-a100", "Models of 2025"], ["clusters", "models_2026"]),
-        (search_replay.main, grids, ["random", "First choices"], ["overall", "own_stop"]),
+        (
+            search_replay.main,
+            grids,
+            ["random", "ours_imported", "First choices"],
+            ["overall", "own_stop"],
+        ),
         (one_gpu.main, trials, ["calibrated on 5", "of 8 that ran"], ["methods"]),
     ],
     ids=["accuracy", "search_replay", "one_gpu"],

@@ -75,7 +75,12 @@ def import_(
     groups: dict[tuple[Transformer, Machine, str], list[ObservedRun]] = {}
     refused: list[dict[str, str]] = []
     scripts = [path for path in paths if path.suffix in SCRIPTS]
-    for path in (each for each in paths if each not in scripts):
+    logs = [path for path in paths if path not in scripts]
+    if not logs:
+        raise InvalidInput(
+            "paths", str(paths[0]), "a script has no times", valid="a log or a table"
+        )
+    for path in logs:
         with _noted(path.name, refused):
             beside = [each for each in scripts if each.parent == path.parent]
             for run in read_runs(path, beside):
@@ -122,8 +127,7 @@ def _noted(source: str, refused: list[dict[str, str]]) -> Iterator[None]:
 
 
 def _trainer(run: RunLog, adapter: str) -> str:
-    found = adapter or run.adapter or (BUNDLED if run.trainer == "the bundled trainer" else "")
-    if not found:
-        reason = f"its trainer, {run.trainer}, has no adapter: state --adapter NAME or {BUNDLED}"
-        raise InvalidInput("adapter", None, reason)
-    return found
+    if found := adapter or run.adapter or ("bundled" in run.trainer and BUNDLED):
+        return found
+    reason = f"its trainer, {run.trainer}, has no adapter: state --adapter NAME or {BUNDLED}"
+    raise InvalidInput("adapter", None, reason)

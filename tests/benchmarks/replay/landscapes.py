@@ -74,6 +74,7 @@ class Landscape:
         log_tokens: shape (n,), logarithm of the tokens of one step on one GPU.
         earlier: of the same stack: what ran of its other models; or, where it has one model alone,
             on other numbers of GPUs or with other sequences.
+        earlier_rows: rows of the table for `earlier`.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Landscape:
     measured: Measurements
     log_tokens: Array
     earlier: Measurements
+    earlier_rows: Sequence[PublishedRow]
 
     @property
     def columns(self) -> Columns:
@@ -173,6 +175,7 @@ def _landscape(
         measured=Measurements(columns=stack.columns.take(first), log_time=median),
         log_tokens=log_tokens[first],
         earlier=whole.take(earlier),
+        earlier_rows=[stack.rows[number] for number in earlier],
     )
 
 

@@ -40,6 +40,7 @@ METHODS: Mapping[str, Method] = {
     "ours_warm": Method(
         lambda here, draw: ours.warm(here, draw=draw), replays=WARM_DRAWS, needs_earlier=True
     ),
+    "ours_imported": Method(lambda here, _: ours.imported(here), replays=1, needs_earlier=True),
     "ours_wrong": Method(
         lambda here, variant: ours.wrong(here, variant=variant), replays=ours.WRONG_VARIANTS
     ),

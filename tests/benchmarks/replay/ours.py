@@ -18,6 +18,7 @@ from autotune.search.choice import choose
 from autotune.search.stopping import Outlook, reason_to_be_content
 from autotune.search.surrogate import CalibratedRegressor
 from search_spaces.machine import Machine
+from tests.benchmarks.replay.imported import earlier_by_import
 from tests.benchmarks.replay.landscapes import Landscape, Measurements
 from tests.benchmarks.replay.trials import WITHIN, Grid, OwnStop, Revealed, revealed
 
@@ -48,6 +49,11 @@ def warm(landscape: Landscape, *, draw: int) -> Search:
     order = np.random.default_rng([KNOWN_BEFOREHAND, draw]).permutation(len(landscape.earlier))
     earlier = landscape.earlier.take(order[:KNOWN_BEFOREHAND])
     return Search(landscape, landscape.machine, earlier=earlier)
+
+
+def imported(landscape: Landscape) -> Search:
+    """With the rows of the stack known that the product selects after their import."""
+    return Search(landscape, landscape.machine, earlier=earlier_by_import(landscape))
 
 
 def wrong(landscape: Landscape, *, variant: int) -> Search:

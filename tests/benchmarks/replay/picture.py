@@ -32,6 +32,7 @@ INK = "#7d8590"
 LINES = {
     "ours": ("ours", "#2f81f7", (1, 0)),
     "ours_warm": ("ours, other models known", "#1a9c6e", (1, 0)),
+    "ours_imported": ("ours, other models imported", "#0f5f43", (1, 0)),
     "ours_wrong": ("ours, wrong data sheet", "#2f81f7", (6, 3)),
     "ours_shuffled": ("ours, shuffled predictions", "#2f81f7", (2, 3)),
     "random": ("random", INK, (1, 0)),

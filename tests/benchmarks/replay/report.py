@@ -107,8 +107,8 @@ def _overall(whole: dict[str, Any]) -> Table:
         ],
         caption="Every replay of every landscape counts alike. Failures: the mean until then. "
         "s each: seconds for the choice of a trial. "
-        "ours_warm only where the stack has other rows; ours_wrong: one figure of the data sheet "
-        "times or divided by 5.",
+        "ours_warm and ours_imported only where the stack has other rows; ours_wrong: one "
+        "figure of the data sheet times or divided by 5.",
     )
 
 

@@ -59,6 +59,8 @@ def test_nothing_is_stored_where_all_is_refused(autotune: Autotune, tmp_path: Pa
     table = str(written(tmp_path, TABLE.replace(",megatron-lm", ","), "runs.csv"))
     ran = autotune("import", table)
     assert "has no adapter: state --adapter NAME or bundled" in ran.err
+    ran = autotune("import", str(written(tmp_path, SCRIPT, "run.sh")))
+    assert (ran.code, "a script has no times" in ran.err) == (2, True)
     assert states(autotune) == before
 
 
