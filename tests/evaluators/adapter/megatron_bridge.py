@@ -52,7 +52,7 @@ FIELDS: Mapping[str, Sequence[str]] = {
         "context_parallel_size",
         *("sequence_parallel", "recompute_granularity", "recompute_method", "bf16", "fp16"),
         *("recompute_modules", "fp8", "fp8_recipe", "fp4"),
-        *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl"),
+        *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "overlap_p2p_comm"),
         *("bias_activation_fusion", "bias_dropout_fusion", "apply_rope_fusion"),
         "use_mamba_mem_eff_path",
         *("expert_model_parallel_size", "expert_tensor_parallel_size", "num_moe_experts"),
@@ -106,7 +106,7 @@ class _AutoBridge:
     attention has nothing of any model."""
 
     @classmethod
-    def from_hf_pretrained(cls, _: str) -> _AutoBridge:
+    def from_hf_pretrained(cls, name: str, **_: Any) -> _AutoBridge:  # noqa: ARG003
         return cls()
 
     def to_megatron_provider(self, *, load_weights: bool) -> Any:

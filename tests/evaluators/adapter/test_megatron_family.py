@@ -106,6 +106,7 @@ def test_strategies_return_from_validation_by_megatron_bridge(
             assert told["ddp.overlap_grad_reduce"] is (replicas > 1)
             assert told["ddp.overlap_param_gather"] is gathered
             assert told["optimizer.overlap_param_gather"] is gathered
+        assert bool(told["model.overlap_p2p_comm"]) is (strategy.virtual_stages > 1)
         assert told["train.manual_gc"]
         assert told["model.cross_entropy_loss_fusion"]
         assert told["model.cross_entropy_fusion_impl"] == "native"
@@ -169,9 +170,10 @@ def _fusions(model: Transformer) -> dict[str, bool]:
     }
     if model.mamba is not None:
         return fusions | {"model.apply_rope_fusion": False, "model.use_mamba_mem_eff_path": True}
-    if model.latent_attention is not None or model.has_biases:  # no fused rotary positions
+    if model.has_biases:  # learned positions
         return fusions
-    return fusions | {"model.apply_rope_fusion": True}
+    yarn = model.details is not None and model.details.rotary_scaling == "yarn"
+    return fusions | {"model.apply_rope_fusion": model.latent_attention is None or yarn}
 
 
 def _layers_of_recipe(told: Mapping[str, Any]) -> Mapping[str, Any]:

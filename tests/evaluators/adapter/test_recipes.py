@@ -1,195 +1,95 @@
-"""What the adapter of Megatron-Bridge sets, against NVIDIA's own recipes for four models on two
-machines. Each difference is deliberate, and its reason stands in docs/trainer.md."""
+"""What the adapter of Megatron-Bridge sets, against NVIDIA's own recipes, which
+megatron_recipes.py reads. Each difference is deliberate, and its reason stands in
+docs/trainer.md."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evaluators.adapter.catalog import load_adapter
-from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of
+from evaluators.adapter.rendering import StartPlan, start_of
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.strategy import Strategy
+from tests.evaluators.adapter import megatron_recipes
 
-PAGE = (Path(__file__).parents[3] / "docs" / "trainer.md").read_text("utf-8")
-ENVIRONMENT = {
-    "$TORCH_NCCL_HIGH_PRIORITY": "1",
-    "$TORCH_NCCL_AVOID_RECORD_STREAMS": "1",
-    "$NCCL_GRAPH_REGISTER": "0",
-    "$NCCL_NVLS_ENABLE": "0",
-    "$PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-    "$NVTE_FWD_LAYERNORM_SM_MARGIN": "20",
-    "$NVTE_BWD_LAYERNORM_SM_MARGIN": "20",
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "trainer.md").read_text("utf-8")
+READ: Mapping[str, Any] = json.loads(Path(__file__).with_name("megatron_recipes.json").read_text())
+RECIPES: list[Mapping[str, Any]] = READ["recipes"]
+WHOLE = {"tensor_parallel": 1, "pipeline_parallel": 1, "zero_stage": 1} | {
+    "activation_checkpointing": "none"
 }
-COMMON = ENVIRONMENT | {
-    "train.manual_gc": "true",
-    "train.manual_gc_interval": "100",
-    "model.cross_entropy_loss_fusion": "true",
-    "model.cross_entropy_fusion_impl": "te",
-    "ddp.average_in_collective": "true",
-    "ddp.grad_reduce_in_fp32": "false",
-    "ddp.check_for_nan_in_grad": "false",
-    "ddp.overlap_grad_reduce": "true",
-    "ddp.overlap_param_gather": "true",
+DISPATCHER = {
+    *("moe_flex_dispatcher_backend", "moe_hybridep_num_sms", "moe_token_dispatcher_type"),
+    *("NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN", "NUM_OF_TOKENS_PER_CHUNK_COMBINE_API"),
+    *("NVLINK_DOMAIN_SIZE", "USE_MNNVL"),
 }
-OF_EXPERTS = {
-    "model.moe_router_fusion": "true",
-    "model.moe_permute_fusion": "true",
-    "model.moe_grouped_gemm": "true",
-    "model.moe_router_force_load_balancing": "true",
-}
-HYBRID_EP = {
-    "model.moe_token_dispatcher_type": "flex",
-    "model.moe_flex_dispatcher_backend": "hybridep",
-}
-WITH_OPTIMIZER = {"optimizer.overlap_param_gather_with_optimizer_step": "true"}
-BEHIND_EXPERTS = {
-    "model.overlap_moe_expert_parallel_comm": "true",
-    "model.delay_wgrad_compute": "true",
-}
-GRAPHS = {
-    "model.cuda_graph_impl": "transformer_engine",
-    "model.cuda_graph_modules": "[attn,moe_router,moe_preprocess]",
-}
-CHUNKS = {"$NCCL_P2P_NET_CHUNKSIZE": "2097152"}
-DETERMINISTIC = {"$NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"}
-OF_LLAMA = COMMON | CHUNKS | WITH_OPTIMIZER | {"model.tp_comm_overlap": "true"}
-LLAMA = {"pipeline_parallel": 8, "virtual_stages": 2, "sequence_parallel": True}
-RECIPES: list[tuple[str, str, dict[str, Any], dict[str, str]]] = [
-    (
-        "llama-3.1-405b",
-        "dgx-h100",
-        {**LLAMA, "tensor_parallel": 8, "context_parallel": 2, "num_nodes": 128},
-        OF_LLAMA | {"$CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-    ),
-    (
-        "llama-3.1-405b",
-        "gb200-nvl72",
-        {**LLAMA, "tensor_parallel": 4, "pipeline_parallel": 16, "num_nodes": 64},
-        OF_LLAMA | {"$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    ),
-    (
-        "qwen3-235b-a22b",
-        "dgx-h100",
-        {"tensor_parallel": 2, "pipeline_parallel": 8, "expert_parallel": 32, "num_nodes": 32}
-        | {"virtual_stages": 4, "sequence_parallel": True},
-        COMMON
-        | OF_EXPERTS
-        | WITH_OPTIMIZER
-        | BEHIND_EXPERTS
-        | {
-            "model.moe_token_dispatcher_type": "alltoall",
-            "$CUDA_DEVICE_MAX_CONNECTIONS": "8",
-            "$NVTE_FWD_LAYERNORM_SM_MARGIN": "16",
-            "$NVTE_BWD_LAYERNORM_SM_MARGIN": "16",
-        },
-    ),
-    (
-        "qwen3-235b-a22b",
-        "gb200-nvl72",
-        {"pipeline_parallel": 8, "expert_parallel": 8, "num_nodes": 64},
-        COMMON | OF_EXPERTS | HYBRID_EP | GRAPHS | {"$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    ),
-    (
-        "deepseek-v3",
-        "dgx-h100",
-        {"tensor_parallel": 2, "pipeline_parallel": 8, "expert_parallel": 64, "num_nodes": 128}
-        | {"virtual_stages": 4, "sequence_parallel": True},
-        COMMON
-        | OF_EXPERTS
-        | HYBRID_EP
-        | WITH_OPTIMIZER
-        | DETERMINISTIC
-        | {"ddp.overlap_grad_reduce": "false", "$CUDA_DEVICE_MAX_CONNECTIONS": "1"},
-    ),
-    (
-        "deepseek-v3",
-        "gb200-nvl72",
-        {"pipeline_parallel": 4, "virtual_stages": 4, "expert_parallel": 64, "num_nodes": 64},
-        COMMON
-        | OF_EXPERTS
-        | HYBRID_EP
-        | GRAPHS
-        | WITH_OPTIMIZER
-        | DETERMINISTIC
-        | {"$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    ),
-    (
-        "gpt-oss-120b",
-        "dgx-h100",
-        {"pipeline_parallel": 4, "expert_parallel": 8, "num_nodes": 8},
-        COMMON
-        | OF_EXPERTS
-        | {"model.moe_token_dispatcher_type": "alltoall"}
-        | {"ddp.average_in_collective": "false", "$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    ),
-    (
-        "gpt-oss-120b",
-        "gb200-nvl72",
-        {"expert_parallel": 64, "num_nodes": 16},
-        COMMON
-        | OF_EXPERTS
-        | BEHIND_EXPERTS
-        | {"model.moe_token_dispatcher_type": "alltoall"}
-        | {"ddp.average_in_collective": "false", "$CUDA_DEVICE_MAX_CONNECTIONS": "32"},
-    ),
-]
-"""Model, machine, layout and switches in bf16 of perf_recipes in Megatron-Bridge 067f987d, with the
-recipes that they begin from."""
-
-DELIBERATE = {
-    "ddp.average_in_collective",
-    "ddp.check_for_nan_in_grad",
-    "ddp.grad_reduce_in_fp32",
-    "ddp.overlap_grad_reduce",
-    "model.cross_entropy_fusion_impl",
-    "model.cuda_graph_impl",
-    "model.cuda_graph_modules",
-    "model.delay_wgrad_compute",
-    "model.moe_flex_dispatcher_backend",
-    "model.moe_token_dispatcher_type",
-    "model.overlap_moe_expert_parallel_comm",
-    "optimizer.overlap_param_gather_with_optimizer_step",
-    "$CUDA_DEVICE_MAX_CONNECTIONS",
-    "$NVTE_ALLOW_NONDETERMINISTIC_ALGO",
-    "$NVTE_BWD_LAYERNORM_SM_MARGIN",
-    "$NVTE_FWD_LAYERNORM_SM_MARGIN",
-}
+GRAPHS = {"cuda_graph_impl", "cuda_graph_modules", "use_te_rng_tracker"}
 
 
-def _start(model: str, machine: str, layout: dict[str, Any]) -> TrainerStart:
-    whole = {"tensor_parallel": 1, "pipeline_parallel": 1, "micro_batch_size": 1, "zero_stage": 1}
-    strategy = Strategy(**{**whole, "gradient_accumulation_steps": 32, **layout})
+def _reasons() -> list[set[str]]:
+    """Return the names in the first column of each row of the page's table."""
+    table = PAGE[PAGE.index("| the recipes set |") : PAGE.index("### Mixtures of experts")]
+    rows = [line.split("|")[1] for line in table.strip().splitlines()[2:]]
+    return [set(re.findall(r"`(\w+)`", row)) for row in rows]
+
+
+def _differences(recipe: Mapping[str, Any], **settings: str) -> set[str]:
     plan = StartPlan(
-        transformer=load_model(model),
-        machine=load_machine(machine),
-        strategy=strategy,
+        transformer=load_model(recipe["model"]),
+        machine=load_machine(recipe["machine"]),
+        strategy=Strategy(
+            **{**WHOLE, **recipe["layout"]}, settings=tuple(sorted(settings.items()))
+        ),
         iterations=8,
     )
-    return start_of(load_adapter("megatron-bridge"), plan)
-
-
-def _differences(start: TrainerStart, recipe: dict[str, str]) -> set[str]:
+    start = start_of(load_adapter("megatron-bridge"), plan)
     words = dict(word.partition("=")[::2] for word in start.words if "=" in word)
     ours = words | {f"${name}": value for name, value in start.variables.items()}
-    return {name for name, value in recipe.items() if ours.get(name) != value}
+    theirs = READ["common"] | recipe["sets"]
+    different = {name for name, value in theirs.items() if ours.get(name) != value}
+    return {name.rpartition(".")[2].lstrip("$") for name in different}
 
 
-@pytest.mark.parametrize(("model", "machine", "layout", "recipe"), RECIPES)
-def test_only_deliberate_differences_from_the_recipes(
-    model: str, machine: str, layout: dict[str, Any], recipe: dict[str, str]
-) -> None:
-    assert _differences(_start(model, machine, layout), recipe) <= DELIBERATE
+def test_twelve_pairs_of_model_and_gpu_are_compared() -> None:
+    assert len({(recipe["model"], recipe["machine"]) for recipe in RECIPES}) >= 12
 
 
-def test_every_deliberate_difference_is_one_and_has_a_reason() -> None:
-    found = set()
-    for model, machine, layout, recipe in RECIPES:
-        found |= _differences(_start(model, machine, layout), recipe)
-    assert found == DELIBERATE
-    table = PAGE[PAGE.index("| the recipes set |") : PAGE.index("## Launch files")]
-    told = set(re.findall(r"`([$\w.]+)`", table))
-    assert {name.rpartition(".")[2].lstrip("$") for name in DELIBERATE} <= told
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["recipe"])
+def test_every_difference_from_a_recipe_has_a_reason(recipe: Mapping[str, Any]) -> None:
+    assert _differences(recipe) <= set.union(*_reasons())
+
+
+def test_every_reason_is_that_of_a_difference() -> None:
+    found = set.union(*map(_differences, RECIPES))
+    assert [row for row in _reasons() if not row & found] == []
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["recipe"])
+def test_dispatcher_and_graphs_on_request_are_the_recipes(recipe: Mapping[str, Any]) -> None:
+    sets = recipe["sets"]
+    settings = {"dispatcher": sets.get("model.moe_flex_dispatcher_backend", "alltoall")}
+    modules = sets.get("model.cuda_graph_modules", "[]").strip("[]").replace(",", "+")
+    if modules and modules != "full_iteration":
+        settings["cuda_graphs"] = modules
+    whole = GRAPHS if modules == "full_iteration" else set()
+    assert not _differences(recipe, **settings) & ((DISPATCHER | GRAPHS) - whole)
+
+
+@pytest.mark.long
+def test_recipes_are_those_of_the_checkout() -> None:
+    checkout = os.environ.get("AUTOTUNE_MEGATRON_BRIDGE", "")
+    if not checkout:
+        pytest.skip("AUTOTUNE_MEGATRON_BRIDGE names no checkout")
+    words = [f"{checkout}/.venv/bin/python", "-m", megatron_recipes.__name__, checkout]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert json.loads(ran.stdout) == READ
