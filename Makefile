@@ -34,13 +34,16 @@ check: $(VENV)/.installed-dev ## lint, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those that are folders take files, or hours, and are started by their names; so does one script.
-BENCHMARKS := $(filter-out %/__init__.py %/search_replay.py,$(wildcard tests/benchmarks/*.py))
+# Those that are folders take files, or hours, and are started by their names; so do two scripts.
+BENCHMARKS := $(filter-out %/__init__.py %_replay.py,$(wildcard tests/benchmarks/*.py))
 
 bench: $(VENV)/.installed-dev ## every benchmark, each against a peer in the same run
 	for script in $(BENCHMARKS); do $(BIN)/python $$script || exit 1; done
 ifneq ($(THROUGHPUT),)
 	$(BIN)/python tests/benchmarks/search_replay.py --throughput "$(THROUGHPUT)"
+endif
+ifneq ($(SERIES),)
+	$(BIN)/python tests/benchmarks/knob_replay.py --series "$(SERIES)"
 endif
 ifneq ($(and $(THROUGHPUT),$(MEMORY)),)
 	$(BIN)/python -m tests.benchmarks.accuracy --throughput "$(THROUGHPUT)" --memory "$(MEMORY)" $(ARGS)

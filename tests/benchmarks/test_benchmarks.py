@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import search_replay
+from tests.benchmarks import knob_replay, search_replay
 from tests.benchmarks.accuracy import __main__ as accuracy
 from tests.benchmarks.accuracy.memory_2026 import GOLDEN
 from tests.benchmarks.accuracy.tables import OPTIONAL, THROUGHPUT
@@ -146,6 +146,21 @@ def trials(folder: Path) -> list[str]:
     return ["evaluate", written(folder / "trials.csv", ON_ONE_GPU, COLUMNS), "--draws", "1"]
 
 
+def series(folder: Path) -> list[str]:
+    """Four runs of each of two systems, one submitted twice."""
+    rows = [
+        {
+            **dict(zip(knob_replay.COLUMNS, ("v5.1", "made", system, "llama", run), strict=False)),
+            "sample": sample,
+            "time_s": 1.0 + 0.002 * max(run, 1) + 0.001 * (sample % 2),
+        }
+        for system in ("one", "other")
+        for run in range(5)
+        for sample in range(16)
+    ]
+    return ["--series", written(folder / "series.csv", rows), "--campaigns", "1"]
+
+
 @pytest.mark.parametrize(
     ("main", "arguments", "printed", "written"),
     [
@@ -157,8 +172,9 @@ def trials(folder: Path) -> list[str]:
             ["overall", "own_stop"],
         ),
         (one_gpu.main, trials, ["calibrated on 5", "of 8 that ran"], ["methods"]),
+        (knob_replay.main, series, ["% found", "1 systems, 20 knobs"], ["found_3", "starts"]),
     ],
-    ids=["accuracy", "search_replay", "one_gpu"],
+    ids=["accuracy", "search_replay", "one_gpu", "knob_replay"],
 )
 def test_a_benchmark_prints_its_table_and_writes_its_document(
     tmp_path: Path,
@@ -206,3 +222,24 @@ def test_every_row_is_written_with_its_prediction_or_a_reason(tmp_path: Path) ->
             assert float(row["allocated"]) < float(row["reserved"])
     kinds = ["measured", "torch max reserved", "measured"]
     assert [row["memory_kind"] for row in rows[-3:]] == kinds
+
+
+def test_figures_of_knobs_have_five_names(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert knob_replay.main([*series(tmp_path), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert list(found) == ["false_adoption", "found_1", "found_2", "found_3", "starts"]
+    assert 23 <= found["starts"] < 120
+
+
+def test_a_run_that_was_submitted_twice_counts_once(tmp_path: Path) -> None:
+    systems = knob_replay.read_systems(Path(series(tmp_path)[1]))
+    assert [len(medians) for medians in systems] == [4, 4]
+
+
+def test_a_table_without_step_times_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = written(tmp_path / "times.csv", GRID)
+    assert knob_replay.main(["--series", table]) == 2
+    assert "no table of step times" in capsys.readouterr().err

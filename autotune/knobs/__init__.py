@@ -1,0 +1,1 @@
+"""Settings tried on a layout that was found: which starts come next, and what they show."""
