@@ -81,7 +81,9 @@ def iteration_expected(trial: Trial) -> str:
 
 def step_spread(metrics: TrialMetrics) -> str:
     """Return the spread of a step's time: `± 12 ms`; from UNEVEN on as a share, since ± would then
-    include times near zero."""
+    include times near zero; empty for a single time."""
+    if not metrics.iteration_time_spread_s:
+        return ""
     share = metrics.iteration_time_spread_s / metrics.iteration_time_s
     if share < UNEVEN:
         return f"± {seconds(metrics.iteration_time_spread_s)}"
@@ -97,7 +99,7 @@ def metrics_facts(
 ) -> Iterator[Fact]:
     """Yield the metrics of a strategy, with their `origin`: measured, simulated or imported."""
     derived = "" if metrics.measured else ", derived from two other GAS values"
-    time = f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}"
+    time = f"{seconds(metrics.iteration_time_s)} {step_spread(metrics)}".rstrip()
     yield "Iteration time", f"{time}, {origin}{derived}"
     yield (
         "Throughput",

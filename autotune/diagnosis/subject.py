@@ -380,9 +380,10 @@ def _strategy(
         "sequence_parallel": False,
         "flash_attention": True,
     }
-    words = {name: BY_NAME[name].told(value) for name, value in usual.items()}
     assumed += [
-        words[name] for name in ("precision", "activation_checkpointing") if name not in values
+        BY_NAME[name].told(value)
+        for name, value in sorted(usual.items(), reverse=True)
+        if name not in values and not isinstance(value, bool) and "_parallel" not in name
     ]
     known = {name: value for name, value in values.items() if name in BY_NAME}
     known["num_nodes"] = nodes

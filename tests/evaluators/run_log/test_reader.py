@@ -131,7 +131,7 @@ activation_checkpointing,sequence_parallel,flash_attention,precision,status,iter
 peak_memory_gib,finished_at,adapter
 GPT 3.6B,A100,64,30,3072,32,2048,50257,2,1,4,512,1,selective,1,1,bf16,ok,4.5,61.5,\
 2026-03-01T10:00:00Z,megatron-lm
-GPT 3.6B,A100,64,30,3072,32,2048,50257,1,1,32,2048,0,none,0,0,fp16,oom,,,,megatron-lm
+GPT 3.6B,A100,64,30,3072,32,2048,50257,1,1,32,2048,0,none,0.0,0.0,fp16,oom,,,,megatron-lm
 """
 
 
