@@ -19,6 +19,7 @@ from evaluators.adapter.expression import parse
 from evaluators.adapter.names import DECIDED_BY, MENTIONED_BY
 from evaluators.adapter.template import template
 from search_spaces.dimensions import DIMENSIONS
+from search_spaces.knob import Knob
 from search_spaces.program import USUAL_STATES, OwnDimension, StateWidths, Tuning
 from search_spaces.transformer import LayerFeature
 
@@ -188,6 +189,7 @@ class Adapter:
             in `ProgramCapabilities`.
         train: what differs in a training; None if no file for one can be written.
         numerics: place -> what its value changes in the numbers that are computed.
+        knobs: those of its dimensions that are tried on a layout after it was found.
     """
 
     __pydantic_config__ = _NO_OTHER_KEYS
@@ -215,12 +217,14 @@ class Adapter:
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     train: AdapterTraining | None = None
     numerics: Mapping[str, str] = field(default_factory=dict)
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
-        """Identity of what trials run: two adapters that differ in launch files only are equal."""
+        """Identity of what trials run: two adapters that differ only in launch files, or in what is
+        known of knobs, are equal."""
         whole = asdict(self)
-        trial = {name: whole[name] for name in whole if name not in ("train", "numerics")}
+        trial = {name: whole[name] for name in whole if name not in ("train", "numerics", "knobs")}
         content = json.dumps(trial, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -244,6 +248,24 @@ class Adapter:
     @property
     def own_names(self) -> tuple[str, ...]:
         return tuple(dimension.name for dimension in self.dimensions)
+
+    @cached_property
+    def refusals(self) -> tuple[AdapterRefusal, ...]:
+        """Strategies that it cannot run, because of conflicts of knobs, too."""
+        conflicts = (each for knob in self.knobs.values() for each in knob.conflicts)
+        return (
+            *self.refuse,
+            *(AdapterRefusal(when=each.when, because=each.because) for each in conflicts),
+        )
+
+    @property
+    def places_by_dimension(self) -> dict[str, list[str]]:
+        """Return dimension -> the places that mention it."""
+        mentioned: dict[str, list[str]] = {}
+        for place, setting in self.places.items():
+            for name in {n for text in texts_of({place: setting}) for n in template(text).names}:
+                mentioned.setdefault(name, []).append(place)
+        return mentioned
 
     @cached_property
     def usual(self) -> Mapping[str, Constant]:

@@ -51,9 +51,11 @@ TAKEN = frozenset(
 """Names that already have a meaning in the notation of layouts."""
 
 
-def own_dimension(name: str, table: object, faults: AdapterFaults) -> OwnDimension | None:
+def own_dimension(
+    name: str, table: object, faults: AdapterFaults, *, section: str = "dimension"
+) -> OwnDimension | None:
     before = len(faults.problems)
-    key = f"dimension.{name}"
+    key = f"{section}.{name}"
     _check_name(key, name, faults)
     if not isinstance(table, dict):
         faults.add(key, table, "not a table", valid=FORM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from os.path import isfile
 from pathlib import Path
@@ -23,6 +23,7 @@ from evaluators.adapter.adapter import (
     texts_of,
 )
 from evaluators.adapter.expression import ExpressionFault, parse
+from evaluators.adapter.knobs import check_knob, own_dimensions, read_knobs
 from evaluators.adapter.names import (
     AT_START,
     EVERYWHERE,
@@ -39,6 +40,7 @@ from search_spaces.catalog.files import parse_toml, read_text, read_toml
 from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS, TABLE
 from search_spaces.errors import InvalidInput, InvalidInputs, closest, suggestion
+from search_spaces.knob import Knob
 from search_spaces.program import OwnDimension, StateWidths, Tuning
 from search_spaces.traits import read_trait
 from search_spaces.transformer import LayerFeature
@@ -54,6 +56,8 @@ KEYS = (
     "one_start",
     "fixed",
     "dimension",
+    "knob",
+    "knobs_from",
     "refuse",
     "read",
     "versions",
@@ -137,10 +141,11 @@ class _AdapterTable:
             "folder": self._folder(),
             "warmup_iterations": self._warmup(),
             "base": self._base(),
-            "places": self._places("set", self._section("set"), self._at_start),
+            "places": self._all_places(),
             "one_start": self._one_start(),
             "fixed": self._fixed(),
-            "dimensions": self._dimensions,
+            "dimensions": (*self._dimensions, *self._of_knobs),
+            "knobs": self._knobs,
             "refuse": tuple(self._refusals()),
             "read": tuple(self._readers()),
             "versions": self._texts("versions"),
@@ -358,9 +363,38 @@ class _AdapterTable:
         read = (own_dimension(name, table, self._faults) for name, table in section.items())
         return tuple(each for each in read if each is not None)
 
+    @cached_property
+    def _knobs(self) -> dict[str, Knob]:
+        """Return the knobs; one without values has those of the dimension of its name."""
+        values = {each.name: each.values for each in self._dimensions}
+        knobs = {
+            name: replace(knob, values=knob.values or values.get(name, ()))
+            for name, knob in read_knobs(self._table, self._faults).items()
+        }
+        known = (*EVERYWHERE, *values, *knobs)
+        for name, knob in knobs.items():
+            if name in values and knob.values != values[name]:
+                reason = "a knob with the name of a dimension has its values"
+                self._faults.add(f"knob.{name}.values", list(knob.values), reason)
+            check_knob(name, knob, self._faults, known)
+        return knobs
+
+    @property
+    def _of_knobs(self) -> tuple[OwnDimension, ...]:
+        declared = {each.name for each in self._dimensions}
+        return tuple(each for each in own_dimensions(self._knobs) if each.name not in declared)
+
+    def _all_places(self) -> dict[str, Any]:
+        table = dict(self._section("set"))
+        for name, knob in self._knobs.items():
+            for place in table.keys() & knob.set.keys():
+                self._faults.add(f"knob.{name}.set.{place}", knob.set[place], "[set] has it, too")
+            table |= knob.set
+        return self._places("set", table, self._at_start)
+
     @property
     def _own(self) -> tuple[str, ...]:
-        return tuple(self._section("dimension"))
+        return (*self._section("dimension"), *(n for n in self._knobs if n not in DIMENSIONS))
 
     def _refusals(self) -> Iterator[AdapterRefusal]:
         keys = tuple(each.name for each in fields(AdapterRefusal))

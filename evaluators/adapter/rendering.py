@@ -181,7 +181,7 @@ def refuse(
         raise InvalidInput("model", transformer.name, reason)
     _refuse_settings(adapter, strategy)
     names = names_of(adapter, transformer, machine, strategy)
-    for refusal in adapter.refuse:
+    for refusal in adapter.refusals:
         if _worked_out("refuse", f"{{{refusal.when}}}", names):
             raise InvalidInput("strategy", strategy.short(), _because(adapter, refusal))
     for other in undeclared(adapter.name, adapter.values):
@@ -299,7 +299,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         fixed=fixed,
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
-            for refusal in (*adapter.refuse, *untold)
+            for refusal in (*adapter.refusals, *untold)
         )
         + undeclared(adapter.name, adapter.values),
         tuning=adapter.tuning,

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file
 from evaluators.adapter.reading import read_adapter
+from evaluators.cluster.knobs import faults_of_knobs
 from evaluators.cluster.profile import ChosenTrainer, ClusterProfile, Scheduling
 from evaluators.cluster.values import GPU_OPTIONS, asks_for_others, option_fault
 from search_spaces.catalog.files import read_toml, unknown_name
@@ -144,6 +145,8 @@ def profile_from_dict(
     if isinstance(data, Mapping):
         problems += _contradictions(data)
         problems[:0] = _adapters_of_files(data) if environ is not None else ()
+    if not problems and (problems := faults_of_knobs(profile, source=source)):
+        raise InvalidInputs(problems)
     if problems:
         first = {problem.field: problem for problem in reversed(problems)}
         raise InvalidInputs(

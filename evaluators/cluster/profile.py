@@ -15,6 +15,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.cluster.values import (
     Image,
     Interpreter,
+    KnobCatalog,
     Line,
     Module,
     Name,
@@ -31,6 +32,7 @@ from evaluators.cluster.values import (
     Word,
 )
 from search_spaces.fields import Plausible, Switch
+from search_spaces.knob import Knob
 
 ContainerRuntime = Literal["apptainer", "singularity", "shifter", "podman-hpc"]
 GpuRequest = Literal["gpus-per-node", "gres", "none"]
@@ -210,6 +212,8 @@ class ClusterProfile:
         machine: of the catalog; empty for any.
         python: the trainer's interpreter on the nodes; by default this service's own, or `python3`
             if a virtual environment, a module or a container provides one.
+        knobs_from: built-in catalogues of knobs.
+        knob: further knobs, which replace those of the same name.
         adapter: the trainer of trials, of `trainer` or of a campaign; None for the bundled one.
     """
 
@@ -219,6 +223,7 @@ class ClusterProfile:
     description: Text = ""
     machine: Name = ""
     python: Interpreter = ""
+    knobs_from: tuple[KnobCatalog, ...] = ()
     slurm: Scheduling = Scheduling()
     tasks: Tasks = Tasks()
     environment: Environment = Environment()
@@ -228,4 +233,5 @@ class ClusterProfile:
     retries: Retries = Retries()
     pilot: Pilot = Pilot()
     ray: RayCluster = RayCluster()
+    knob: Mapping[Name, Knob] = field(default_factory=dict)
     adapter: Adapter | None = None

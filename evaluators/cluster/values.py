@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationInfo
 
+from evaluators.adapter.knobs import catalog_names
 from evaluators.adapter.names import IDENTIFIER, SET_BY_AUTOTUNE
 from search_spaces.fields import refusal
 
@@ -187,6 +188,12 @@ def _exported_as_it_stands(value: str, info: ValidationInfo) -> str:
     return value
 
 
+def _of_a_catalog(name: str) -> str:
+    if name not in catalog_names():
+        raise refusal("no such catalogue of knobs", valid=", ".join(catalog_names()))
+    return name
+
+
 Text = Annotated[str, AfterValidator(_storable)]
 """Text of any number of lines."""
 Line = Annotated[Text, AfterValidator(_one_line)]
@@ -206,6 +213,7 @@ OptionalPath = Annotated[Word, AfterValidator(_absolute)]
 NeededPath = Annotated[OptionalPath, _not_empty("an absolute path")]
 Interpreter = Annotated[Line, AfterValidator(_command_or_path)]
 """A command that is found on the PATH, an absolute path, or nothing."""
+KnobCatalog = Annotated[Name, AfterValidator(_of_a_catalog)]
 SbatchOption = Annotated[Line, _option(SBATCH_RESERVED)]
 SrunOption = Annotated[Line, _option(SRUN_RESERVED)]
 VariableName = Annotated[str, AfterValidator(_variable_name)]

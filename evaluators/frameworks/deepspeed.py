@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from evaluators.adapter.knobs import BUNDLED, knob_catalog, own_dimensions
 from evaluators.adapter.names import rank_parameters
-from search_spaces.program import OwnDimension
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -15,13 +15,17 @@ GRADIENT_CLIPPING = 1.0
 INITIAL_SCALE_POWER = 12
 """The first loss scale of fp16 is 2^12: with DeepSpeed's 2^16 a short run skips its first steps."""
 
-MOST_IN_BUCKET = 500_000_000
-"""DeepSpeed's default size of a communication bucket, in elements, which it allocates at once."""
+KNOBS = own_dimensions(knob_catalog(BUNDLED))
+"""The knobs of DeepSpeed's engine; their first values are DeepSpeed's defaults, but ZeRO reduces
+gradients during the backward pass (`overlap_comm`), as in the configurations of Megatron-DeepSpeed
+(`examples_deepspeed/azure`)."""
 
-OVERLAP = OwnDimension(name="overlap", values=(True, False), searched=False)
-"""Whether ZeRO reduces gradients during the backward pass (`overlap_comm`), as in the
-configurations of Megatron-DeepSpeed (`examples_deepspeed/azure`). By default DeepSpeed does so at
-stage 3 only. It takes a second bucket, and has no effect at stage 0 and in a pipeline."""
+KEYS = {
+    "allgather_bucket": "allgather_bucket_size",
+    "prefetch_bucket": "stage3_prefetch_bucket_size",
+    "kept_parameters": "stage3_param_persistence_threshold",
+}
+"""Knob -> the key that is left out without a choice."""
 
 TRAINER_LEARNING_RATE = 1e-3
 
@@ -39,14 +43,20 @@ def deepspeed_config(
     use: that takes over two minutes on CPUs, and needs a compiler that a node with GPUs may lack.
     """
     micro_batch, accumulation = strategy.micro_batch_size, strategy.gradient_accumulation_steps
+    chosen = dict(strategy.settings)
+    knobs: dict[str, Any] = {each.name: each.values[0] for each in KNOBS} | chosen
     config: dict[str, Any] = {
         "train_batch_size": micro_batch * accumulation * data_parallel,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
         "zero_optimization": {
             "stage": strategy.zero_stage,
-            "overlap_comm": strategy.value(OVERLAP.name) is not False and data_parallel > 1,
-            "reduce_bucket_size": min(MOST_IN_BUCKET, rank_parameters(transformer, strategy)),
+            "overlap_comm": knobs["overlap"] and data_parallel > 1,
+            # DeepSpeed allocates the whole bucket at once.
+            "reduce_bucket_size": min(
+                knobs["reduce_bucket"], rank_parameters(transformer, strategy)
+            ),
+            **{key: chosen[name] for name, key in KEYS.items() if name in chosen},
         },
         "gradient_clipping": GRADIENT_CLIPPING,
         "steps_per_print": NEVER,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from autotune.schemas.trials import Routing
-from evaluators.frameworks.deepspeed import OVERLAP
+from evaluators.frameworks.deepspeed import KNOBS
 from evaluators.trainer.libraries import gpu_count
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
@@ -155,7 +155,7 @@ CAPABILITIES = ProgramCapabilities(
     repeats_query_groups=False,
     trains=("experts", "latent_attention", "window"),
     fixed=(("expert_tensor_parallel", None),),
-    own=(OVERLAP, ROUTING),
+    own=(*KNOBS, ROUTING),
     states=replace(USUAL_STATES, gated_activation_bytes=8),  # SiLU and product by own kernels
 )
 

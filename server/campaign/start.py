@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from autotune.calibration import Observation, machine_figures, observations_of
 from autotune.calibration.history import forecast_errors, observation_of, weight_of
@@ -21,8 +21,8 @@ from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import campaign_space
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
+from evaluators.adapter.knobs import BUNDLED, knob_catalog
 from evaluators.cluster import profile_from_dict
-from evaluators.frameworks.deepspeed import OVERLAP
 from evaluators.program.support import capabilities_of
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
@@ -168,10 +168,14 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
     """Return the name of the trainer of trials that are not simulated; the bundled one without a
     profile. It includes settings that strategies omit: after a trainer learns to overlap its
     communication, its earlier trials are no longer comparable."""
-    program, own = "trainer", cast("Sequence[Mapping[str, Any]]", (asdict(OVERLAP),))
     if adapter := (profile or {}).get("adapter"):
-        program, own = f"adapter {adapter['name']}", adapter.get("dimensions", ())
-    usual = {each["name"]: each["values"][0] for each in own if not each.get("searched", True)}
+        program, knobs = f"adapter {adapter['name']}", adapter.get("knobs", {})
+        own = [each for each in adapter.get("dimensions", ()) if not each.get("searched", True)]
+    else:
+        program, knobs = "trainer", {n: asdict(k) for n, k in knob_catalog(BUNDLED).items()}
+        own = [{"name": name, **knob} for name, knob in knobs.items()]
+    apart = (e for e in own if knobs.get(e["name"], {}).get("changed_default", True))
+    usual = {each["name"]: each["values"][0] for each in apart}
     return f"{program}+{_digest(usual)}" if usual else program
 
 

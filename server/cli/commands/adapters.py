@@ -67,17 +67,40 @@ def list_(json: Json = False) -> None:
 
 
 def show(
-    adapter: Annotated[str, typer.Argument(metavar="NAME", help="A name of `adapter list`.")],
+    adapter: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A name of `adapter list`; with --knobs also `bundled`."
+        ),
+    ],
+    knobs: Annotated[
+        bool,
+        typer.Option("--knobs", help="Settings that are tried on a layout after it was found."),
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print an adapter's file."""
+    """Print an adapter's file, or its knobs."""
     from evaluators.adapter.catalog import adapter_file, load_adapter
     from server.settings import Settings
 
     folder = Settings().adapters_dir
+    if knobs:
+        return _show_knobs(adapter, folder, json=json)
     if json:
         return document(asdict(load_adapter(adapter, folder=folder)))
     return text(adapter_file(adapter, folder=folder).read_text(encoding="utf-8"))
+
+
+def _show_knobs(name: str, folder: Path, *, json: bool) -> None:
+    from evaluators.adapter.catalog import load_adapter
+    from evaluators.adapter.knobs import BUNDLED, knob_catalog
+    from server.cli.tables.knobs import knobs_document, knobs_table
+
+    adapter = None if name == "bundled" else load_adapter(name, folder=folder)
+    knobs = adapter.knobs if adapter else knob_catalog(BUNDLED)
+    if json:
+        return document(knobs_document(knobs, adapter.places_by_dimension if adapter else None))
+    return out().print(knobs_table(knobs))
 
 
 def new(

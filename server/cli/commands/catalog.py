@@ -93,6 +93,12 @@ def profiles(
     profile: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Print this profile's file.")
     ] = None,
+    knobs: Annotated[
+        bool,
+        typer.Option(
+            "--knobs", help="The profile's settings that are tried on a layout after it was found."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the cluster profiles, or print one as a start for your own.
@@ -107,9 +113,22 @@ def profiles(
     folder = Settings().profiles_dir
     if profile is None:
         return _list_profiles(folder, json=json)
+    if knobs:
+        return _show_knobs(profile, folder, json=json)
     if json:
         return document(profile_detail(profile, folder))
     return text(profile_file(profile, folder=folder).read_text(encoding="utf-8"))
+
+
+def _show_knobs(name: str, folder: Path, *, json: bool) -> None:
+    from evaluators.cluster import load_profile
+    from evaluators.cluster.knobs import knobs_of_profile
+    from server.cli.tables.knobs import knobs_document, knobs_table
+
+    found = knobs_of_profile(load_profile(name, folder=folder))
+    if json:
+        return document(knobs_document(found))
+    return out().print(knobs_table(found))
 
 
 def _list_profiles(folder: Path, *, json: bool) -> None:

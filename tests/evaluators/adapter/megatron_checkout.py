@@ -82,6 +82,8 @@ def prepare(checkout: str, *, absent: Collection[str] = ()) -> Any:
     torch: Any = importlib.import_module("torch")
     torch.compile = lambda function=None, **_: function or (lambda inner: inner)
     torch.cuda.get_device_capability = lambda *_: (HOPPER, 0)
+    hopper = types.SimpleNamespace(major=HOPPER, minor=0, name="NVIDIA H100")
+    torch.cuda.get_device_properties = lambda *_: hopper
     return torch
 
 

@@ -49,7 +49,7 @@ def test_the_tables_show_the_defaults(name: str) -> None:
 
 def test_the_full_example_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    (example,) = blocks("toml")
+    example, _ = blocks("toml")
     (tmp_path / "example.toml").write_text(example)
     profile = read_profile(tmp_path / "example.toml")
     assert profile.adapter

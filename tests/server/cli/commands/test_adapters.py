@@ -50,6 +50,25 @@ def test_a_first_adapter_is_written_listed_and_shown(alone: Autotune) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "knob", "sets"),
+    [
+        (("adapter", "show", "megatron-lm"), "tp_overlap", ["--tp-comm-overlap"]),
+        (("adapter", "show", "bundled"), "overlap", []),
+        (("profiles", "frontier"), "nccl_channels", ["$NCCL_MIN_NCHANNELS"]),
+    ],
+)
+def test_knobs_are_listed(
+    alone: Autotune, words: tuple[str, ...], knob: str, sets: list[str]
+) -> None:
+    listed = {each["name"]: each for each in alone(*words, "--knobs", "--json").json()}
+    assert listed[knob]["sets"] == sets
+    assert listed[knob]["numerics"] == "reordered"
+    printed = alone.done(*words, "--knobs").out
+    assert all(name in printed for name in listed)
+    assert "reordered" in printed
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [(("mine", "--like", "hydra"), "did you mean template-hydra"), (("../a b",), "not the name")],
 )
