@@ -71,6 +71,5 @@ def _calibration(
         machine=subject.machine,
         strategy=subject.strategy,
         adapter=adapter,
-        evaluator="local",
     )
     return calibration_of(query)

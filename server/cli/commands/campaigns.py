@@ -224,7 +224,7 @@ def rm(
         str | None,
         typer.Option(
             "--older-than",
-            help="Delete all campaigns that ended (done, cancelled or failed) at least this long "
+            help="Delete all campaigns that ended (also imported ones) at least this long "
             "ago: days (90d), weeks (26w) or hours (12h). On a shared service, only your own "
             "unless you are an admin.",
         ),

@@ -15,6 +15,7 @@ from server.store import Store
 from server.store.leases import any_claimable, claim
 from server.store.tables import CampaignRow
 from server.store.users import usage_by_user
+from tests.evaluators.run_log.logs import megatron
 from tests.server.api.test_group import Group
 from tests.server.conftest import opened_store
 
@@ -135,6 +136,21 @@ def test_a_campaign_starts_from_imported_runs(client: TestClient) -> None:
     assert sources(machine="dgx-h100") == []
     assert client.delete(f"{CAMPAIGNS}/{number}").status_code == 204
     assert sources() == []
+
+
+def test_a_diagnosis_expects_what_imported_runs_took(client: TestClient) -> None:
+    log = megatron([6.0] * 9)
+
+    def answer() -> dict[str, Any]:
+        found: dict[str, Any] = client.post("/api/v1/diagnoses", content=log).json()
+        return found
+
+    before = answer()
+    run = RUN | {"strategy": before["strategy"], "iteration_time_s": 6.0}
+    ours = {"model": before["expected"]["model"], "machine": before["expected"]["machine"]}
+    imported(client, **ours, runs=[run])
+    after = answer()["expected"]["iteration_time_s"]
+    assert abs(after - 6.0) < 0.5 * abs(before["expected"]["iteration_time_s"] - 6.0)
 
 
 @pytest.mark.parametrize(
