@@ -36,6 +36,7 @@ def baseline_result(
     name = baseline_name(campaign.request, campaign.model, campaign.machine, trial.strategy)
     read = read_arguments(campaign.request, campaign.model)
     unread = list(read.unread) if read else []
+    notes = list(read.notes) if read else []
     figures, speedup, spread = None, None, None
     contender = baseline_contender(campaign, trials)
     if contender is not None:
@@ -44,7 +45,7 @@ def baseline_result(
         speedup, comparison = _comparison(campaign, contender, best, name=name)
         spread = (1.0 + best.uncertainty) * (1.0 + contender.uncertainty)
         if unread:
-            comparison += f"; this compares layouts only, without your {', '.join(unread)}"
+            notes.append(f"this compares layouts only, without your {', '.join(unread)}")
     elif trial.state in ENDS:
         comparison = f"{name} {ENDS[trial.state]}" + _cause(trial)
     else:
@@ -58,7 +59,7 @@ def baseline_result(
         unread=unread,
         speedup_low=speedup / spread if speedup and spread else None,
         speedup_high=speedup * spread if speedup and spread else None,
-        comparison=comparison[0].upper() + comparison[1:] + ".",
+        comparison="; ".join([comparison[0].upper() + comparison[1:], *notes]) + ".",
     )
     return result, speedup
 
@@ -103,14 +104,15 @@ def _cause(trial: Trial) -> str:
 def _comparison(
     campaign: Campaign, baseline: Contender, best: Contender, *, name: str
 ) -> tuple[float, str]:
-    number = baseline.trials[0].number
     if best.strategy.layout_key() == baseline.strategy.layout_key():
-        return best.rate / baseline.rate, f"{name} (trial {number}) is the best so far"
+        return best.rate / baseline.rate, f"{name} is the best so far"
     batch = best.metrics.global_batch_size
     figures = figures_at(campaign, baseline, batch)
     rate = None if figures is None else float(getattr(figures, campaign.request.objective))
     speedup = best.rate / (rate or baseline.rate)
-    against = f"{name} (trial {number})"
+    precision = baseline.strategy.precision
+    differs = precision != best.strategy.precision
+    against = f"{name}, which trains in {precision}" if differs else name
     if not best.leads_by(max(speedup, 1.0 / speedup), over=baseline):
         better = BETTER[campaign.request.objective]
         sentence = f"the best is no {better} than {against}: {speedup:.3g} times, within the spread"
@@ -124,9 +126,9 @@ def _comparison(
 
 def _against(speedup: float, baseline: str, objective: Objective) -> str:
     if objective == "tokens_per_joule":
-        return f"the best takes {1 / speedup:.3g} times the energy of {baseline} per token"
+        return f"per token, the best takes {1 / speedup:.3g} times the energy of {baseline}"
     if objective == "tokens_per_node_hour":
-        return f"the best takes {1 / speedup:.3g} times the node-hours of {baseline} per token"
+        return f"per token, the best takes {1 / speedup:.3g} times the node-hours of {baseline}"
     each = " per GPU" if objective == "tokens_per_s_per_gpu" else ""
     return f"the best is {speedup:.3g} times as fast{each} as {baseline}"
 

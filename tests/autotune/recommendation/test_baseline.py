@@ -39,7 +39,7 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.baseline.trial_number == 1
     assert found.baseline.metrics is not None
     assert found.speedup_over_baseline == pytest.approx(2.0)
-    sentence = "The best is 2 times as fast as a default layout (trial 1)."
+    sentence = "The best is 2 times as fast as a default layout."
     assert found.baseline.comparison == sentence
 
 
@@ -50,8 +50,20 @@ def test_options_that_were_not_measured_are_named() -> None:
     assert found.baseline is not None
     assert found.baseline.unread == ["--tp-comm-overlap", "--manual-gc"]
     assert found.baseline.comparison == (
-        "The best is 2 times as fast as your own layout (trial 1); this compares layouts only, "
+        "The best is 2 times as fast as your own layout; this compares layouts only, "
         "without your --tp-comm-overlap, --manual-gc."
+    )
+
+
+def test_a_baseline_in_another_precision_says_so() -> None:
+    """Megatron trains in fp32 unless its arguments say otherwise."""
+    own = strategy(tp=2, precision="fp32")
+    trials = [trial(1, own, seconds=20.0, purpose="baseline"), trial(2, B, seconds=1.0)]
+    found = answer(trials, baseline="--tensor-model-parallel-size 2")
+    assert found.baseline is not None
+    assert found.baseline.comparison == (
+        "The best is 20 times as fast as your own layout, which trains in fp32; "
+        "neither --bf16 nor --fp16 is given, so Megatron trains in fp32."
     )
 
 
@@ -61,9 +73,9 @@ def test_options_that_were_not_measured_are_named() -> None:
         ("tokens_per_s_per_gpu", "is 2 times as fast per GPU as a default layout"),
         (
             "tokens_per_node_hour",
-            "takes 0.5 times the node-hours of a default layout (trial 1)",
+            "takes 0.5 times the node-hours of a default layout",
         ),
-        ("tokens_per_joule", "times the energy of a default layout (trial 1) per token."),
+        ("tokens_per_joule", "times the energy of a default layout."),
     ],
 )
 def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str) -> None:
@@ -90,7 +102,7 @@ def test_a_difference_within_the_spread_is_called_one() -> None:
     found = answer([trial(1, A, seconds=1.01, purpose="baseline"), trial(2, B, seconds=1.0)])
     assert found.baseline is not None
     assert found.baseline.comparison == (
-        "The best is no faster than a default layout (trial 1): 1.01 times, within the spread."
+        "The best is no faster than a default layout: 1.01 times, within the spread."
     )
     assert found.saving is None
     assert 0.98 < (found.baseline.speedup_low or 0.0) < 1.0 < (found.baseline.speedup_high or 0.0)
@@ -110,7 +122,7 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     assert found.best.strategy == trials[0].strategy
     assert found.speedup_over_baseline == 1.0
     assert found.baseline is not None
-    assert found.baseline.comparison == ("A default layout (trial 1) is the best so far.")
+    assert found.baseline.comparison == ("A default layout is the best so far.")
     assert strategies_to_confirm(campaign(), trials) == [A]
 
 

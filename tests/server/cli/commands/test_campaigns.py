@@ -73,7 +73,7 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert "confirmation" in ran.out
     told = " ".join(ran.out.split())
     for part in (
-        "a default layout (trial 1)",
+        "a default layout",
         "why (simulated)",
         "MWh, hosts included (predicted); the GPUs alone",
         "of a step ",
