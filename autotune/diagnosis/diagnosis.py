@@ -23,13 +23,24 @@ from autotune.prediction.strategy import predict
 from autotune.schemas.diagnoses import Diagnosis, RunFigures, SlowCause, Verdict
 from autotune.schemas.predictions import LayoutChange, Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.words.quantities import figure, percent, seconds
+from autotune.words.quantities import figure, listed, percent, seconds
+from search_spaces.dimensions import TABLE, setting_text
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
 from search_spaces.space import demand_dimensions
 from search_spaces.transformer import Transformer
 
 SHOWN = 3
+LACKING = {
+    "model": "the model",
+    "machine": "the machine",
+    "nodes": "the number of nodes",
+    "baseline": "the layout and its global batch",
+}
+OF_SINGLE_STEPS = ("spikes", "checkpoints", "evaluation", "garbage collection")
+"""Causes that do not change the median."""
+LARGE_REST = 1.5
+"""Measured over predicted time, without what was found, that a sentence mentions."""
 UNEXPLAINED_RATE = "no known convention gives it"
 UNEXPLAINED = "It is slow, and the log does not show why"
 LEAST_PRINTED, MOST_PRINTED = 0.8, 1.45
@@ -89,7 +100,7 @@ def diagnose(
         causes=causes,
         not_shown=_not_shown(case, causes),
         faster=faster,
-        command=_command(subject) if expected is not None else "",
+        command=_command(subject, run.adapter) if expected is not None else "",
     )
     return answer.model_copy(update={"sentence": _sentence(answer)})
 
@@ -114,8 +125,10 @@ def step_times(run: RunLog, subject: RunSubject) -> StepTimes:
             found.append(time_s)
             after.append(step.after)
     if not found:
-        reason = "the log has rates without the model, the batch or the number of GPUs"
-        raise InvalidInput("nodes", None, reason, valid="model, nodes and a layout with its batch")
+        lacking = [*subject.missing, *([] if length else ["model"])] or ["baseline"]
+        named = listed([LACKING[name] for name in dict.fromkeys(lacking)])
+        reason = f"the log has rates, from which times follow only with {named}"
+        raise InvalidInput(lacking[0], None, reason, valid="such as gbs=512 for the batch")
     return StepTimes.of(found, after)
 
 
@@ -251,15 +264,21 @@ def _faster(case: RunCase, program: ProgramCapabilities) -> list[LayoutChange]:
     return question.best()[:SHOWN]
 
 
-def _command(subject: RunSubject) -> str:
+def _command(subject: RunSubject, adapter: str) -> str:
     if subject.transformer is None or subject.machine is None or subject.strategy is None:
         return ""
     strategy = subject.strategy
-    layout = (
-        f"tp={strategy.tensor_parallel},pp={strategy.pipeline_parallel},"
-        f"mbs={strategy.micro_batch_size},zero={strategy.zero_stage},cp={strategy.context_parallel}"
+    layout = ",".join(
+        f"{dimension.keys[0] if dimension.keys else dimension.name}={setting_text(value)}"
+        for dimension in TABLE
+        if dimension.part not in ("batch", "nodes") or dimension.name == "micro_batch_size"
+        for value in [strategy.value(dimension.name)]
+        if (value != dimension.neutral or dimension.is_searched or dimension.is_named)
+        and not dimension.is_absent(value)
     )
     words = ["autotune", "submit", "--model", subject.transformer.name]
+    words += ["--seq-length", str(subject.transformer.seq_length)]
+    words += ["--adapter", adapter] if adapter else []
     words += ["--machine", subject.machine.name, "--nodes", str(strategy.num_nodes)]
     words += ["--global-batch", str(subject.samples), "--baseline", layout]
     return shlex.join(words)
@@ -270,12 +289,12 @@ def _not_shown(case: RunCase, causes: Sequence[SlowCause]) -> list[str]:
     known = sum(each.worth or 0.0 for each in causes)
     if case.expected is None or case.excess - known < SERIOUS or not case.subject.strategy:
         return []
-    hints = ["where a step's time goes: a profile of one rank"]
+    hints = ["a profile of one rank"]
     if case.subject.strategy.num_nodes > 1:
-        hints.append("which network NCCL uses: NCCL_DEBUG=INFO")
+        hints.append("the network that NCCL uses (NCCL_DEBUG=INFO)")
     if "data" not in case.run.timers:
-        hints.append("how long a step waits for data: the trainer's timers")
-    return [*hints, "clocks and temperatures of the GPUs: nvidia-smi dmon"]
+        hints.append("the trainer's timers, for the wait for data")
+    return [*hints, "clocks and temperatures of the GPUs (nvidia-smi dmon)"]
 
 
 def _sentence(answer: Diagnosis) -> str:
@@ -304,4 +323,15 @@ def _sentence(answer: Diagnosis) -> str:
         else "It is slower than predicted, but trainers without an adapter differ as much",
         "slow": f"Largest cause: {first.name}" if first else UNEXPLAINED,
     }[answer.verdict]
-    return f"{ran}. {expectation}. {because}."
+    return f"{ran}. {expectation}. {because}." + _rest(answer)
+
+
+def _rest(answer: Diagnosis) -> str:
+    """Return by how much the median stays above the prediction without the causes found."""
+    if answer.verdict != "slow" or not answer.causes or answer.slower is None:
+        return ""
+    worth = sum(each.worth or 0.0 for each in answer.causes if each.name not in OF_SINGLE_STEPS)
+    rest = answer.slower * (1.0 - min(worth, 1.0))
+    if rest < LARGE_REST:
+        return ""
+    return f" Without what was found it would still be {rest:.1f} times slower than expected."

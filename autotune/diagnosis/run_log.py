@@ -19,6 +19,8 @@ WARM_UP_EXCESS = 1.15
 LONGEST_WARM_UP = 20
 SPIKE = 1.3
 """Time over the median from which a later iteration is a spike."""
+MOST = 10**14
+"""Beyond it a number is a slip; models have up to 10^13 parameters."""
 DRIFT_STEPS = 12
 """Fewest iterations of which a drift is judged."""
 
@@ -84,7 +86,7 @@ class RunLog:
             value = float(self.stated[name].replace(",", "").replace("_", ""))
         except (KeyError, ValueError):
             return None
-        return int(value) if value == int(value) and 0 < value < 10**9 else None
+        return int(value) if value == int(value) and 0 < value < MOST else None
 
     def switch(self, name: str) -> bool | None:
         """Return whether something is on; None if it is not stated."""

@@ -99,16 +99,16 @@ def subject_of_run(
             global_batch_size=named.global_batch_size or own.global_batch_size,
         )
     values: dict[str, Any] = dict(own.dimensions)
+    assumed: list[str] = []
     if seq := run.number("seq_length"):
         transformer = transformer and replace(transformer, seq_length=seq)
+    elif transformer:
+        assumed.append(f"sequences of {transformer.seq_length:,} tokens")
     gpus = _gpus(run, values, machine, nodes)
     whole_node = machine.gpus_per_node if machine else None
     if machine and gpus:
         machine = _with_node(machine, run, gpus, nodes)
-    assumed: list[str] = []
-    batch = own.global_batch_size or run.number("global_batch_size")
-    if batch is None and transformer and (tokens := run.number("step_tokens")):
-        batch = tokens // transformer.seq_length or None
+    batch = own.global_batch_size or _batch_of(run, transformer)
     strategy = ran = None
     per_node = machine.gpus_per_node if machine else run.number("gpus_per_node") or 1
     is_laid_out = any(name in values for name in DIVIDING) or run.trainer not in MEGATRON
@@ -121,12 +121,6 @@ def subject_of_run(
     if strategy:
         ran = strategy.global_batch_size(per_node)
         batch = batch or ran
-    missing = [
-        *(["model"] if transformer is None else []),
-        *(["machine"] if machine is None else []),
-        *(["nodes"] if gpus is None else []),
-        *(["baseline"] if gpus and not is_laid_out else []),
-    ]
     return RunSubject(
         transformer=transformer,
         machine=machine,
@@ -134,11 +128,30 @@ def subject_of_run(
         gpus=gpus,
         samples=batch,
         ran_samples=ran or batch,
-        missing=tuple(missing),
+        missing=_missing(transformer, machine, gpus, is_laid_out=is_laid_out),
         assumed=tuple(assumed),
         whole_node=whole_node,
         is_adapted="lora" in run.stated.get("model", "").lower(),
     )
+
+
+def _batch_of(run: RunLog, transformer: Transformer | None) -> int | None:
+    tokens = run.number("step_tokens")
+    if run.number("global_batch_size") or not tokens or transformer is None:
+        return run.number("global_batch_size")
+    return tokens // transformer.seq_length or None
+
+
+def _missing(
+    transformer: Transformer | None, machine: Machine | None, gpus: int | None, *, is_laid_out: bool
+) -> tuple[str, ...]:
+    lacks = {
+        "model": transformer is None,
+        "machine": machine is None,
+        "nodes": gpus is None,
+        "baseline": gpus is not None and not is_laid_out,
+    }
+    return tuple(name for name, is_missing in lacks.items() if is_missing)
 
 
 def _model_of(run: RunLog) -> Transformer | None:

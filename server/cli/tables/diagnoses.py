@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Group, RenderableType
 
+from autotune.explanation.parts import TIME_WORDS, time_by_part
 from autotune.schemas.diagnoses import Diagnosis
 from autotune.words.quantities import figure, gibibytes, percent, plural, seconds
 from server.cli.tables.elements import facts, table
@@ -41,9 +42,11 @@ def diagnosis(answer: Diagnosis) -> RenderableType:
         )
         body += ["", table(answer.causes, columns)]
     if answer.expected and answer.expected.time_parts_s:
-        body += ["", parts(answer.expected.time_parts_s, title="predicted iteration, s")]
+        by_part = time_by_part(answer.expected.time_parts_s)
+        named = {TIME_WORDS[name]: time_s for name, time_s in by_part.items()}
+        body += ["", parts(named, title="predicted iteration, s")]
     if answer.not_shown:
-        body += ["", f"the log does not show {'; '.join(answer.not_shown)}"]
+        body += ["", f"To learn more, look at {'; '.join(answer.not_shown)}."]
     if answer.faster and answer.strategy:
         body += ["", changes("the largest predicted gains", answer.faster, answer.strategy)]
     if answer.command:

@@ -184,7 +184,7 @@ def test_a_healthy_run_is_called_healthy(
     assert found.verdict == "healthy", found.causes
     assert found.expected is not None
     assert found.slower == pytest.approx(1.0, abs=0.35)
-    assert found.command.startswith("autotune submit --model llama-3-8b --machine dgx-h100")
+    assert found.command.startswith("autotune submit --model llama-3-8b --seq-length 8192")
 
 
 def test_experts_that_are_not_distributed_are_a_cause(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_without_a_machine_it_is_unknown_and_says_so(tmp_path: Path) -> None:
 
 def test_rates_without_a_batch_are_refused(tmp_path: Path) -> None:
     lines = torchtitan([7000.0] * 5).splitlines()
-    with pytest.raises(InvalidInput, match="the log has rates without"):
+    with pytest.raises(InvalidInput, match="times follow only with"):
         answer(tmp_path, "\n".join(line for line in lines if "tps" in line))
 
 
@@ -236,3 +236,26 @@ def test_every_cause_can_be_looked_for() -> None:
     assert set(WITHOUT_LAYOUT) <= set(LOOKS)
     for kind in cause_rules():
         assert sum(map(bool, (kind.look, kind.sign, kind.setting))) == 1, kind.name
+
+
+def test_the_command_repeats_the_layout(tmp_path: Path) -> None:
+    changed = {"recompute_granularity": "full", "recompute_method": "uniform"}
+    found = answer(tmp_path, megatron(around(8.0), changed=changed))
+    assert "--seq-length 8192 --adapter megatron-lm" in found.command
+    baseline = found.command.rpartition(" ")[2]
+    again = answer(
+        tmp_path, bundled(around(8.0)), **(BUNDLED | {"baseline": f"{baseline},gbs=512"})
+    )
+    assert again.strategy == found.strategy
+
+
+def test_spikes_do_not_explain_the_median(tmp_path: Path) -> None:
+    times = [4 * t if n % 10 == 9 else t for n, t in enumerate(around(20.0))]
+    found = answer(tmp_path, megatron(times))
+    assert "spikes" in [each.name for each in found.causes]
+    assert "would still be" in found.sentence or "network" in found.sentence
+
+
+def test_an_assumed_sequence_length_is_named(tmp_path: Path) -> None:
+    found = answer(tmp_path, bundled(around()), **BUNDLED)
+    assert found.assumed[0] == "sequences of 8,192 tokens"

@@ -29,7 +29,7 @@ def test_what_the_log_lacks_is_stated_below(service: Service, visit: Open, tmp_p
     page.locator("#log").set_input_files(written(tmp_path, bundled([6.0] * 20)))
     answer = page.locator("#answer")
     expect(answer).to_contain_text("Not known: model, machine, nodes")
-    page.get_by_text("What the log does not say").click()
+    page.get_by_text("Add what is missing").click()
     page.get_by_label("Model").fill("llama-3-8b")
     page.get_by_label("Machine").select_option("dgx-h100")
     page.get_by_label("Nodes").fill("8")
