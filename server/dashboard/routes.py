@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import FileResponse, Response
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 
 from server.api.dependencies import (
@@ -41,6 +44,7 @@ from server.dashboard.rendering import HERE, render
 from server.store import NotFound
 from server.store.campaign_list import NEWEST_FIRST
 from server.store.campaigns import get_campaign
+from server.store.errors import NotAllowed
 from server.store.users import usage_by_user
 
 RECENT_DAYS = 30
@@ -138,11 +142,29 @@ def new_campaign(
     return render(request, "new_campaign.html", context)
 
 
-@router.get("/group")
+class AdminsRoute(APIRoute):
+    """Responds with a page instead of a problem document to users who are no admins."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def page(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except NotAllowed:
+                context = {"here": "for_admins"}
+                return render(request, "for_admins.html", context, status=HTTPStatus.FORBIDDEN)
+
+        return page
+
+
 def group(request: Request, store: StoreOf) -> Response:
     with store.session() as session:
         users = usage_by_user(session, since=datetime.now(UTC) - timedelta(days=RECENT_DAYS))
     return render(request, "group.html", {"here": "group", "users": users, "days": RECENT_DAYS})
+
+
+router.add_api_route("/group", group, route_class_override=AdminsRoute)
 
 
 def _number(text: str) -> int:

@@ -17,8 +17,8 @@ def users(found: Sequence[User]) -> Group:
         (
             ("user", lambda user: user.name),
             ("scope", lambda user: user.scope),
-            (">campaigns", lambda user: user.unfinished_campaigns),
-            ("last here", lambda user: moment(user.last_used_at)),
+            (">unfinished campaigns", lambda user: user.unfinished_campaigns),
+            ("last here, about", lambda user: moment(user.last_used_at)),
             (
                 "",
                 lambda user: (

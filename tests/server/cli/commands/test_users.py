@@ -50,6 +50,9 @@ def test_two_users_share_a_service(
             "bob",
         }
 
+        shown = alone("users", "list", *url).out
+        assert all(heading in shown for heading in ("unfinished campaigns", "last here, about"))
+
         monkeypatch.setenv("AUTOTUNE_TOKEN", bob)
         refused = alone("users", "list", *url)
         assert (refused.code, "this needs admin" in refused.err) == (1, True), refused.err
