@@ -85,6 +85,15 @@ def sweep(
     space: SpaceOptions,
     program: ProgramOptions,
     nodes: Nodes = 1,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline",
+            help='The layout to compare with: "tp=8,pp=4,mbs=1,zero=1", a line of Megatron\'s '
+            'arguments, or "none".',
+            show_default="the vendor's recipe, or a customary layout",
+        ),
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Number of layouts to print.")] = 10,
     rules: Annotated[
         bool,
@@ -115,6 +124,7 @@ def sweep(
     from server.cli.tables import predictions as predictions_table
 
     fields = {"model": model.choice(), "nodes": nodes, "space": space.spec()}
+    fields |= {"baseline": baseline} if baseline else {}
     query = validated(CampaignCreate, fields | subject_fields(machine, program))
     subject = subject_of(query.model, query.machine)
     answer = plan(query, campaign_space(query, *subject, program=program_for(query)), most=top)
@@ -129,6 +139,8 @@ def sweep(
     if json or rules:
         return
     out().print(predictions_table.sweep(answer))
+    if not program.trainer():
+        text("\npredicted for a usual trainer; name yours with --adapter")
     words = [*model.words(), *machine.words(), *program.words()]
     text("\ncommands for the first rows:")
     for row in answer.best[:COMMANDS]:

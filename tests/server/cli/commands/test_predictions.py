@@ -101,6 +101,15 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert "fix it" not in fixed.out
 
 
+def test_a_sweep_compares_with_the_users_layout(alone: Autotune) -> None:
+    question = (*SWEEP, "--baseline", "tp=8,pp=4,mbs=1,zero=1")
+    assert "*  your own layout" in alone.done(*question).out
+    assert alone(*question, "--json").json()["baseline"]["strategy"]["tensor_parallel"] == 8
+    assert "*  " not in alone.done(*SWEEP, "--baseline", "none").out
+    assert "name yours with --adapter" in alone.done(*question).out
+    assert "name yours" not in alone.done(*question, "--adapter", "megatron-deepspeed").out
+
+
 def test_where_nothing_fits_or_is_legal(alone: Autotune) -> None:
     """A sweep has nothing to rank; with --rules it says how many each removes."""
     large = ("sweep", "--model", "gpt-1t", "--machine", "frontier")
