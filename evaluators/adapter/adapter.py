@@ -34,6 +34,7 @@ USUAL_WARMUP = 3
 """Default number of warm-up iterations per start: compilation and the first allocations last that
 long in the trainers that were tried."""
 _NO_OTHER_KEYS = ConfigDict(extra="forbid")
+_NOT_OF_TRIALS = ("train", "other_model", "numerics", "knobs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +121,25 @@ class AdapterTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherModel:
+    """`[other_model]`: what a launch file asks for if the adapter configures another model than
+    the launch's. It does not apply to an adapter with a `base`, which is the user's configuration.
+
+    Attributes:
+        when: an expression over strategy, model and machine.
+        places: place -> value in a launch file (`[other_model.set]`), overriding `[set]`; `$NAME`
+            in a value is a variable.
+        variables: name -> what the user sets.
+    """
+
+    __pydantic_config__ = _NO_OTHER_KEYS
+
+    when: str
+    places: Mapping[str, Setting]
+    variables: Mapping[str, TrainingVariable]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdapterReader:
     """`[[read]]`: where metrics are read, and which. One of the first four attributes is not empty.
 
@@ -188,6 +208,7 @@ class Adapter:
         tuning, states: how well the trainer is tuned for the GPU, and its bytes per parameter, as
             in `ProgramCapabilities`.
         train: what differs in a training; None if no file for one can be written.
+        other_model: what a launch file asks for if the model is not the one configured here.
         numerics: place -> what its value changes in the numbers that are computed.
         knobs: those of its dimensions that are tried on a layout after it was found.
     """
@@ -216,6 +237,7 @@ class Adapter:
     trains: tuple[LayerFeature, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     train: AdapterTraining | None = None
+    other_model: OtherModel | None = None
     numerics: Mapping[str, str] = field(default_factory=dict)
     knobs: Mapping[str, Knob] = field(default_factory=dict)
 
@@ -224,7 +246,7 @@ class Adapter:
         """Identity of what trials run: two adapters that differ only in launch files, or in what is
         known of knobs, are equal."""
         whole = asdict(self)
-        trial = {name: whole[name] for name in whole if name not in ("train", "numerics", "knobs")}
+        trial = {name: whole[name] for name in whole if name not in _NOT_OF_TRIALS}
         content = json.dumps(trial, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -240,6 +262,11 @@ class Adapter:
     def names(self) -> frozenset[str]:
         templates = [*self.command, *self.prepare, *texts_of(self.places)]
         return frozenset().union(*(template(text).names for text in templates))
+
+    @property
+    def sets_model(self) -> bool:
+        """Whether it gives the trainer the model's shape, so that no configuration decides it."""
+        return "hidden_size" in self.names
 
     @cached_property
     def varied(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from functools import cached_property
 from os.path import isfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,6 +20,7 @@ from evaluators.adapter.adapter import (
     Constant,
     Evidence,
     OneStart,
+    OtherModel,
     texts_of,
 )
 from evaluators.adapter.expression import ExpressionFault, parse
@@ -69,13 +70,15 @@ KEYS = (
     "trains",
     "values",
     "train",
+    "other_model",
     "numerics",
 )
 SOURCES = ("log", "json_lines", "csv", "tensorboard")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST_WARMUP = 1000
 EMPTY_READER = AdapterReader()
-TRAINING = TypeAdapter(AdapterTraining)
+_LaunchPart = TypeVar("_LaunchPart", bound=AdapterTraining | OtherModel)
+TRAINING, OTHER_MODEL = TypeAdapter(AdapterTraining), TypeAdapter(OtherModel)
 
 
 def read_adapter(
@@ -97,6 +100,9 @@ def read_adapter(
         table["folder"] = folder
     if places and isinstance(table.get("set", {}), Mapping):
         table["set"] = {**table.get("set", {}), **places}
+        other = table.get("other_model")
+        if isinstance(other, Mapping) and not set(places).isdisjoint(other.get("set", {})):
+            del table["other_model"]  # these places name the model
     return _AdapterTable(table, path).adapter()
 
 
@@ -157,6 +163,7 @@ class _AdapterTable:
             "trains": self._trains(),
             "values": self._values(),
             "train": self._training(),
+            "other_model": self._other_model(),
             "numerics": self._texts("numerics"),
         }
         if not self._faults.problems:
@@ -318,30 +325,41 @@ class _AdapterTable:
         return OneStart(when=str(when), places=places)
 
     def _training(self) -> AdapterTraining | None:
-        if "train" not in self._table:
-            return None
-        section = dict(self._section("train"))
-        table = section.pop("set", None)
-        if not isinstance(table, Mapping):
-            reason = "[train] needs a table `set` with what a training sets"
-            self._faults.add("train.set", table, reason, valid="[train.set]")
-            return None
-        places = self._places("train.set", table, self._at_start)
-        try:
-            training = TRAINING.validate_python({**section, "places": places})
-        except ValidationError as error:
-            for fault in error.errors():
-                key = ".".join(["train", *map(str, fault["loc"])])
-                self._faults.add(key, fault["input"], fault["msg"])
-            return None
-        for name, variable in training.variables.items():
-            if not IDENTIFIER.fullmatch(name) or name in SET_BY_AUTOTUNE:
-                reason = "not a variable that a user can set"
-                self._faults.add(f"train.variables.{name}", variable.meaning, reason)
-        for number, part in enumerate(training.unknown):
+        training = self._of_launches("train", TRAINING)
+        for number, part in enumerate(training.unknown if training else ()):
             known = (*EVERYWHERE, *self._own)
             self._check_expression(f"train.unknown[{number}].when", part.when, known)
         return training
+
+    def _other_model(self) -> OtherModel | None:
+        other = self._of_launches("other_model", OTHER_MODEL)
+        if other:
+            known = (*EVERYWHERE, *self._own)
+            self._check_expression("other_model.when", other.when, known)
+        return other
+
+    def _of_launches(self, key: str, kind: TypeAdapter[_LaunchPart]) -> _LaunchPart | None:
+        if key not in self._table:
+            return None
+        section = dict(self._section(key))
+        table = section.pop("set", None)
+        if not isinstance(table, Mapping):
+            reason = f"[{key}] needs a table `set` with what a launch file sets"
+            self._faults.add(f"{key}.set", table, reason, valid=f"[{key}.set]")
+            return None
+        places = self._places(f"{key}.set", table, self._at_start)
+        try:
+            part = kind.validate_python({**section, "places": places})
+        except ValidationError as error:
+            for each in error.errors():
+                field = ".".join([key, *map(str, each["loc"])])
+                self._faults.add(field, each["input"], each["msg"])
+            return None
+        for name, variable in part.variables.items():
+            if not IDENTIFIER.fullmatch(name) or name in SET_BY_AUTOTUNE:
+                reason = "not a variable that a user can set"
+                self._faults.add(f"{key}.variables.{name}", variable.meaning, reason)
+        return part
 
     def _fixed(self) -> dict[str, Any]:
         section = self._section("fixed")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from evaluators.adapter.adapter import Adapter, AdapterRefusal, Setting
+from evaluators.adapter.adapter import Adapter, AdapterRefusal, OtherModel, Setting
 from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
 from evaluators.adapter.names import first_names, strategy_names
 from evaluators.adapter.places import ConfigFile, Place, TextFile, file_of
@@ -47,6 +47,7 @@ class StartPlan:
         python: the interpreter on the nodes.
         out: the start's folder, for its files and the trainer's output.
         training: whether it trains the model, on the user's data, instead of timing it.
+        launch: whether it is a launch file's, whose variables a user sets, and no trial's.
     """
 
     transformer: Transformer
@@ -59,6 +60,7 @@ class StartPlan:
     first_accumulation: int | None = None
     first_iterations: int = 0
     training: bool = False
+    launch: bool = False
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
@@ -130,7 +132,22 @@ def _places(adapter: Adapter, plan: StartPlan) -> dict[str, Setting]:
         places.update(adapter.one_start.places)
     if adapter.train and plan.training:
         places.update(adapter.train.places)
+    if plan.launch and (other := other_model(adapter, plan)):
+        places.update(other.places)
     return places
+
+
+def other_model(adapter: Adapter, plan: StartPlan) -> OtherModel | None:
+    """Return what a launch file asks for, if the adapter configures another model than the plan's.
+
+    Raises:
+        InvalidInput: the adapter's expression has no value for it.
+    """
+    other = adapter.other_model
+    if other is None or adapter.base:
+        return None
+    applies = _worked_out("other_model.when", f"{{{other.when}}}", plan.names(adapter))
+    return other if applies else None
 
 
 def unknown_parts(adapter: Adapter, plan: StartPlan) -> list[str]:

@@ -13,16 +13,9 @@ from dataclasses import replace
 
 from autotune.schemas.choices import TrainerName
 from autotune.schemas.recommendations import LaunchNeed, LaunchScript, TrainerOffer
-from evaluators.artefacts.adapter import (
-    BENCHMARK_ITERATIONS,
-    RANK_NEEDS,
-    adapter_sbatch,
-    adapter_script,
-    rank_script,
-    variables_of_purpose,
-)
-from evaluators.artefacts.job import Launch, Purpose
-from evaluators.artefacts.other_trainers import launch_with, trainers_for, variables_of
+from evaluators.artefacts.adapter import RANK_NEEDS, adapter_sbatch, adapter_script, rank_script
+from evaluators.artefacts.job import BENCHMARK_ITERATIONS, Launch, Purpose, variables_of
+from evaluators.artefacts.other_trainers import launch_with, trainers_for
 from evaluators.artefacts.trainer import ITERATIONS, benchmark_sbatch, benchmark_script
 from search_spaces.errors import InvalidInput
 
@@ -69,7 +62,6 @@ def launch_script(launch: Launch, names: Sequence[str]) -> LaunchScript | None:
         remark = f"It times {ITERATIONS} iterations on random tokens, to see the figure again."
         return LaunchScript(file=file, needs=[], remark=remark)
     needs = dict(RANK_NEEDS) if suffix == "_rank.sh" else {}
-    needs |= variables_of(trainer) if trainer else {}
     needs |= _needs_of(launch, purpose)
     by = f"{trainer}, which ran none of the trials" if trainer else "the trials' own trainer"
     remark = f"It trains the model with {by}."
@@ -103,7 +95,7 @@ def _offer(launch: Launch, trainer: TrainerName) -> TrainerOffer:
         offered = launch_with(launch, trainer)
     except InvalidInput as problem:
         return TrainerOffer(name=trainer, supported=False, reason=_why_not(problem), variables=[])
-    variables = _needs({**variables_of(trainer), **_needs_of(offered, "train")})
+    variables = _needs(_needs_of(offered, "train"))
     return TrainerOffer(name=trainer, supported=True, reason="", variables=variables)
 
 
@@ -114,7 +106,7 @@ def _why_not(problem: InvalidInput) -> str:
 
 
 def _needs_of(launch: Launch, purpose: Purpose) -> dict[str, str]:
-    variables = variables_of_purpose(launch, purpose)
+    variables = variables_of(launch, purpose)
     return {name: each.meaning for name, each in variables.items() if not each.default}
 
 

@@ -6,14 +6,18 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from inspect import getsource
+from itertools import pairwise
 
 from evaluators.adapter.adapter import Adapter, TrainingVariable
-from evaluators.adapter.rendering import StartPlan, TrainerStart, start_of, unknown_parts
+from evaluators.adapter.rendering import TrainerStart, start_of, unknown_parts
 from evaluators.artefacts.job import (
     DEFAULT,
     IN_A_JOB,
     MEETING,
+    OUT,
+    PYTHON,
     STRICT,
     Launch,
     Purpose,
@@ -23,18 +27,16 @@ from evaluators.artefacts.job import (
     folder_here,
     folder_of_job,
     head,
+    plan_of,
     srun,
+    variables_of,
 )
 from evaluators.cluster.shell import container_words
 from evaluators.program import local_ranks
-from evaluators.program.interpreter import python as python_of
 from evaluators.program.task import RANK_VARIABLES
 
-BENCHMARK_ITERATIONS = 20
-"""Iterations of a benchmark: warm-up, and enough to see the spread."""
-
-_OUT = "AUTOTUNE-OUT-FOLDER"
-"""Placeholder for the output folder while the command is built; needs no quoting."""
+_FOLDER_OF_TRAINER = "AUTOTUNE-TRAINER-DIR"
+"""Placeholder for the trainer's folder while the command is built; needs no quoting."""
 
 RANK_NEEDS: Mapping[str, str] = {
     "RANK": "as torchrun sets it, as all of these",
@@ -71,7 +73,7 @@ _HEAD = """# Every rank runs it, with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR 
 set -euo pipefail
 """
 
-_CHECKS = """# --- what the training needs
+_CHECKS = """# --- what it needs
 missing=()
 needs() {{ [[ -n "${{!1:-}}" ]] || missing+=("$1 is not set: $2"); }}
 exists() {{
@@ -79,16 +81,37 @@ exists() {{
     [[ "$2" == /* ]] || missing+=("$1: $2 is not an absolute path")
     [[ -e "$2" ]] || missing+=("$1: there is no $2")
 }}
+can_import() {{
+    [[ -n "${{TRAINER_DIR:-}}" && "${{RANK:-0}}" == 0 ]] || return 0
+    local lacks
+    lacks="$({{ cd "$TRAINER_DIR" && {environment}"$PYTHON" -c {look} "$@"; }} 2>&1)" ||
+        missing+=("$PYTHON in $TRAINER_DIR: ${{lacks##*$'\n'}}; set TRAINER_DIR or PYTHON")
+}}
+has_program() {{
+    [[ -z "${{TRAINER_DIR:-}}" || -f "$TRAINER_DIR/$1" ]] ||
+        missing+=("TRAINER_DIR: there is no $TRAINER_DIR/$1")
+}}
 {checks}
 if (( ${{#missing[@]}} > 0 )); then
-    (( ${{RANK:-0}} > 0 )) || printf '%s\\n' "This training cannot start:" "${{missing[@]}}" >&2
+    (( ${{RANK:-0}} > 0 )) || printf '%s\\n' "This launch cannot start:" "${{missing[@]}}" >&2
     exit 2
 fi
 [[ "${{1:-}}" != --check ]] || exit 0
 """
 
+# Nothing is imported, as in `packages_fault`.
+_LOOK = """import importlib.util, sys
+lacks = [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]
+sys.exit("no module named " + ", ".join(lacks) if lacks else 0)"""
+
 _OPTION = re.compile(r"--\S|[\w.+~@/-]+=")
 """Beginning of an option of a trainer's command, `--name` or `key=`."""
+
+_SCRIPT = re.compile(r"(?!/|AUTOTUNE-)\S+\.py")
+"""A file in the trainer's folder; none in that of a placeholder."""
+
+_OF_FILES = ("TRAINER_DIR", "PYTHON")
+"""Variables of each file, which an adapter's values do not name."""
 
 
 def adapter_sbatch(launch: Launch, purpose: Purpose) -> str:
@@ -104,8 +127,8 @@ def adapter_sbatch(launch: Launch, purpose: Purpose) -> str:
         MEETING,
         STRICT,
         _FOLDER.format(rank=_RANK, script=rank_script(launch, purpose, file=_RANK)),
-        *_check(launch, purpose),
-        "exec " + srun(launch, [_START_RANK], variables=variables_of_purpose(launch, purpose)),
+        _check(launch, purpose),
+        "exec " + srun(launch, [_START_RANK], variables=variables_of(launch, purpose)),
     ]
     return "\n".join(sections)
 
@@ -123,7 +146,7 @@ def adapter_script(launch: Launch, purpose: Purpose) -> str:
         MEETING,
         STRICT,
         _FOLDER.format(rank=_RANK, script=rank_script(launch, purpose, file=_RANK)),
-        *_check(launch, purpose),
+        _check(launch, purpose),
         f"cat >local_ranks.py <<'AUTOTUNE_RANKS'\n{getsource(local_ranks)}AUTOTUNE_RANKS",
         f"exec python3 local_ranks.py {ranks} {start}\n",
     ]
@@ -132,21 +155,19 @@ def adapter_script(launch: Launch, purpose: Purpose) -> str:
 
 def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
     """Return the script of one rank: what the trials started, for a few iterations, or a
-    training, which first checks what the user has set."""
-    adapter = _adapter(launch)
-    plan = StartPlan(
-        transformer=launch.transformer,
-        machine=launch.machine,
-        strategy=launch.strategy,
-        iterations=BENCHMARK_ITERATIONS,
-        python=python_of(launch.place),
-        out=_OUT,
-        training=purpose == "train",
-    )
+    training. It first checks what the user has set, and whether the trainer is there."""
+    adapter = launch.place.adapter
+    assert adapter
+    adapter = replace(adapter, folder=_FOLDER_OF_TRAINER)
+    plan, variables = plan_of(launch, purpose), variables_of(launch, purpose)
     start = start_of(adapter, plan)
-    variables = adapter.train.variables if adapter.train and plan.training else {}
     words = _Words(
-        {_OUT: '"$out"', **launch.shell, **{f"${name}": f'"${name}"' for name in variables}}
+        {
+            OUT: '"$out"',
+            PYTHON: '"$PYTHON"',
+            _FOLDER_OF_TRAINER: '"$TRAINER_DIR"',
+            **{f"${name}": f'"${name}"' for name in variables if name not in _OF_FILES},
+        }
     )
     nodes, ranks = launch.strategy.num_nodes, launch.machine.gpus_per_node
     about = () if file == _RANK else description(launch, purpose)
@@ -157,11 +178,11 @@ def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
     unknown = unknown_parts(adapter, plan) if plan.training else []
     lines = [
         "\n".join(head),
-        *([_checks(variables)] if variables else []),
         'out="${OUT:-$PWD/out}"\nmkdir -p "$out"',
+        _checks(variables, start, adapter, words),
         *_files(start.files, words),
         *_exports(start, adapter, words),
-        f"cd {words.of(adapter.folder or _OUT)}",
+        'cd "$TRAINER_DIR"',
         *([" ".join(map(words.of, start.prepare))] if start.prepare else []),
         *(comment(f"not known: {each}") for each in unknown),
         _command(start, adapter, words),
@@ -169,40 +190,41 @@ def rank_script(launch: Launch, purpose: Purpose, *, file: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def variables_of_purpose(launch: Launch, purpose: Purpose) -> Mapping[str, TrainingVariable]:
-    """Return what a user sets for a launch, besides variables of the trainer."""
-    training = _adapter(launch).train
-    return training.variables if training and purpose == "train" else {}
-
-
-def _adapter(launch: Launch) -> Adapter:
-    adapter = launch.place.adapter
-    assert adapter
-    return adapter
-
-
 def _inside(launch: Launch, purpose: Purpose) -> str:
-    variables = variables_of_purpose(launch, purpose)
+    variables = variables_of(launch, purpose)
     return shlex.join(container_words(launch.place, variables=variables))
 
 
-def _check(launch: Launch, purpose: Purpose) -> list[str]:
-    if not variables_of_purpose(launch, purpose):
-        return []
-    return [f"{_inside(launch, purpose)} {_START_RANK} --check\n".lstrip()]
+def _check(launch: Launch, purpose: Purpose) -> str:
+    return f"{_inside(launch, purpose)} {_START_RANK} --check\n".lstrip()
 
 
-def _checks(variables: Mapping[str, TrainingVariable]) -> str:
-    words = _Words({f"${name}": f'"${{{name}:-}}"' for name in variables})
+def _checks(
+    variables: Mapping[str, TrainingVariable], start: TrainerStart, adapter: Adapter, words: _Words
+) -> str:
+    values = {f"${name}": f'"${{{name}:-}}"' for name in variables}
+    given = _Words({"$HOME": '"$HOME"', "$OUT": '"$out"', **values})
     lines = []
     for name, variable in variables.items():
         if not variable.default:
             lines.append(f"needs {name} {shlex.quote(variable.meaning)}")
-        lines += [f"exists {name} {words.of(path)}" for path in variable.exists]
+        lines += [f"exists {name} {given.of(path)}" for path in variable.exists]
         if variable.default:
-            default = words.of(variable.default)
+            default = given.of(variable.default)
             lines.append(f'[[ -n "${{{name}:-}}" ]] || export {name}={default}')
-    return _CHECKS.format(checks="\n".join(lines))
+    program = start.words[: _first_option(start.words)]
+    scripts = [word for word in program if _SCRIPT.fullmatch(word) and word not in start.files]
+    lines += [f"has_program {words.of(word)}" for word in scripts if not start.prepare]
+    at_module = [after for word, after in pairwise(program) if word == "-m"]
+    if modules := [*(name.partition(".")[0] for name in at_module), *adapter.needs]:
+        lines.append(f"can_import {' '.join(map(words.of, dict.fromkeys(modules)))}")
+    path = start.variables.get("PYTHONPATH")
+    environment = f"PYTHONPATH={words.of(path)} " if path else ""
+    return _CHECKS.format(checks="\n".join(lines), environment=environment, look=shlex.quote(_LOOK))
+
+
+def _first_option(words: Sequence[str]) -> int:
+    return next((at for at, word in enumerate(words) if _OPTION.match(word)), len(words))
 
 
 def _exports(start: TrainerStart, adapter: Adapter, words: _Words) -> Iterator[str]:
@@ -221,7 +243,7 @@ def _command(start: TrainerStart, adapter: Adapter, words: _Words) -> str:
     ends = [*begins[1:], len(start.words)]
     options = [start.words[begin:end] for begin, end in zip(begins, ends, strict=True)]
     lines = [f"    {_option(option, adapter, words)}" for option in options]
-    program = " ".join(map(words.of, start.words[: begins[0] if begins else None]))
+    program = " ".join(map(words.of, start.words[: _first_option(start.words)]))
     given = '${arguments[@]+"${arguments[@]}"} ${extra[@]+"${extra[@]}"}'
     return "\n".join(["arguments=(", *lines, ")", _EXTRA, f"exec {program} {given}"])
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from autotune.schemas.choices import EvaluatorName
+from evaluators.adapter.adapter import TrainingVariable
+from evaluators.adapter.rendering import StartPlan, other_model
 from evaluators.cluster.catalog import profile_for_machine
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
@@ -20,6 +22,8 @@ from evaluators.cluster.shell import (
     sbatch_directives,
     srun_words,
 )
+from evaluators.program.interpreter import ANY
+from evaluators.program.interpreter import python as python_of
 from evaluators.program.task import RANK_VARIABLES, RENDEZVOUS
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
@@ -35,6 +39,13 @@ PURPOSES: Mapping[Purpose, str] = {
     "benchmark": "Benchmark: repeats the trial for a few iterations. It trains nothing to keep.",
     "train": "Training: trains the model on your data, and saves it.",
 }
+
+BENCHMARK_ITERATIONS = 20
+"""Iterations of a benchmark: warm-up, and enough to see the spread."""
+
+OUT, PYTHON = "AUTOTUNE-OUT-FOLDER", "AUTOTUNE-PYTHON"
+"""Placeholders in a launch's command for the output folder and the interpreter; they need no
+quoting."""
 
 STRICT = "set -euo pipefail\n"
 """Set only after the environment and the rendezvous, which were not written for it."""
@@ -61,7 +72,7 @@ class Launch:
         profile: cluster profile at the campaign's creation; the scripts run as the trials did.
         campaign: which one, in words.
         figures: what is known of its speed, and whether it was measured.
-        shell: text in the adapter -> shell word to replace it by.
+        checkout: the folder that the trainer needs, in words, if no trial ran with it.
     """
 
     transformer: Transformer
@@ -72,7 +83,7 @@ class Launch:
     profile: ClusterProfile | None = None
     campaign: str = "none"
     figures: str = "not measured"
-    shell: Mapping[str, str] = field(default_factory=dict)
+    checkout: str = ""
 
     @cached_property
     def place(self) -> ClusterProfile:
@@ -105,7 +116,6 @@ def description(launch: Launch, purpose: Purpose) -> list[str]:
     """Return comments: purpose, model, machine, layout, figures, campaign, and what to set."""
     strategy, machine, gpus = launch.strategy, launch.machine, launch.machine.gpus_per_node
     adapter = launch.place.adapter
-    training = adapter.train if adapter and purpose == "train" else None
     comments = [
         PURPOSES[purpose],
         f"Model: {launch.transformer.name}, {launch.transformer.parameters:.4g} parameters, "
@@ -116,10 +126,54 @@ def description(launch: Launch, purpose: Purpose) -> list[str]:
         f"Figures: {launch.figures}",
         f"Campaign: {launch.campaign}",
     ]
-    for name, variable in training.variables.items() if training else ():
+    if adapter and not adapter.sets_model:
+        comments.append(
+            "The trainer's own configuration defines the model, and this file does not: compare "
+            "its count of parameters."
+        )
+    for name, variable in variables_of(launch, purpose).items():
         unset = f" (default: {variable.default})" if variable.default else ""
         comments.append(f"Set {name}: {variable.meaning}{unset}")
     return list(map(comment, comments))
+
+
+def plan_of(launch: Launch, purpose: Purpose) -> StartPlan:
+    return StartPlan(
+        transformer=launch.transformer,
+        machine=launch.machine,
+        strategy=launch.strategy,
+        iterations=BENCHMARK_ITERATIONS,
+        python=PYTHON,
+        out=OUT,
+        training=purpose == "train",
+        launch=True,
+    )
+
+
+def variables_of(launch: Launch, purpose: Purpose) -> dict[str, TrainingVariable]:
+    """Return what a user sets for a launch: the trainer's folder, the model's configuration where
+    the adapter has another, what the training needs, and the interpreter."""
+    adapter = launch.place.adapter
+    if adapter is None:
+        return {}
+    folder = TrainingVariable(
+        meaning=launch.checkout or "folder of the trainer, such as a checkout",
+        default=adapter.folder or ("" if launch.checkout else "$OUT"),
+        exists=("$TRAINER_DIR",),
+    )
+    plan = plan_of(launch, purpose)
+    other = other_model(adapter, plan)
+    training = adapter.train if plan.training else None
+    # Where no trial ran, this service's own interpreter is none of the trainer's.
+    own = python_of(launch.place) if launch.evaluator != "simulated" else ""
+    interpreter = launch.place.python or own or ANY
+    python = TrainingVariable(meaning="interpreter of the trainer", default=interpreter)
+    return {
+        "TRAINER_DIR": folder,
+        **(other.variables if other else {}),
+        **(training.variables if training else {}),
+        "PYTHON": python,
+    }
 
 
 def head(launch: Launch, purpose: Purpose) -> str:

@@ -29,13 +29,12 @@ class OtherTrainer:
     Attributes:
         adapter: name of its bundled adapter.
         folder: working directory of its ranks.
-        model_word: word of its command that names a model configuration; empty if the files define
-            the model.
+        gated_only: whether all its models have gated MLPs.
     """
 
     adapter: str
     folder: str
-    model_word: str = ""
+    gated_only: bool = False
 
 
 OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
@@ -49,7 +48,7 @@ OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
     "torchtitan": OtherTrainer(
         adapter="torchtitan-2026-08",
         folder="a checkout of torchtitan of August 2026 or newer, with the tokenizer",
-        model_word="llama3_8b",
+        gated_only=True,
     ),
     "transformers": OtherTrainer(
         adapter="huggingface-trainer",
@@ -57,22 +56,10 @@ OTHER_TRAINERS: Mapping[TrainerName, OtherTrainer] = {
     ),
 }
 
-_FOLDER, _MODEL = "AUTOTUNE-TRAINER-DIR", "AUTOTUNE-MODEL-CONFIG"
-"""Placeholders for values that the script reads from its environment."""
-
 
 def trainers_for(machine: Machine) -> list[TrainerName]:
     names = list(OTHER_TRAINERS)
     return sorted(names, key="megatron-bridge".__ne__) if "H100" in machine.gpu else names
-
-
-def variables_of(trainer: TrainerName) -> dict[str, str]:
-    """Return the variables that the files read from the environment, variable -> meaning."""
-    other, default = OTHER_TRAINERS[trainer], _default_folder(trainer)
-    meanings = {"TRAINER_DIR": other.folder + (f"; by default {default}" if default else "")}
-    if other.model_word:
-        meanings["MODEL_CONFIG"] = f"the configuration of the model, such as {other.model_word}"
-    return meanings
 
 
 def launch_with(launch: Launch, trainer: TrainerName) -> Launch:
@@ -82,31 +69,16 @@ def launch_with(launch: Launch, trainer: TrainerName) -> Launch:
         InvalidInput: the trainer cannot train the model, or not with this strategy.
     """
     other, transformer, profile = OTHER_TRAINERS[trainer], launch.transformer, launch.place
-    if other.model_word and not transformer.gated_mlp:
+    if other.gated_only and not transformer.gated_mlp:
         reason = f"{trainer} trains Llama models here, and {transformer.name} is none"
         raise InvalidInput("model", transformer.name, reason)
     ready = ready_adapter(other.adapter)
-    command = tuple(_MODEL if word == other.model_word else word for word in ready.command)
-    adapter = replace(ready, name=trainer, folder=_FOLDER, command=command)
+    # `~` is the home of the user who runs the script.
+    folder = _default_folder(trainer).replace("~", "$HOME", 1)
+    adapter = replace(ready, name=trainer, folder=folder)
     refuse(adapter, transformer, launch.machine, launch.strategy)
-    shell = _lookups(trainer)
-    checks = "".join(f": {lookup}\n" for lookup in shell.values())
-    environment = profile.environment
-    asking = replace(environment, prologue=f"{environment.prologue}\n{checks}".lstrip())
-    place = replace(profile, adapter=adapter, environment=asking, python=profile.python or ANY)
-    return replace(launch, profile=place, evaluator="slurm", shell=shell)
-
-
-def _lookups(trainer: TrainerName) -> dict[str, str]:
-    """Return the shell word for each placeholder; `~` is the home of the user who runs the
-    script."""
-    default = _default_folder(trainer).replace("~", "$HOME", 1)
-    meanings = variables_of(trainer)
-    folder = f":-{default}" if default else f":?{meanings['TRAINER_DIR']}"
-    lookups = {_FOLDER: f'"${{TRAINER_DIR{folder}}}"'}
-    if "MODEL_CONFIG" in meanings:
-        lookups[_MODEL] = f'"${{MODEL_CONFIG:?{meanings["MODEL_CONFIG"]}}}"'
-    return lookups
+    place = replace(profile, adapter=adapter, python=profile.python or ANY)
+    return replace(launch, profile=place, evaluator="slurm", checkout=other.folder)
 
 
 def _default_folder(trainer: TrainerName) -> str:

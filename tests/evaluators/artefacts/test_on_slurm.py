@@ -75,6 +75,7 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
         path.mkdir()
     (checkout / "pretrain_gpt.py").write_text(PRETRAIN)
     ready = read_adapter(adapter_file("megatron-deepspeed"), folder=str(checkout))
+    ready = replace(ready, needs=())  # PRETRAIN needs no module
     profile = ClusterProfile(
         name="mine",
         python=sys.executable,
@@ -126,6 +127,7 @@ def test_a_training_is_checked_before_its_ranks_start(
         path.mkdir()
     (checkout / "pretrain_gpt.py").write_text(PRETRAIN)
     ready = read_adapter(adapter_file("megatron-deepspeed"), folder=str(checkout))
+    ready = replace(ready, needs=())  # PRETRAIN needs no module
     profile = ClusterProfile(name="mine", python=sys.executable, adapter=ready)
     job = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))["train.sbatch"]
     with pytest.raises(AssertionError, match="DATA is not set: tokenised data"):

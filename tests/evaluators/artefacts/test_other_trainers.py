@@ -120,16 +120,18 @@ def test_the_job_follows_the_profile_whatever_ran_the_trials() -> None:
     for python in ("", "/apps/python"):
         launch = replace(SIMULATED, evaluator="slurm", profile=replace(profile, python=python))
         job = trainer_artefacts(launch, "megatron-lm")["train.sbatch"]
-        assert f"exec {python or 'python3'} -m pretrain_gpt" in job
+        assert f"export PYTHON={python or 'python3'}\n" in job
+        assert 'exec "$PYTHON" -m pretrain_gpt' in job
         assert "/apps/Megatron-DeepSpeed" not in job
 
 
 def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> None:
-    launch = replace(SIMULATED, strategy=SHARDED, name="mine\ntouch ~/made")
+    qwen = load_model("qwen3-8b")
+    launch = replace(SIMULATED, transformer=qwen, strategy=SHARDED, name="mine\ntouch ~/made")
     script = trainer_artefacts(launch, "torchtitan")["benchmark_rank.sh"]
     (tmp_path / "torchtitan").mkdir()
     python = tmp_path / "python3"
-    python.write_text('#!/bin/bash\necho "$PWD $*"\n')
+    python.write_text('#!/bin/bash\n[[ "$1" == -c ]] || echo "$PWD $*"\n')
     python.chmod(0o755)
 
     def run(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -142,12 +144,15 @@ def test_a_rank_starts_in_the_home_of_the_user_who_runs_it(tmp_path: Path) -> No
             check=False,
         )
 
-    started = run(MODEL_CONFIG="llama3_70b", EXTRA_ARGS="--a 1  --b=*").stdout
-    assert started.startswith(f"{tmp_path}/torchtitan -m torchtitan.train --module llama3")
-    assert "--config llama3_70b" in started
+    model = {"MODEL_MODULE": "qwen3", "MODEL_CONFIG": "qwen3_8b"}
+    started = run(**model, EXTRA_ARGS="--a 1  --b=*").stdout
+    assert started.startswith(f"{tmp_path}/torchtitan -m torchtitan.train --module qwen3")
+    assert "--config qwen3_8b" in started
     assert started.endswith(" --a 1 --b=*\n")
     assert not (tmp_path / "made").exists(), "a name stays a comment"
-    assert "the configuration of the model" in run().stderr
+    unset = run()
+    assert unset.returncode == 2
+    assert "MODEL_CONFIG is not set: its configuration of the model" in unset.stderr
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "deepseek-v3"])
