@@ -129,17 +129,18 @@ def best_facts(answer: Recommendation) -> Iterator[Fact]:
 
 
 def verdicts(answer: Recommendation) -> Iterator[Fact]:
-    """Yield how the best compares with the baseline, fuller layouts and the rest of the space."""
+    """Yield how the best compares with the baseline and the rest of the space."""
     if answer.baseline:
         yield "Against the baseline", answer.baseline.comparison
-    if answer.fuller:
-        yield "Faster, but fuller", _fuller(answer.fuller)
     if answer.standing:
         yield "In its space", answer.standing.sentence
 
 
 def costs(answer: Recommendation) -> Iterator[Fact]:
-    """Yield what a whole training and the search cost, and the baseline's layout."""
+    """Yield a faster layout that leaves less memory, the baseline's layout, and what a whole
+    training and the search cost."""
+    if answer.fuller:
+        yield "Faster, but fuller", _fuller(answer.fuller)
     if answer.baseline:
         yield "Baseline", _layout(answer.baseline)
     yield "To train", _to_train(answer)

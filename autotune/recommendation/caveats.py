@@ -45,7 +45,7 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     """Return the caveats of a recommendation with these contenders, best first (at least one)."""
     best = ranked[0]
     sentences = [
-        _origin_of_figures(campaign),
+        _without_peak(campaign),
         _headroom(campaign, ranked),
         _confirmation(campaign, best),
         _unlikely_to_fit(best),
@@ -62,10 +62,8 @@ def caveats(campaign: Campaign, ranked: Sequence[Contender], trials: Sequence[Tr
     return [sentence for sentence in sentences if sentence is not None]
 
 
-def _origin_of_figures(campaign: Campaign) -> str | None:
-    if campaign.simulated:
-        return "Simulated: every number is the cost model's with noise, not a measurement."
-    if campaign.machine.peak_tflops is not None:
+def _without_peak(campaign: Campaign) -> str | None:
+    if campaign.simulated or campaign.machine.peak_tflops is not None:
         return None
     return (
         f"No peak is known for {campaign.machine.gpu}, so no MFU is given; rates measured on "

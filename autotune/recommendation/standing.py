@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from autotune.schemas.recommendations import SpaceStanding
 from autotune.search import Outlook, Proposer, SearchTrial
+from autotune.words.dimensions import percent
 from search_spaces.strategy import Strategy
+
+HARDLY = 0.0005
+"""Expected relative gain below which more trials are said to gain nothing."""
 
 
 def standing(
@@ -27,13 +31,14 @@ def standing(
 
 
 def _sentence(outlook: Outlook) -> str:
-    likely = f"{_probability(outlook.probability_best)} likely the best of its space"
-    if outlook.expected_gain < 0.0005:
-        return f"{likely}; searching on would gain nothing."
-    return f"{likely}; searching on would gain about {100 * outlook.expected_gain:.1f} %."
+    probability = _probability(outlook.probability_best)
+    likely = "Probably" if outlook.probability_best >= 0.5 else "Probably not yet"
+    gain = f"may gain about {percent(outlook.expected_gain)}"
+    more = gain if outlook.expected_gain >= HARDLY else "would gain nothing"
+    return f"{likely} the best of its space ({probability}). More trials {more}."
 
 
 def _probability(value: float) -> str:
     if value > 0.99:
-        return "Over 99 %"
-    return "Under 1 %" if value < 0.01 else f"{100 * value:.0f} %"
+        return "over 99 %"
+    return "under 1 %" if value < 0.01 else f"{100 * value:.0f} %"

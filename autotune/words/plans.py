@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.measurement.objectives import BETTER
 from autotune.schemas.plans import CampaignPlan
-from autotune.schemas.predictions import LIKELY_TO_FIT, CampaignCost, CampaignGain
+from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.words.dimensions import capitalised
 from autotune.words.quantities import token_count
 from search_spaces.rules import experts_across_network
@@ -48,25 +49,35 @@ def plan_sentence(plan: CampaignPlan) -> str:
             f"{_rounded(best.tokens_per_s)} tokens/s ({_rounded(best.tokens_per_s_low)} to "
             f"{_rounded(best.tokens_per_s_high)}){more}.",
             *([f"Its {across}."] if across else []),
-            *([campaign_sentence(plan.cost, plan.gain)] if plan.cost and plan.gain else []),
+            *filter(None, [campaign_sentence(plan)]),
         ]
     )
 
 
-def campaign_sentence(cost: CampaignCost, gain: CampaignGain) -> str:
-    """Return the maximum cost and the expected gain of a campaign, in a sentence."""
+def campaign_sentence(plan: CampaignPlan, *, than: str = "the best prediction") -> str:
+    """Return the maximum cost and the expected gain of a campaign, in sentences; empty if nothing
+    fits.
+
+    Args:
+        than: the layout of the best prediction in words.
+    """
+    cost, gain = plan.cost, plan.gain
+    if cost is None or gain is None:
+        return ""
     trials = _counted(cost.trials, "trial", "trials", verb=False)
     costs = f"A campaign of up to {trials} costs at most {_rounded(cost.node_hours)} node-hours"
+    better = BETTER[plan.objective]
     if gain.rate_gain < HARDLY:
-        return f"{costs}. It should find hardly anything better than the best prediction."
-    gained = _percent(gain.rate_gain)
-    text = f"{costs}. It should find a layout about {gained} better than the best prediction"
+        return f"{costs}. The trials should find hardly anything {better} than {than}."
+    found = f"The trials should find a layout about {_percent(gain.rate_gain)} {better} than {than}"
+    text = f"{costs}. {found}"
     if gain.saved_node_hours is not None and gain.training_tokens is not None:
         saved = _rounded(gain.saved_node_hours)
         over = token_count(gain.training_tokens)
         return f"{text}, and save {saved} node-hours over {over} tokens."
     if gain.break_even_tokens is not None:
-        return f"{text}; it pays off after {tokens(gain.break_even_tokens)} tokens of training."
+        after = tokens(gain.break_even_tokens)
+        return f"{text}. They cost as much as they save after {after} tokens."
     return f"{text}."
 
 

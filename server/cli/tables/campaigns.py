@@ -253,6 +253,7 @@ def trial(item: Trial, machine: Machine) -> Table:
 def recommendation(answer: Recommendation) -> RenderableType:
     """Return the best strategy, the predicted training with it, and the runners-up."""
     launch = [("Launch", answer.launch.remark)] if answer.launch else []
+    simulated = [SIMULATED] if answer.simulated else []
     best = [
         ("Best", answer.best.strategy.short()),
         *best_facts(answer),
@@ -271,9 +272,11 @@ def recommendation(answer: Recommendation) -> RenderableType:
     return Group(
         facts(best),
         *(rows(each, title=title) for title, each in tables if each.rows),
-        *(Text(f"note: {caveat}") for caveat in answer.caveats),
+        *(Text(f"note: {sentence}") for sentence in [*simulated, *answer.caveats]),
     )
 
+
+SIMULATED = "Simulated: every number is the cost model's with noise, not a measurement."
 
 FRONTS: Mapping[ParetoCost, str] = {
     "num_nodes": "fastest on this many nodes",

@@ -244,6 +244,7 @@ def sweep(plan: CampaignPlan) -> RenderableType:
             if d.name not in columns and not d.is_absent(value)
         ),
     ]
+    trials = campaign_sentence(plan, than="row 1")
     return Group(
         facts(
             [
@@ -252,15 +253,12 @@ def sweep(plan: CampaignPlan) -> RenderableType:
                 (
                     "strategies",
                     f"{plan.legal:,} legal, {plan.fitting:,} of them probably fit, in "
-                    f"{plural(plan.layouts, 'layout')}; ranked by predicted rate, those "
-                    f"below {SAFE_TO_FIT:.0%} likely to fit last, in {seconds(plan.seconds)}",
+                    f"{plural(plan.layouts, 'layout')}, worked out in {seconds(plan.seconds)}; "
+                    f"fastest first; layouts with less than a {100 * SAFE_TO_FIT:.0f} % chance to "
+                    "fit come last",
                 ),
                 ("rests on", rests_on(plan)),
-                *(
-                    [("a campaign", campaign_sentence(plan.cost, plan.gain))]
-                    if plan.cost and plan.gain
-                    else []
-                ),
+                *([("a campaign", trials)] if trials else []),
                 ("all with", " · ".join(common)),
             ]
         ),

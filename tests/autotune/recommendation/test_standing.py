@@ -7,6 +7,7 @@ from functools import cache
 from autotune.recommendation.standing import standing
 from autotune.schemas.recommendations import Neighbour, SpaceStanding
 from autotune.search import Proposer, SearchTrial
+from autotune.words.dimensions import percent
 from search_spaces.space import SearchSpace
 from search_spaces.strategy import Strategy
 from tests.autotune.search.scene import layouts_of, ok, oom, small_space
@@ -67,7 +68,15 @@ def test_the_more_is_known_the_less_is_left_to_gain() -> None:
     few, all_of_them = told([ok(space(), best)], best), told([ok(space(), s) for s in every], best)
     assert all_of_them.untried == 0
     assert all_of_them.expected_gain < few.expected_gain
-    assert f"would gain about {100 * few.expected_gain:.1f} %." in few.sentence
+    assert few.sentence.startswith("Probably the best of its space (")
+    assert few.sentence.endswith(f"More trials may gain about {percent(few.expected_gain)}.")
+
+
+def test_a_slow_layout_is_probably_not_the_best() -> None:
+    every = list(layouts_of(space()).lattice)
+    slow = min(every, key=lambda s: layouts_of(space()).log_rate[every.index(s)])
+    found = told([ok(space(), slow)], slow)
+    assert found.sentence.startswith("Probably not yet the best of its space (")
 
 
 def test_a_layout_outside_the_space_has_no_standing_in_it() -> None:

@@ -87,7 +87,9 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     whole lines, to be copied."""
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
-    assert "layouts; ranked by predicted rate, those" in line(ran, "strategies")
+    shown = " ".join(ran.out.split())
+    assert "; fastest first; layouts with less than a 75 % chance to fit come last" in shown
+    assert "faster than row 1. They cost as much as they save after" in shown
     assert "full recompute" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
@@ -345,7 +347,7 @@ def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> No
     assert len(answer["best"]) == 10
     said = line(ran, "a campaign")
     assert f"{answer['cost']['trials']} trials" in said
-    assert f"{100 * answer['gain']['rate_gain']:.0f} % better" in said
+    assert f"{100 * answer['gain']['rate_gain']:.0f} % faster than row 1" in said
 
 
 def test_scaling_is_told_over_nodes(alone: Autotune) -> None:

@@ -78,3 +78,10 @@ def test_what_ran_with_few_layers_says_so() -> None:
     assert "projected from 12 layers on 2 nodes, not run in full" in found
     assert "PP 8" in found
     assert "(12 layers, for 8 nodes)" in printed(trials([short]), width=200)
+
+
+def test_simulated_figures_are_no_measurements() -> None:
+    best = trial(1, strategy(), seconds=1.0)
+    note = "note: Simulated: every number"
+    assert note in printed(recommendation(answer([best], simulated=True)))
+    assert note not in printed(recommendation(answer([best])))
