@@ -132,16 +132,22 @@ def _fits_nowhere(
         f"strategy needs {needs_gib:.3g} GiB of each GPU's {machine.memory_gib:g} "
         f"({usable_gib:.3g} of them usable)"
     )
+    unsharded = (
+        f"; {space.program.name} always has ZeRO 0 here, so nothing is sharded: if it uses FSDP or "
+        "ZeRO, add zero_stage to [set] or [fixed] of its adapter"
+        if dict(space.program.fixed).get("zero_stage") == 0
+        else ""
+    )
     try:
         enough = least_nodes(request, space, calibration)
     except InvalidInputs:  # a space on more nodes is too large to estimate
         valid = "more nodes, or fewer values of some dimensions"
-        return InvalidInput("nodes", space.nodes, needs, valid=valid)
+        return InvalidInput("nodes", space.nodes, f"{needs}{unsharded}", valid=valid)
     if enough is None:
         whole = f"the whole of {machine.name}, {nodes_of(machine.max_nodes)},"
-        reason = f"{needs}; not even {whole} would do"
+        reason = f"{needs}; not even {whole} would do{unsharded}"
         return InvalidInput("nodes", space.nodes, reason, valid="a smaller model or a wider space")
-    reason = f"{needs}; the smallest sufficient number of nodes is {enough}"
+    reason = f"{needs}; the smallest sufficient number of nodes is {enough}{unsharded}"
     return InvalidInput("nodes", space.nodes, reason, valid=f"{enough} or more")
 
 

@@ -123,7 +123,8 @@ def _simulated_trainer(launch: Launch) -> TrainerName | None:
 
 def _renderers(launch: Launch) -> dict[str, Callable[[], str]]:
     if trainer := _simulated_trainer(launch):
-        launch = launch_with(launch, trainer)
+        figures = f"{launch.figures}, for a trainer that was not named; not for {trainer}"
+        launch = launch_with(replace(launch, figures=figures), trainer)
     if not launch.by_adapter:
         return _of_bundled_trainer(launch)
     purposes: list[Purpose] = ["benchmark"]

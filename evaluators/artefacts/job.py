@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -89,6 +89,12 @@ class Launch:
     def place(self) -> ClusterProfile:
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether a profile describes the cluster: not only the trainer and its interpreter."""
+        bare = ClusterProfile(name=self.place.name)
+        return replace(self.place, adapter=None, python="") != bare
 
     @property
     def by_adapter(self) -> bool:
@@ -189,7 +195,9 @@ def head(launch: Launch, purpose: Purpose) -> str:
         *sbatch_directives(profile, nodes=strategy.num_nodes, gpus_per_node=gpus),
     ]
     comments = [
-        f"For the cluster profile {profile.name}: {profile.description}",
+        f"For the cluster profile {profile.name}: {profile.description}"
+        if launch.has_cluster
+        else "For no cluster profile: partition, account and modules are this cluster's defaults.",
         "SBATCH_ACCOUNT, SBATCH_PARTITION and options of sbatch override the lines above.",
     ]
     return "\n".join(

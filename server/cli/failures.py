@@ -49,6 +49,9 @@ class Failed(Exception):
 class Command(TyperCommand):
     """A command that prints no traceback, and reports invalid fields by its own flags."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _flags_without_type(super().get_params(ctx))
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = list(args)
         try:
@@ -71,11 +74,23 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """A group of commands that reports an unknown command in one sentence."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _flags_without_type(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
             return super().resolve_command(ctx, args)
         except UsageError as error:
             raise refused_words(error, ctx, []) from None
+
+
+def _flags_without_type(params: Iterable[Any]) -> list[Any]:
+    """Return the parameters, of which --help shows no `<bool>` after a flag, which takes none."""
+    shown = list(params)
+    for param in shown:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return shown
 
 
 def refused_words(error: Any, ctx: Any, words: list[str]) -> typer.Exit:

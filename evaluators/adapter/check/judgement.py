@@ -283,8 +283,8 @@ def _growth_finding(name: str, ratio: float, text: str) -> CheckFinding:
     if not shown:
         text += (
             f", less than {LEAST_GROWTH:g} times: the trainer may not use the larger "
-            "batch. If it does, a larger model shows it: --model, or --layers, --hidden and "
-            "--seq-length"
+            "batch. If it does, a larger model shows it: --model layers=24,hidden=2048,heads=16, "
+            "or a longer --seq-length"
         )
     elif ratio > MOST_GROWTH:
         text += f"; {LEAST_GROWTH:g} to {MOST_GROWTH:g} times are plausible"

@@ -177,7 +177,7 @@ def check(
     """Start a trainer a few times with an adapter, and check the results.
 
     With GAS 1, GAS 4, a four times larger micro-batch, and both GAS in one start if the adapter has
-    `[one_start]`: shows the command, the match of each pattern, and whether times, memory and the
+    `\\[one_start]`: shows the command, the match of each pattern, and whether times, memory and the
     model's size are plausible. Implausible times are measured once more. Then tries each other
     value of each other dimension that adapter and machine support. The default model is `tiny`.
     Exit code 1 if something is wrong or could not be checked.

@@ -19,6 +19,8 @@ from autotune.schemas.requests import CampaignCreate, PredictionQuery
 from autotune.schemas.resolution import space_of
 from autotune.schemas.spaces import SpaceSpec
 from autotune.search.layouts import Layouts
+from evaluators.adapter.catalog import load_adapter
+from evaluators.adapter.rendering import capabilities_of_adapter
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInputs
 from search_spaces.space import SearchSpace
@@ -186,6 +188,19 @@ def test_over_a_training_the_gain_is_told_in_node_hours() -> None:
     paid = answer.gain.break_even_tokens * answer.gain.node_hours_per_token
     assert paid * answer.gain.saved_share == pytest.approx(answer.cost.node_hours)
     assert "node-hours over 300 billion tokens" in answer.sentence
+
+
+@pytest.mark.parametrize(("adapter", "unsharded"), [("template", True), ("litgpt", False)])
+def test_a_trainer_that_shards_nothing_is_told_how(adapter: str, unsharded: bool) -> None:
+    """Which stage of ZeRO it has stands in its adapter, and none is 0."""
+    program = capabilities_of_adapter(load_adapter(adapter))
+    model, machine = load_model("gpt-175b"), load_machine("dgx-h100")
+    question = request(model="gpt-175b", machine="dgx-h100", nodes=1, space=SpaceSpec())
+    space = space_of(question.space, model, machine, nodes=1, program=program)
+    obstacle = plan(question, space).obstacle
+    assert obstacle.startswith("gpt-175b fits nowhere within 1 node")
+    assert (f"{adapter} always has ZeRO 0 here" in obstacle) is unsharded
+    assert ("add zero_stage to [set] or [fixed]" in obstacle) is unsharded
 
 
 def test_where_nothing_fits_it_says_why_and_what_would_do() -> None:

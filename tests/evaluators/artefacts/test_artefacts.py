@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas.choices import EvaluatorName, TrialState
+from evaluators.adapter.catalog import load_adapter
 from evaluators.artefacts import (
     Launch,
     artefact_names,
@@ -108,6 +109,16 @@ def test_a_campaign_of_an_adapter_has_its_own_trainers_files(tmp_path: Path) -> 
         assert "nothing is trained" in script.remark
 
 
+def test_the_head_names_only_a_cluster_profile() -> None:
+    adapter = load_adapter("megatron-lm")
+    bare = launch(profile=ClusterProfile(name="local", adapter=adapter, python="/opt/python"))
+    described = ClusterProfile(name="mine", description="64 nodes")
+    mine = replace(bare, profile=replace(described, adapter=adapter))
+    assert "# For no cluster profile: " in artefacts(bare)["train.sbatch"]
+    assert "cluster profile local" not in artefacts(bare)["train.sbatch"]
+    assert "# For the cluster profile mine: 64 nodes\n" in artefacts(mine)["train.sbatch"]
+
+
 @pytest.mark.parametrize("file", WITH_TRAINER)
 def test_the_head_says_what_the_file_is_for(file: str) -> None:
     asked = launch(campaign="7, mine", figures="1.2 s per iteration, measured by trial 3")
@@ -117,7 +128,8 @@ def test_the_head_says_what_the_file_is_for(file: str) -> None:
         f"# Model: {GPT.name}, ",
         f"# Machine: {FRONTIER.name}, ",
         f"# Layout: {asked.strategy.short()}, global batch ",
-        "# Figures: 1.2 s per iteration, measured by trial 3\n",
+        "# Figures: 1.2 s per iteration, measured by trial 3, for a trainer that was not named; "
+        "not for megatron-lm\n",
         "# Campaign: 7, mine\n",
         purpose,
     ):

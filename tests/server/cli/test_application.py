@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 from typer.main import get_command
 
 from server.cli.application import EXAMPLES, app
@@ -30,6 +31,21 @@ def test_every_command_teaches(alone: Autotune, name: str) -> None:
     ran = alone.done(*name.split(), "--help")
     for example in EXAMPLES.get(name, ()):
         assert example[:60] in ran.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_bracket_of_a_help_is_read_as_markup(name: str) -> None:
+    command = COMMANDS[name]
+    helps = [command.help, *(param.help for param in command.params)]
+    for text in filter(None, helps):
+        assert Text.from_markup(text).plain == text.replace("\\[", "[")
+
+
+def test_a_flag_has_no_type_in_the_help(alone: Autotune) -> None:
+    shown = alone("adapter", "check", "--help").out
+    assert "--batches" in shown
+    assert "<bool>" not in shown + alone("--help").out
+    assert "<path>" in shown
 
 
 def test_a_list_of_commands_says_what_each_does(alone: Autotune) -> None:
