@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group
 
 from autotune.words.quantities import plural
-from search_spaces.knob import Knob, KnobEffect
+from search_spaces.knob import Knob
 from server.cli.tables import elements
 
 
@@ -20,7 +20,7 @@ def knobs_table(knobs: Mapping[str, Knob]) -> Group:
         ("where", lambda item: item[1].when or "everywhere"),
         ("losses", lambda item: item[1].numerics),
         ("memory", lambda item: item[1].memory),
-        ("published", lambda item: _published(item[1].published)),
+        ("published", lambda item: _published(item[1])),
         ("", lambda item: item[1].meaning),
     )
     return elements.table(knobs.items(), columns)
@@ -45,8 +45,13 @@ def _written(value: object) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
-def _published(effects: tuple[KnobEffect, ...]) -> str | None:
-    gains = sorted(100 * (each.gain - 1) for each in effects if each.gain is not None)
+def _published(knob: Knob) -> str | None:
+    """Return the gains of other values than the first."""
+    gains = sorted(
+        100 * ((1 / each.gain if each.value == knob.values[0] else each.gain) - 1)
+        for each in knob.published
+        if each.gain is not None
+    )
     if not gains:
         return None
     several = f" ({plural(len(gains), 'case')})" if len(gains) > 1 else ""

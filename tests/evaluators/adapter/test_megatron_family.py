@@ -100,12 +100,11 @@ def test_strategies_return_from_validation_by_megatron_bridge(
     for strategy, told in zip(asked, answered, strict=True):
         assert "error" not in told, (strategy.short(), told["error"])
         assert _strategy_of_recipe(told) == strategy
-        if model.latent_attention is None:  # DeepSeek's recipe decides itself what overlaps
-            replicas = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel
-            gathered = replicas > 1 and strategy.zero_stage > 0
-            assert told["ddp.overlap_grad_reduce"] is (replicas > 1)
-            assert told["ddp.overlap_param_gather"] is gathered
-            assert told["optimizer.overlap_param_gather"] is gathered
+        replicas = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel
+        gathered = replicas > 1 and strategy.zero_stage > 0
+        assert told["ddp.overlap_grad_reduce"] is (replicas > 1)
+        assert told["ddp.overlap_param_gather"] is gathered
+        assert told["optimizer.overlap_param_gather"] is gathered
         assert bool(told["model.overlap_p2p_comm"]) is (strategy.virtual_stages > 1)
         assert told["train.manual_gc"]
         assert told["model.cross_entropy_loss_fusion"]
