@@ -28,10 +28,10 @@ echo ends"""
 
 
 STARTS_LATE = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 def start(*_):
     child = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"])
-    print("child", child.pid, flush=True)
+    os.write(1, b"child %d\\n" % child.pid)  # print may not run inside print
 signal.signal(signal.SIGTERM, start)
 print("ready", flush=True)
 while True:
