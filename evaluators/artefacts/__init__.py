@@ -107,7 +107,12 @@ def _why_not(problem: InvalidInput) -> str:
 
 def _needs_of(launch: Launch, purpose: Purpose) -> dict[str, str]:
     variables = variables_of(launch, purpose)
-    return {name: each.meaning for name, each in variables.items() if not each.default}
+    needs = {name: each.meaning for name, each in variables.items() if not each.default}
+    folder = variables.get("TRAINER_DIR")
+    if launch.checkout and folder and folder.default:
+        # No trial has shown that the trainer is there.
+        needs = {"TRAINER_DIR": f"{folder.meaning}; by default {folder.default}"} | needs
+    return needs
 
 
 def _needs(meanings: Mapping[str, str]) -> list[LaunchNeed]:

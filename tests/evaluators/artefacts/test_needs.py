@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evaluators.artefacts import artefact_names, artefacts, launch_script
+from autotune.schemas.recommendations import TrainerOffer
+from evaluators.artefacts import artefact_names, artefacts, launch_script, trainer_offers
 from evaluators.cluster.profile import ClusterProfile
 from search_spaces.catalog import load_machine
 from tests.evaluators.artefacts.test_artefacts import SMALL, TINY, launch
@@ -17,6 +18,16 @@ def test_where_nothing_trained_the_job_names_its_trainer() -> None:
     assert needed == ["TRAINER_DIR", "DATA", "TOKENIZER", "SAVE", "TRAIN_ITERS", "LR"]
     assert "with megatron-lm, which ran none of the trials" in told.remark
     assert "# Trainer: megatron-lm " in artefacts(subject)["train.sbatch"]
+
+
+def test_a_folder_that_no_trial_saw_is_needed_with_its_default() -> None:
+    offered = trainer_offers(launch(machine=load_machine("dgx-h100")))
+    offers: dict[str, TrainerOffer] = {each.name: each for each in offered}
+    for trainer, default in (("megatron-bridge", "/opt/Megatron-Bridge"), ("megatron-lm", "")):
+        needs = {need.variable: need.meaning for need in offers[trainer].variables}
+        assert next(iter(needs)) == "TRAINER_DIR"
+        assert needs["TRAINER_DIR"].endswith(f"; by default {default}") is bool(default)
+        assert "PYTHON" not in needs
 
 
 def test_the_bundled_trainers_script_runs_as_it_is() -> None:
