@@ -11,6 +11,8 @@ import structlog
 from autotune.baseline import baseline_of
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.requests import CampaignCreate
+from evaluators.adapter.adapter import Adapter
+from evaluators.adapter.rendering import StartPlan, other_model
 from evaluators.cluster import ClusterProfile
 from evaluators.program.support import OTHER_SPACE
 from evaluators.ray.connection import RayUnavailable
@@ -90,9 +92,31 @@ def _unsuitable(
     if profile is not None and profile.machine not in {"", machine}:
         reason = f"the profile {profile.name!r} is for {profile.machine}"
         yield InvalidInput("machine", machine, reason, valid=profile.machine)
+    if profile and profile.adapter and request.evaluator != "simulated":
+        yield from _other_model(profile.adapter, space)
     for reason in reasons_not_to_run(request, profile, space.lattice()):
         yield InvalidInput("space", request.evaluator, reason, valid=OTHER_SPACE)
     yield from _unsuitable_baseline(request, space, profile)
+
+
+def _other_model(adapter: Adapter, space: SearchSpace) -> Iterator[InvalidInput]:
+    lattice = space.lattice()
+    if not len(lattice):
+        return
+    plan = StartPlan(
+        transformer=space.transformer,
+        machine=space.machine,
+        strategy=lattice.strategy(0),
+        iterations=1,
+    )
+    if other := other_model(adapter, plan):
+        places = ", ".join(other.places)
+        reason = (
+            f"its trials would not train {space.transformer.name}, but the model that the adapter "
+            f"configures with {places}"
+        )
+        valid = f"a profile with {places} in [trainer.set], or a copy of the adapter with its own"
+        yield InvalidInput("adapter", adapter.name, reason, valid=valid)
 
 
 def _unsuitable_baseline(
