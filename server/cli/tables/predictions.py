@@ -253,9 +253,9 @@ def sweep(plan: CampaignPlan) -> RenderableType:
                 (
                     "strategies",
                     f"{plan.legal:,} legal, {plan.fitting:,} of them probably fit, in "
-                    f"{plural(plan.layouts, 'layout')}, worked out in {seconds(plan.seconds)}; "
-                    f"fastest first; layouts with less than a {100 * SAFE_TO_FIT:.0f} % chance to "
-                    "fit come last",
+                    f"{plural(plan.layouts, 'layout')}; fastest first; layouts with less than a "
+                    f"{100 * SAFE_TO_FIT:.0f} % chance to fit come last; worked out in "
+                    f"{seconds(plan.seconds)}",
                 ),
                 ("rests on", rests_on(plan)),
                 *([("a campaign", trials)] if trials else []),
