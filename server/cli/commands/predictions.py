@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,17 +153,21 @@ def _write_files(folder: Path, query: CampaignCreate, answer: CampaignPlan) -> N
     from autotune.answers.recommendation import predicted_figures
     from autotune.files import write_whole
     from evaluators.artefacts import Launch, artefacts
+    from evaluators.program.interpreter import ANY
     from server.programs import chosen_profile
     from server.settings import Settings
 
     row = answer.best[0]
+    profile = chosen_profile(query, Settings(), as_admin=True)
+    if profile and profile.adapter:  # no trial has run, and its interpreter need not be this one
+        profile = replace(profile, python=profile.python or ANY)
     launch = Launch(
         transformer=answer.model,
         machine=answer.machine,
         strategy=row.strategy,
         name=f"{answer.model.name}-predicted",
         evaluator=query.evaluator,
-        profile=chosen_profile(query, Settings(), as_admin=True),
+        profile=profile,
         campaign="none, predicted by `autotune sweep`",
         figures=predicted_figures(row),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,14 @@ def test_a_sweep_writes_files_that_say_nothing_was_measured(
         head = path.read_text().partition("set -euo pipefail")[0]
         assert "# Figures: predicted, not measured: " in head
         assert "# Trainer: megatron-lm " in head
+        assert "export PYTHON=python3\n" in path.read_text()
+
+
+def test_without_a_trial_no_interpreter_is_taken_from_here(alone: Autotune, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    alone.done(*("sweep", "--model", "tiny", "--adapter", "template", "--out", str(folder)))
+    assert "export PYTHON=python3\n" in (folder / "benchmark.sh").read_text()
+    assert sys.executable not in (folder / "benchmark.sh").read_text()
 
 
 EVEN = """
