@@ -42,7 +42,8 @@ SETTINGS: Mapping[str, str] = {
     "MessageTimeout": "5",
     "TCPTimeout": "2",
     "InactiveLimit": "0",
-    "KillWait": "2",
+    # longer than a rank's END_LIMIT_S: linuxproc loses what starts while it kills
+    "KillWait": "5",
     "MinJobAge": "300",
     "DebugFlags": "NO_CONF_HASH",
     "SlurmctldDebug": "info",
