@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-Numerics: TypeAlias = Literal["identical", "reordered", "numerics"]
-"""What a knob changes in the losses: not a bit; the order of additions; what is computed."""
+from search_spaces.knob import Numerics
 
 LIMITS: Mapping[Numerics, float] = {"identical": 0.0, "reordered": 2e-4, "numerics": 1e-2}
 """Largest relative difference of one of the first COMPARED losses, from the narrowest class to the

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from autotune.knobs.losses import Numerics
 from search_spaces.dimensions import Scalar
 from search_spaces.errors import InvalidInput
+from search_spaces.knob import Numerics
 
 Settings: TypeAlias = tuple[tuple[str, Scalar], ...]
 """Knobs and values that a start changes, sorted by knob; empty for the baseline."""

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from autotune.knobs.losses import Numerics, compare_losses
+from autotune.knobs.losses import compare_losses
+from search_spaces.knob import Numerics
 
 BASE = [10.5, 10.4, 10.2, 9.9, 9.5]
 
