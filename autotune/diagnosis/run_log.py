@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean, median
 
 import numpy as np
@@ -120,7 +121,7 @@ class StepTimes:
             warm += 1
         return cls(seconds=tuple(seconds[warm:]), after=tuple(after[warm:]), warm_up=warm)
 
-    @property
+    @cached_property
     def median_s(self) -> float:
         return median(self.seconds)
 
@@ -129,7 +130,7 @@ class StepTimes:
         low, high = np.percentile(self.seconds, [10, 90])
         return float(low), float(high)
 
-    @property
+    @cached_property
     def spikes(self) -> list[int]:
         return [n for n, each in enumerate(self.seconds) if each > SPIKE * self.median_s]
 
