@@ -34,6 +34,10 @@ class KnobConflict:
     because: str
     source: str = ""
 
+    @property
+    def reason(self) -> str:
+        return f"{self.because} ({self.source})" if self.source else self.because
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnobEffect:

@@ -165,7 +165,7 @@ def _layout(baseline: Baseline) -> str:
 
 
 def launch_figures(ranked: Ranked, *, simulated: bool) -> str:
-    """Return what is known of a layout's speed and memory, and whether it was measured."""
+    """Return a layout's time, rate and peak memory in words, and whether trials measured them."""
     metrics = ranked.metrics
     time, rate = seconds(metrics.iteration_time_s), figure(metrics.tokens_per_s)
     peak = gibibytes(metrics.peak_memory_gib)
@@ -179,7 +179,7 @@ def launch_figures(ranked: Ranked, *, simulated: bool) -> str:
 
 
 def predicted_figures(planned: PlannedStrategy) -> str:
-    """Return the same of a layout that no trial has run."""
+    """Return the predicted time, rate and peak memory of a layout that no trial has run."""
     low, high = map(seconds, (planned.iteration_time_low_s, planned.iteration_time_high_s))
     return (
         f"predicted, not measured: {seconds(planned.iteration_time_s)} per iteration "

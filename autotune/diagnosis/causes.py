@@ -108,7 +108,7 @@ class RunCase:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCause:
-    """FoundCause of a cause.
+    """The evidence of a cause in a run.
 
     Attributes:
         worth: share of the time that it costs; None if that is not known.

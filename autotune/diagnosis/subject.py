@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from pydantic import ValidationError
+
 from autotune.baseline.megatron import KNOWN, OTHER_NAMES, arguments, is_arguments
 from autotune.baseline.statement import LayoutStatement, key_values
 from autotune.diagnosis.run_log import RunLog
@@ -289,8 +291,8 @@ def _precision(run: RunLog) -> str | None:
         return "bf16" if run.switch("bf16") else "fp16"
     if named is None and text.startswith("32"):
         named = "fp32"
-    unsaid = run.switch("bf16") is None and run.switch("fp16") is None
-    return named if named or unsaid or run.trainer not in MEGATRON[:2] else "fp32"
+    has_no_switch = run.switch("bf16") is None and run.switch("fp16") is None
+    return named if named or has_no_switch or run.trainer not in MEGATRON[:2] else "fp32"
 
 
 def _recomputation(run: RunLog) -> str | None:
@@ -405,6 +407,6 @@ def _strategy(
     )
     if known.get("tensor_parallel", 1) == 1:
         known["sequence_parallel"] = False
-    with suppress(Exception):
+    with suppress(ValidationError):
         return strategy_with({**usual, **known})
     return None

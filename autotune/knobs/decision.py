@@ -47,7 +47,7 @@ Decision: TypeAlias = Literal["adopted", "rejected", "not decided"]
 
 @dataclass(frozen=True, kw_only=True)
 class KnobVerdict:
-    """What the starts say of one option.
+    """The decision on one option, and its evidence.
 
     Attributes:
         effect: at the layout's micro-batch size; None without a successful start.
@@ -74,7 +74,7 @@ class KnobVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class KnobReport:
-    """What a campaign of knobs has shown.
+    """The result of a series of starts.
 
     Attributes:
         settings: to use: the adopted options, without those with which the others are slower.

@@ -1,4 +1,4 @@
-"""What starts with and without knobs say of their gains: noise, baseline and all knobs at once.
+"""Gains of knobs, estimated from starts with and without them; noise and baseline with them.
 
 The logarithm of a start's median step time is the baseline's, less the log gain, plus normal noise
 of one scale. Most knobs do nothing, so that their starts show the baseline and the noise as well.
@@ -40,7 +40,7 @@ Arm = TypeVar("Arm")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Effect:
-    """What is known of the gain in rate of one arm, a knob's value or a combination.
+    """The gain in rate of one arm: a value of a knob, or several knobs together.
 
     Attributes:
         starts: number of them.
@@ -102,7 +102,7 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class KnobEvidence(Generic[Arm]):
-    """What all starts at one micro-batch size say.
+    """The effects of all arms at one micro-batch size.
 
     Attributes:
         noise: relative standard deviation between starts of the same thing.

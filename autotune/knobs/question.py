@@ -1,4 +1,4 @@
-"""What is asked about knobs, and what was started: plain rows."""
+"""Knobs to try on a layout, and the starts that were made: plain rows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from autotune.words.dimensions import percent
 from search_spaces.strategy import Strategy
 
 HARDLY = 0.0005
-"""Expected relative gain below which more trials are said to gain nothing."""
+"""Expected relative gain below which more trials gain nothing."""
 
 
 def standing(

@@ -52,9 +52,9 @@ class SlowCause(Wire):
     sentence: str
     """The cause, and what to do."""
     evidence: str
-    """What in the log shows it."""
+    """The line or figure of the log that shows it."""
     worth: float | None = None
-    """Share of an iteration's time that it costs, 0 to 1; null where it cannot be told."""
+    """Share of an iteration's time that it costs, 0 to 1; null if unknown."""
 
 
 class Diagnosis(Wire):

@@ -282,7 +282,7 @@ class Adapter:
         conflicts = (each for knob in self.knobs.values() for each in knob.conflicts)
         return (
             *self.refuse,
-            *(AdapterRefusal(when=each.when, because=each.because) for each in conflicts),
+            *(AdapterRefusal(when=each.when, because=each.reason) for each in conflicts),
         )
 
     @property

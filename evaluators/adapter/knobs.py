@@ -23,8 +23,6 @@ from search_spaces.program import OwnDimension
 
 FOLDER = Path(str(files(__package__))) / "knobs"
 KNOB = TypeAdapter(Knob)
-BUNDLED = "deepspeed"
-"""The catalogue of the bundled trainer."""
 
 
 def catalog_names() -> list[str]:
@@ -36,6 +34,10 @@ def knob_catalog(name: str) -> Mapping[str, Knob]:
     """Return the knobs of a built-in catalogue. Only names are accepted, never a path."""
     table = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     return {each: KNOB.validate_python(knob) for each, knob in table["knob"].items()}
+
+
+def knobs_of_bundled() -> Mapping[str, Knob]:
+    return knob_catalog("deepspeed")
 
 
 def own_dimensions(knobs: Mapping[str, Knob]) -> tuple[OwnDimension, ...]:

@@ -1,15 +1,11 @@
-"""Knobs of a cluster: environment variables and options of srun that are tried on a layout."""
+"""Knobs of a cluster: environment variables and options of srun."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
-from evaluators.adapter.expression import Names
 from evaluators.adapter.knobs import check_knob, knob_catalog
 from evaluators.adapter.own_dimensions import AdapterFaults
-from evaluators.adapter.places import Place
-from evaluators.adapter.template import template, written
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.values import SRUN_RESERVED, option_fault
 from search_spaces.dimensions import DIMENSIONS
@@ -44,31 +40,3 @@ def _places_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         fault = None if place.startswith("$") else option_fault(place, SRUN_RESERVED)
         if fault:
             yield place, fault
-
-
-def profile_with(
-    profile: ClusterProfile, knobs: Mapping[str, Knob], names: Names
-) -> ClusterProfile:
-    """Return the profile with what knobs set: variables in its environment, words for srun.
-
-    Args:
-        knobs: of a profile.
-        names: values of all names (`evaluators.adapter.knob_refusals.names_with_knobs`).
-    """
-    variables, words = dict(profile.environment.variables), list(profile.tasks.srun)
-    for knob in knobs.values():
-        for text, setting in knob.set.items():
-            place = Place.read(text)
-            value = template(setting).value(names) if isinstance(setting, str) else setting
-            if value is None or value is False:
-                continue
-            if place.kind == "variable":
-                variables[place.name] = written(value)
-                continue
-            words = [word for word in words if word.partition("=")[0] != place.name]
-            words.append(place.name if value is True else f"{place.name}={written(value)}")
-    return replace(
-        profile,
-        environment=replace(profile.environment, variables=variables),
-        tasks=replace(profile.tasks, srun=tuple(words)),
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluators.adapter.knobs import BUNDLED, knob_catalog, own_dimensions
+from evaluators.adapter.knobs import knobs_of_bundled, own_dimensions
 from evaluators.adapter.names import rank_parameters
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
@@ -15,7 +15,7 @@ GRADIENT_CLIPPING = 1.0
 INITIAL_SCALE_POWER = 12
 """The first loss scale of fp16 is 2^12: with DeepSpeed's 2^16 a short run skips its first steps."""
 
-KNOBS = own_dimensions(knob_catalog(BUNDLED))
+KNOBS = own_dimensions(knobs_of_bundled())
 """The knobs of DeepSpeed's engine; their first values are DeepSpeed's defaults, but ZeRO reduces
 gradients during the backward pass (`overlap_comm`), as in the configurations of Megatron-DeepSpeed
 (`examples_deepspeed/azure`)."""

@@ -32,6 +32,7 @@ class Formats:
         setting: finds keys with their values in a line.
         columns: name of a column -> what it has.
         timers: name of a timer -> what it measures.
+        parts_of_signs: a line is compared with `signs` only if it contains one of these.
     """
 
     lines: tuple[LineFormat, ...]
@@ -42,6 +43,7 @@ class Formats:
     columns: Mapping[str, str]
     signs: Mapping[str, re.Pattern[str]]
     timers: Mapping[str, str]
+    parts_of_signs: tuple[str, ...]
 
 
 @cache
@@ -61,6 +63,7 @@ def formats() -> Formats:
         columns=_inverse(table["columns"]),
         signs={name: re.compile(text) for name, text in table["signs"].items()},
         timers=_inverse(table["timers"]),
+        parts_of_signs=tuple(table["parts_of_signs"]["words"]),
     )
 
 

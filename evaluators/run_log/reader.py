@@ -45,25 +45,7 @@ GPU = re.compile(
     r"(?:[-_ ](?:SXM\d?|PCIe|NVL)?[-_ ]?(40|80)\s?GB)?"
 )
 TIMED = ("....:", "time (ms)", "microstep", "rank=")
-EVENTS = (
-    *(
-        "checkpoint",
-        "alidat",
-        "valuat",
-        "eval_",
-        "[GC]",
-        "arbage",
-        "NCCL",
-        "NET/",
-        "flash",
-        "Flash",
-    ),
-    *("alloc", "flush", "dynamo", "throttl", "hermal", "ataloader", "ataLoader", "num_workers"),
-    *("verflow", "VERFLOW", "raggler", "slow", "eterministic", "nomaly", "DEBUG", "BLOCKING"),
-    *("eager", "ower cap", "link "),
-)
-"""Parts of all lines that are evidence."""
-SIGNS = ("time per", "memory", "max reserved", *TIMED, "WARN", "Using", "GPU", *EVENTS)
+SIGNS = ("time per", "memory", "max reserved", *TIMED, "WARN", "Using", "GPU")
 CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d(?:[.,]\d+)?)")
 DAY_S = 86_400.0
 MOST_NAMES = 20
@@ -142,7 +124,7 @@ class RunReader:
         known = formats()
         signs = {each.sign for each in known.lines}
         self._format: LineFormat | None = None
-        every = [*sorted(signs), *STARTS, *SIGNS]
+        every = [*sorted(signs), *STARTS, *SIGNS, *known.parts_of_signs]
         self._lines = LogLines(every, self._take, wants_all=True)
         self._attentive = ATTENTIVE_LINES
         self._writer: str | None = None
@@ -193,8 +175,8 @@ class RunReader:
             self._attentive = max(self._attentive, ATTENTIVE_LINES // 10)
         if self._iterated(line.text, line.label):
             return
-        has_event = any(event in line.text for event in EVENTS)
-        for name, pattern in formats().signs.items() if has_event else ():
+        has_evidence = any(part in line.text for part in formats().parts_of_signs)
+        for name, pattern in formats().signs.items() if has_evidence else ():
             if pattern.search(line.text):
                 count, first = self._run.signs.get(name, (0, line.text.strip()[:200]))
                 self._run.signs[name] = count + 1, first

@@ -132,9 +132,12 @@ def idempotency_of(key: str | None, body: BaseModel, caller: Caller) -> Idempote
     key."""
     if not key:
         return None
+    return IdempotencyKey(key=key, owner=caller.name, digest=digest_of(body))
+
+
+def digest_of(body: BaseModel) -> str:
     canonical = json.dumps(body.model_dump(mode="json"), sort_keys=True)
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    return IdempotencyKey(key=key, owner=caller.name, digest=digest)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def create_once(
@@ -157,20 +160,30 @@ def create_once(
     admitted = admit(request, settings, as_admin=caller.is_admin)
     space, profile = admitted.space, admitted.profile
     simulated = request.evaluator == "simulated"
+    return insert_once(
+        store,
+        idempotency,
+        lambda session: create_campaign(
+            session,
+            admitted.request,
+            model=space.transformer,
+            machine=space.machine,
+            simulated=simulated,
+            owner=caller.name,
+            profile=profile_as_dict(profile) if profile else None,
+            idempotency=idempotency,
+        ),
+    )
+
+
+def insert_once(
+    store: Store, idempotency: IdempotencyKey | None, insert: Callable[[Session], Campaign]
+) -> Campaign:
+    """Insert a campaign; return the one of a concurrent request with the same key."""
     try:
         with store.transaction() as session:
-            return create_campaign(
-                session,
-                admitted.request,
-                model=space.transformer,
-                machine=space.machine,
-                simulated=simulated,
-                owner=caller.name,
-                profile=profile_as_dict(profile) if profile else None,
-                idempotency=idempotency,
-            )
+            return insert(session)
     except IntegrityError:
-        # A concurrent request with the same key was first.
         replayed = _replay(store, idempotency)
         if replayed is None:
             raise

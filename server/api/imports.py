@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from autotune.schemas.requests import NO_BASELINE, Budget, CampaignCreate
 from autotune.schemas.resolution import subject_of
 from evaluators.cluster import profile_as_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
+from server.api.campaigns import digest_of, insert_once
 from server.api.dependencies import SettingsOf, StoreOf, problems
 from server.auth.permissions import CallerOf
 from server.programs import chosen_profile
@@ -61,10 +61,12 @@ def create(
         budget=Budget(max_trials=len(request.runs)),
     )
     profile = chosen_profile(question, settings, as_admin=caller.is_admin)
-    content = request.model_dump_json(exclude={"name", "private"})
-    digest = hashlib.sha256(content.encode()).hexdigest()
-    with store.transaction() as session:
-        return import_runs(
+    digest = digest_of(request.model_copy(update={"name": "", "private": False}))
+    once = IdempotencyKey(key=f"import {digest}", digest=digest, owner=caller.name)
+    return insert_once(
+        store,
+        once,
+        lambda session: import_runs(
             session,
             question,
             request.runs,
@@ -72,5 +74,6 @@ def create(
             machine=machine,
             profile=profile_as_dict(profile) if profile else None,
             owner=caller.name,
-            idempotency=IdempotencyKey(key=f"import {digest}", digest=digest, owner=caller.name),
-        )
+            idempotency=once,
+        ),
+    )

@@ -16,15 +16,24 @@ from server.auth.authentication import STATIC, address_of
 from server.auth.permissions import CALLER
 from server.problems import problem
 
-MOST_BODY_BYTES = 2_000_000
-"""Maximum body; the largest useful one, a campaign with its adapter's files, has less."""
-LOGS = ("/api/v1/diagnoses", "/fragments/diagnosis")
-"""Paths whose body is a log."""
-MOST_LOG_BYTES = 256_000_000
-MOST_FIELDS = 2000
-"""Maximum fields of a body, at all depths."""
-MOST_OF_PATH = {"/api/v1/imports": 50_000}
-"""The same of other bodies: a thousand runs, each with all dimensions."""
+
+@dataclass(frozen=True)
+class BodyLimit:
+    """Maximum size of a body, in bytes and in fields at all depths."""
+
+    size: int
+    fields: float = float("inf")
+
+
+BODY = BodyLimit(2_000_000, fields=2000)
+"""The largest useful one, a campaign with its adapter's files, has less."""
+LOG = BodyLimit(256_000_000)
+BODY_OF_PATH = {
+    "/api/v1/diagnoses": LOG,
+    "/fragments/diagnosis": LOG,
+    # a thousand runs, each with all dimensions
+    "/api/v1/imports": BodyLimit(BODY.size, fields=50_000),
+}
 MOST_PARAMETERS = 100
 """Maximum parameters of a query."""
 STREAMS = "/events"
@@ -50,11 +59,10 @@ class RequestLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        is_log = scope["path"] in LOGS
-        most = MOST_LOG_BYTES if is_log else MOST_BODY_BYTES
-        too_large = f"a request has {most // 10**6} MB at most"
+        most = BODY_OF_PATH.get(scope["path"], BODY)
+        too_large = f"a request has {most.size // 10**6} MB at most"
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdecimal() and int(declared) > most:
+        if declared.isdecimal() and int(declared) > most.size:
             refused = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large)
             await refused(scope, receive, send)
             return
@@ -63,7 +71,6 @@ class RequestLimit:
             await problem(HTTPStatus.UNPROCESSABLE_ENTITY, reason)(scope, receive, send)
             return
         received = fields = 0
-        most_fields = MOST_OF_PATH.get(scope["path"], MOST_FIELDS)
 
         async def counted() -> Message:
             nonlocal received, fields
@@ -71,10 +78,10 @@ class RequestLimit:
             body: bytes = message.get("body", b"")
             received += len(body)
             fields += body.count(b":")  # one after each name in JSON
-            if received > most:
+            if received > most.size:
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, too_large)
-            if fields > most_fields and not is_log:
-                reason = f"a request has {most_fields} fields at most"
+            if fields > most.fields:
+                reason = f"a request has {most.fields} fields at most"
                 raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
             return message
 

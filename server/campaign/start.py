@@ -21,7 +21,7 @@ from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import campaign_space
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
-from evaluators.adapter.knobs import BUNDLED, knob_catalog
+from evaluators.adapter.knobs import knobs_of_bundled
 from evaluators.cluster import profile_from_dict
 from evaluators.program.support import capabilities_of
 from search_spaces.machine import Machine
@@ -172,7 +172,7 @@ def trainer_of(profile: Mapping[str, Any] | None) -> str:
         program, knobs = f"adapter {adapter['name']}", adapter.get("knobs", {})
         own = [each for each in adapter.get("dimensions", ()) if not each.get("searched", True)]
     else:
-        program, knobs = "trainer", {n: asdict(k) for n, k in knob_catalog(BUNDLED).items()}
+        program, knobs = "trainer", {n: asdict(k) for n, k in knobs_of_bundled().items()}
         own = [{"name": name, **knob} for name, knob in knobs.items()]
     apart = (e for e in own if knobs.get(e["name"], {}).get("changed_default", True))
     usual = {each["name"]: each["values"][0] for each in apart}

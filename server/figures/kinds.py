@@ -8,12 +8,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from autotune.schemas.choices import (
-    FIGURE_NAMES,
-    FigureKind,
-    ParetoCost,
-    ScalingKind,
-)
+from autotune.schemas.choices import FIGURE_NAMES, FigureKind, ParetoCost, ScalingKind
 from autotune.schemas.figures import FigureOffer
 from server.figures.calibration import CalibrationFigure
 from server.figures.figure import DrawnFigure

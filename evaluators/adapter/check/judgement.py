@@ -182,7 +182,7 @@ def _start(name: str, outcome: TrialOutcome) -> CheckFinding:
 
 def _overrun(name: str, start: _CheckedStart) -> CheckFinding | None:
     """Return a problem if a trainer continues after its last iteration; one extra line is allowed,
-    which may be a closing text."""
+    which may be a closing message."""
     ranks = start.figures.ranks.values()
     steps = [step for rank in ranks for step in rank.iterations]
     # A trainer that reports every tenth iteration may have run up to ten times as many.

@@ -93,11 +93,11 @@ def show(
 
 def _show_knobs(name: str, folder: Path, *, json: bool) -> None:
     from evaluators.adapter.catalog import load_adapter
-    from evaluators.adapter.knobs import BUNDLED, knob_catalog
+    from evaluators.adapter.knobs import knobs_of_bundled
     from server.cli.tables.knobs import knobs_document, knobs_table
 
     adapter = None if name == "bundled" else load_adapter(name, folder=folder)
-    knobs = adapter.knobs if adapter else knob_catalog(BUNDLED)
+    knobs = adapter.knobs if adapter else knobs_of_bundled()
     if json:
         return document(knobs_document(knobs, adapter.places_by_dimension if adapter else None))
     return out().print(knobs_table(knobs))

@@ -82,8 +82,8 @@ def import_(
         )
     for path in logs:
         with _noted(path.name, refused):
-            beside = [each for each in scripts if each.parent == path.parent]
-            for run in read_runs(path, beside):
+            own_scripts = [each for each in scripts if each.parent == path.parent]
+            for run in read_runs(path, own_scripts):
                 with _noted(run.source, refused):
                     subject = subject_of_run(
                         run, transformer=transformer, machine=stated, nodes=nodes, layout=baseline
@@ -93,14 +93,14 @@ def import_(
     with service.client() as client:
         stored = [
             client.import_runs(
-                model=ran,
-                machine=on,
+                model=one_model,
+                machine=one_machine,
                 adapter="" if trainer == BUNDLED else name_or_file(trainer),
                 runs=[each.run for each in runs[start : start + MOST_RUNS]],
                 name=name,
                 private=private,
             ).campaign
-            for (ran, on, trainer), runs in groups.items()
+            for (one_model, one_machine, trainer), runs in groups.items()
             for start in range(0, len(runs), MOST_RUNS)
         ]
     if json:

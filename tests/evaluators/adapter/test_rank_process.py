@@ -54,15 +54,19 @@ def _planned(folder: Path, *words: str, prepare: Sequence[str] = ()) -> None:
     (folder / "start-1.json").write_text(json.dumps(plan))
 
 
-def test_what_starts_late_ends_with_its_rank(tmp_path: Path) -> None:
-    _planned(tmp_path, sys.executable, "-IS", "-c", STARTS_LATE)
-    with subprocess.Popen(
+def _rank(folder: Path, *words: str) -> subprocess.Popen[str]:
+    _planned(folder, *words)
+    return subprocess.Popen(
         [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
-        cwd=tmp_path,
+        cwd=folder,
         env={"PATH": os.environ["PATH"], "RANK": "0"},
         stdout=subprocess.PIPE,
         text=True,
-    ) as rank:
+    )
+
+
+def test_what_starts_late_ends_with_its_rank(tmp_path: Path) -> None:
+    with _rank(tmp_path, sys.executable, "-IS", "-c", STARTS_LATE) as rank:
         assert rank.stdout
         assert "ready" in rank.stdout.readline()
         rank.terminate()
@@ -91,14 +95,7 @@ def test_what_a_rank_is_told_and_tells(
 
 
 def test_what_a_shells_script_runs_ends_with_it(tmp_path: Path) -> None:
-    _planned(tmp_path, "bash", "-c", SCRIPT)
-    with subprocess.Popen(
-        [sys.executable, "-IS", rank_process.__file__, "start-1.json"],
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "RANK": "0"},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as rank:
+    with _rank(tmp_path, "bash", "-c", SCRIPT) as rank:
         assert rank.stdout
         assert "trains" in rank.stdout.readline()
         assert "of its own" in rank.stdout.readline()

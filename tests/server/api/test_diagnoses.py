@@ -53,12 +53,13 @@ def test_what_is_wrong_is_named(
 
 def test_a_log_may_be_larger_than_other_requests(client: TestClient) -> None:
     text = bundled([6.0] * 40_000)
-    assert len(text) > limits.MOST_BODY_BYTES
+    assert len(text) > limits.BODY.size
     assert diagnosed(client, text).run.iterations > 1000
 
 
 def test_too_large_a_log_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_LOG_BYTES", 2_000_000)
+    small = limits.BodyLimit(2_000_000)
+    monkeypatch.setitem(limits.BODY_OF_PATH, "/api/v1/diagnoses", small)
     answer = client.post("/api/v1/diagnoses", content=b"x" * 2_000_001)
     assert answer.status_code == 413
     assert "2 MB at most" in answer.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def test_an_import_is_a_campaign_without_a_search(client: TestClient) -> None:
     assert [each["outcome"] for each in listing] == ["imported"]
     assert imported(client, name="again")["id"] == made["id"], "the same runs"
     assert imported(client, runs=[RUN])["id"] != made["id"]
+
+
+@pytest.mark.each_database
+def test_the_same_runs_at_once_are_one_campaign(client: TestClient) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = {made["id"] for made in pool.map(lambda _: imported(client), range(8))}
+    assert len(numbers) == 1
 
 
 def test_nothing_may_be_done_with_it_but_deleting(client: TestClient, store: Store) -> None:

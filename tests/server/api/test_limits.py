@@ -13,7 +13,7 @@ import pytest
 from autotune.schemas.users import UserCreate
 from autotune.schemas.validation import MOST_UNKNOWN
 from server.api import limits
-from server.api.limits import AT_ONCE, MOST_BODY_BYTES, MOST_FIELDS, MOST_PARAMETERS, WAITING
+from server.api.limits import AT_ONCE, BODY, MOST_PARAMETERS, WAITING
 from server.app import create_app
 from server.settings import Settings
 from server.store.users import add_user
@@ -58,7 +58,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Live, di
 def test_a_body_that_is_too_large_is_refused_in_a_sentence(
     client: httpx2.Client, chunked: bool
 ) -> None:
-    pieces = [PIECE] * (MOST_BODY_BYTES // len(PIECE) + 1)
+    pieces = [PIECE] * (BODY.size // len(PIECE) + 1)
     content = iter(pieces) if chunked else b"".join(pieces)
     answer = client.post("/api/v1/campaigns", content=content)
     assert answer.status_code == 413
@@ -113,7 +113,7 @@ def test_a_few_of_many_unknown_names_are_reported(client: httpx2.Client, place: 
 
 
 def test_names_beyond_any_use_are_refused_unread(client: httpx2.Client) -> None:
-    fields = {f"k{number}": 1 for number in range(MOST_FIELDS + 1)}
+    fields = {f"k{number}": 1 for number in range(int(BODY.fields) + 1)}
     answer = client.post("/api/v1/campaigns", json={"space": {"settings": fields}})
     assert (answer.status_code, answer.json()["errors"]) == (413, [])
     assert answer.json()["detail"] == "a request has 2000 fields at most"
