@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from server.app import create_app
 from server.settings import Settings
 from server.store import Store
 from server.store.leases import any_claimable, claim
 from server.store.tables import CampaignRow
 from server.store.users import usage_by_user
 from tests.evaluators.run_log.logs import megatron
+from tests.pace import QUICK
 from tests.server.api.test_group import Group
 from tests.server.conftest import opened_store
+from tests.server.entitled import entitled
 
 LAYOUT = {
     "tensor_parallel": 8,
@@ -76,8 +79,9 @@ def test_an_import_is_a_campaign_without_a_search(client: TestClient) -> None:
 
 
 @pytest.mark.each_database
-def test_the_same_runs_at_once_are_one_campaign(client: TestClient) -> None:
-    with ThreadPoolExecutor(8) as pool:
+def test_the_same_runs_at_once_are_one_campaign(settings: Settings, migrated: Path) -> None:
+    opened_store(settings, migrated).close()
+    with entitled(create_app(settings, pace=QUICK)) as client, ThreadPoolExecutor(8) as pool:
         numbers = {made["id"] for made in pool.map(lambda _: imported(client), range(8))}
     assert len(numbers) == 1
 
